@@ -62,7 +62,7 @@
         };
       };
 
-      # Two machines, as somebody would have them: docs/nix.md.
+      # Two machines as examples: docs/nix.md.
       nixosConfigurations = import ./nix/example.nix { inherit self nixpkgs; };
 
       checks = forEach (

@@ -30,6 +30,7 @@ func TestInstalled(t *testing.T) {
 	plane := planetest.Own(t) // to start three for what follows one another takes long
 	t.Run("the API server takes all", func(t *testing.T) { takesAll(t, plane.Client) })
 	t.Run("what the service accounts may", func(t *testing.T) { whatTheServiceAccountsMay(t, plane.Client) })
+	t.Run("what the operator may change of pods", func(t *testing.T) { podsOfTheOperator(t, plane) })
 	t.Run("commands of the page", func(t *testing.T) { commandsOfThePage(t, plane) })
 }
 
@@ -70,27 +71,38 @@ func takesAll(t *testing.T, api client.Client) {
 func whatTheServiceAccountsMay(t *testing.T, api client.Client) {
 	apply(t, api, build(t, "default"))
 	for _, c := range []struct {
-		who, ns, verb, group, resource, sub string
-		may                                 bool
+		who, ns, verb, group, resource, sub, name string
+		may                                       bool
 	}{
-		{"nstance-operator", "", "list", "", "nodes", "", true},
-		{"nstance-operator", "", "watch", "", "pods", "", true},
-		{"nstance-operator", "kube-system", "create", "", "pods", "eviction", true},
-		{"nstance-operator", namespace, "create", "", "serviceaccounts", "token", true},
-		{"nstance-operator", namespace, "create", "", "secrets", "", true},
-		{"nstance-operator", namespace, "update", "coordination.k8s.io", "leases", "", true},
-		{"nstance-operator", namespace, "create", "cluster.x-k8s.io", "machinepools", "", true},
-		{"nstance-operator", "kube-system", "get", "", "secrets", "", false},
-		{"nstance-operator", "kube-system", "create", "", "serviceaccounts", "token", false},
-		{"nstance-operator", "", "delete", "", "nodes", "", false},
-		{"nstance-operator", "kube-system", "delete", "", "pods", "", false},
-		{"nstance-capi-workload", "", "delete", "", "nodes", "", true},
-		{"nstance-capi-workload", namespace, "get", "", "secrets", "", false},
+		{"nstance-operator", "", "list", "", "nodes", "", "", true},
+		{"nstance-operator", "", "watch", "", "pods", "", "", true},
+		{"nstance-operator", "kube-system", "create", "", "pods", "eviction", "", true},
+		{"nstance-operator", namespace, "create", "", "serviceaccounts", "token", "nstance-capi-workload", true},
+		{"nstance-operator", namespace, "create", "", "serviceaccounts", "token", "default", false},
+		{"nstance-operator", namespace, "create", "", "secrets", "", "", true},
+		{"nstance-operator", namespace, "get", "", "secrets", "", "nstance-operator-nonce", true},
+		{"nstance-operator", namespace, "update", "", "secrets", "", "nstance-operator-nonce", false},
+		{"nstance-operator", namespace, "update", "", "secrets", "", "nstance-operator-cert", true},
+		{"nstance-operator", namespace, "patch", "", "secrets", "", "example-cluster--default-kubeconfig", true},
+		{"nstance-operator", namespace, "list", "", "secrets", "", "example-cluster--default-kubeconfig", true},
+		{"nstance-operator", namespace, "list", "", "secrets", "", "", false},
+		{"nstance-operator", namespace, "get", "", "secrets", "", "another", false},
+		{"nstance-operator", namespace, "delete", "", "secrets", "", "another", false},
+		{"nstance-operator", namespace, "get", "", "configmaps", "", "another", false},
+		{"nstance-operator", namespace, "update", "coordination.k8s.io", "leases", "", "nstance-operator-leader-election", true},
+		{"nstance-operator", namespace, "update", "coordination.k8s.io", "leases", "", "another", false},
+		{"nstance-operator", namespace, "create", "cluster.x-k8s.io", "machinepools", "", "", true},
+		{"nstance-operator", "kube-system", "get", "", "secrets", "", "", false},
+		{"nstance-operator", "kube-system", "create", "", "serviceaccounts", "token", "", false},
+		{"nstance-operator", "", "delete", "", "nodes", "", "", false},
+		{"nstance-operator", "kube-system", "delete", "", "pods", "", "", false},
+		{"nstance-capi-workload", "", "delete", "", "nodes", "", "", true},
+		{"nstance-capi-workload", namespace, "get", "", "secrets", "", "", false},
 	} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: "system:serviceaccount:" + namespace + ":" + c.who,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: c.ns, Verb: c.verb, Group: c.group, Resource: c.resource, Subresource: c.sub,
+				Namespace: c.ns, Verb: c.verb, Group: c.group, Resource: c.resource, Subresource: c.sub, Name: c.name,
 			},
 		}}
 		if err := api.Create(t.Context(), review); err != nil {

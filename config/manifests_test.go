@@ -133,7 +133,7 @@ func TestTheOperatorTakesItsDeployment(t *testing.T) {
 	var said strings.Builder
 	var opened string
 	s, err := settings.Parse(args, settings.World{
-		LookupEnv: func(name string) (string, bool) { value, ok := env[name]; return value, ok },
+		Getenv: func(name string) string { return env[name] },
 		ReadFile: func(path string) ([]byte, error) {
 			opened = path
 			return []byte("cluster_id: c\nshards: {one: {registration_addr: \"h:1\", operator_addr: \"h:2\"}}"), nil
@@ -201,7 +201,8 @@ func TestRightsAreTheOperators(t *testing.T) {
 			one[corev1.ServiceAccount](t, all, "ServiceAccount", want)
 		}
 		tokens := parsed(t).CAPIServiceAccount
-		holders := map[string]string{"nstance-operator": d.Spec.Template.Spec.ServiceAccountName, tokens: tokens}
+		operator := d.Spec.Template.Spec.ServiceAccountName
+		holders := map[string]string{"nstance-operator": operator, "nstance-operator-kubeconfig": operator, tokens: tokens}
 		for _, b := range only[rbacv1.RoleBinding](t, all, "RoleBinding") {
 			bind(b.RoleRef, b.Subjects, holders[b.RoleRef.Name])
 		}
@@ -214,8 +215,21 @@ func TestRightsAreTheOperators(t *testing.T) {
 		}
 		for _, role := range slices.Sorted(maps.Keys(roles)) {
 			if !roles[role] {
-				t.Errorf("the %s is bound to nobody", role)
+				t.Errorf("the %s has no binding", role)
 			}
+		}
+	}
+}
+
+// TestRightsFollowTheCluster: another tenant's operator may read and write the kubeconfig of
+// its own cluster, and no other.
+func TestRightsFollowTheCluster(t *testing.T) {
+	for name, all := range map[string][]*unstructured.Unstructured{
+		"example-cluster--default-kubeconfig": build(t, "default"), "example-cluster--blue-kubeconfig": another(t),
+	} {
+		role := one[rbacv1.Role](t, all, "Role", "nstance-operator-kubeconfig")
+		if len(role.Rules) != 1 || !slices.Equal(role.Rules[0].ResourceNames, []string{name}) {
+			t.Errorf("the rights are %+v, want those on %s", role.Rules, name)
 		}
 	}
 }
@@ -231,7 +245,7 @@ func TestAnotherImage(t *testing.T) {
 func parsed(t *testing.T) settings.Settings {
 	t.Helper()
 	s, err := settings.Parse([]string{"--namespace", namespace}, settings.World{
-		LookupEnv: func(string) (string, bool) { return "", false },
+		Getenv: func(string) string { return "" },
 		ReadFile: func(string) ([]byte, error) {
 			return []byte("cluster_id: c\nshards: {one: {registration_addr: \"h:1\", operator_addr: \"h:2\"}}"), nil
 		},

@@ -59,6 +59,9 @@ func fieldsOf(path string, t reflect.Type, into map[string]bool) {
 	case isText:
 	case t.Kind() == reflect.Struct && t.NumField() > 0:
 		for i := range t.NumField() {
+			if !t.Field(i).IsExported() {
+				continue // nothing that a text says
+			}
 			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 			fieldsOf(strings.TrimPrefix(path+"."+name, "."), t.Field(i).Type, into)
 		}

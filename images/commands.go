@@ -83,7 +83,8 @@ func (t *trusting) add(c *cobra.Command) {
 }
 
 // complete fills in the keys for trying things out, where nothing else is named. What
-// others will pull is not signed with them, for anybody who has seen this machine has them.
+// others will pull is not signed with them, for they are known to every user of this
+// machine.
 func (s *settings) complete(ctx context.Context, published bool, sign *release.Signer, trust *release.Trust) error {
 	trial := (sign == nil || *sign == release.Signer{}) && (trust == nil || trust.Key == "" && trust.Identity == "")
 	if trial && !published {

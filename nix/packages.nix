@@ -12,7 +12,7 @@ let
     filter =
       path: type:
       type == "directory"
-      || builtins.match ".*\\.go" path != null
+      || builtins.match ".*\\.(go|css|html|js|svg)" path != null # with what programs embed
       || builtins.elem (baseNameOf path) [
         "go.mod"
         "go.sum"

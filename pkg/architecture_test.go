@@ -32,55 +32,108 @@ func rooms() map[string][]string {
 		"pkg/object":           {"pkg/retry"},
 		"pkg/record":           {},
 		"pkg/retry":            {},
-		"pkg/awsclient":        {},
+		"pkg/metrics":          {},
+		"pkg/env":              {},
+		"pkg/awsclient":        {"pkg/env"},
 		"pkg/awsclient/iam":    {},
-		"pkg/awscall":          {"pkg/awsclient", "pkg/retry"},
-		"pkg/asg":              {"pkg/awscall", "pkg/awsclient", "pkg/retry"},
+		"pkg/asg":              {"pkg/awsclient", "pkg/metrics", "pkg/retry"},
+		"pkg/audit":            {},
 		"pkg/server/broadcast": {},
+		"pkg/sigv4":            {},
 		"pkg/files":            {},
 		"pkg/garbage":          {},
+		"pkg/freeport":         {},
 		"pkg/leaktest":         {},
 		"pkg/leaktest/leaks":   {"pkg/leaktest"},
 		"pkg/api/v1beta1":      {},
 
 		"pkg/config":          {"pkg/files", "pkg/fleet", "pkg/record"},
 		"pkg/server/plan":     {"pkg/fleet"},
+		"pkg/server/preview":  {"pkg/config", "pkg/fleet"},
 		"pkg/provider":        {"pkg/fleet", "pkg/retry"},
+		"pkg/provider/paced":  {"pkg/fleet", "pkg/provider"},
 		"pkg/server/images":   {"pkg/provider"},
-		"pkg/secrets":         {"pkg/object", "pkg/pki"},
+		"pkg/secrets":         {"pkg/object", "pkg/pki", "pkg/retry"},
 		"pkg/server/election": {"pkg/object"},
-		"pkg/server/ledger":   {"pkg/fleet", "pkg/object", "pkg/record"},
+		"pkg/server/ledger":   {"pkg/config", "pkg/fleet", "pkg/object", "pkg/record", "pkg/retry"},
 		"pkg/identity":        {"pkg/pki", "pkg/retry"},
-		"pkg/rpc":             {"pkg/pki", "pkg/retry", proto},
+		"pkg/rpc":             {"pkg/audit", "pkg/pki", "pkg/retry", proto},
 		"pkg/client":          {"pkg/fleet", "pkg/retry", "pkg/rpc", proto},
 
 		"pkg/server/balance":   {"pkg/fleet", "pkg/provider", "pkg/retry"},
-		"pkg/server/reconcile": {"pkg/fleet", "pkg/server/balance", "pkg/server/plan", "pkg/provider", "pkg/retry"},
-		"pkg/agent":            {"pkg/agent/spot", "pkg/files", "pkg/fleet", "pkg/identity", "pkg/pki", "pkg/retry", "pkg/rpc", proto},
-		"pkg/agent/spot":       {"pkg/fleet", "pkg/retry"},
+		"pkg/server/census":    {"pkg/fleet", "pkg/provider"},
+		"pkg/server/measure":   {"pkg/audit", "pkg/fleet", "pkg/metrics/prometheus", "pkg/object", "pkg/provider"},
+		"pkg/server/problems":  {"pkg/fleet", "pkg/server/broadcast"},
+		"pkg/server/history":   {"pkg/audit", "pkg/fleet", "pkg/object", "pkg/retry", "pkg/server/broadcast", "pkg/server/plan"},
+		"pkg/server/fair":      {"pkg/fleet"},
+		"pkg/server/deletions": {"pkg/fleet", "pkg/provider", "pkg/retry", "pkg/server/plan", "pkg/server/problems"},
+		"pkg/server/subnets":   {"pkg/fleet", "pkg/provider", "pkg/provider/paced", "pkg/retry", "pkg/server/problems"},
+		"pkg/server/schedule":  {"pkg/fleet", "pkg/server/plan"},
+		"pkg/server/pacing":    {"pkg/fleet", "pkg/retry", "pkg/server/plan", "pkg/server/problems"},
+		"pkg/server/surge":     {"pkg/fleet", "pkg/server/plan"},
+		"pkg/server/observe": {
+			"pkg/fleet", "pkg/provider", "pkg/server/census", "pkg/server/pacing", "pkg/server/plan", "pkg/server/problems",
+		},
+		"pkg/server/reconcile": {
+			"pkg/fleet", "pkg/provider", "pkg/provider/paced", "pkg/retry", "pkg/server/balance", "pkg/server/census",
+			"pkg/server/deletions", "pkg/server/fair", "pkg/server/observe", "pkg/server/pacing", "pkg/server/plan", "pkg/server/problems",
+			"pkg/server/schedule", "pkg/server/subnets", "pkg/server/surge",
+		},
+		"pkg/agent": {"pkg/agent/spot", "pkg/env", "pkg/files", "pkg/fleet", "pkg/identity", "pkg/metrics", "pkg/pki",
+			"pkg/retry", "pkg/rpc", proto,
+		},
+		"pkg/agent/spot": {"pkg/fleet", "pkg/retry"},
 		"pkg/admin": {
 			"pkg/awsclient", "pkg/client", "pkg/config", "pkg/fleet", "pkg/identity", "pkg/nonce", "pkg/object", "pkg/object/bucket", "pkg/pki",
-			"pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/secrets/aws", proto,
+			"pkg/record", "pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/secrets/aws", proto,
 		},
-		"pkg/admin/profile": {"pkg/awsclient"},
-		"pkg/admin/cli":     {"pkg/admin", "pkg/client", "pkg/config", "pkg/fleet", "pkg/object", "pkg/secrets"},
+		"pkg/admin/profile":   {"pkg/awsclient"},
+		"pkg/admin/dashboard": {},
+		"pkg/admin/httpapi":   {"pkg/admin", "pkg/admin/dashboard", "pkg/client", "pkg/fleet", "pkg/rpc", proto},
+		"pkg/admin/cli": {"pkg/admin", "pkg/admin/httpapi", "pkg/client", "pkg/config", "pkg/fleet", "pkg/object", "pkg/rpc", "pkg/secrets",
+			proto,
+		},
 
-		"pkg/server/delivery":     {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki", "pkg/retry"},
-		"pkg/server/agents":       {"pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", "pkg/server/delivery", "pkg/server/ledger", proto},
-		"pkg/server/operators":    {"pkg/config", "pkg/fleet", "pkg/pki", "pkg/rpc", "pkg/server/broadcast", proto},
-		"pkg/server/registration": {"pkg/fleet", "pkg/nonce", "pkg/pki", "pkg/rpc", proto},
-		"pkg/server/renewal":      {"pkg/pki", "pkg/rpc", proto},
-		"pkg/server/roster":       {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/retry", "pkg/rpc"},
+		"pkg/server/delivery": {"pkg/config", "pkg/files", "pkg/fleet", "pkg/server/ledger", "pkg/object", "pkg/pki", "pkg/retry"},
+		"pkg/server/agents": {
+			"pkg/audit", "pkg/files", "pkg/fleet", "pkg/pki", "pkg/rpc", "pkg/server/delivery", "pkg/server/ledger", proto,
+		},
+		"pkg/server/operators": {"pkg/audit", "pkg/config", "pkg/fleet", "pkg/pki", "pkg/rpc", "pkg/server/broadcast",
+			"pkg/server/preview", proto},
+		"pkg/server/registration": {"pkg/audit", "pkg/fleet", "pkg/nonce", "pkg/pki", "pkg/rpc", proto},
+		"pkg/server/renewal":      {"pkg/audit", "pkg/pki", "pkg/rpc", proto},
+		"pkg/server/writes": {"pkg/config", "pkg/fleet", "pkg/object", "pkg/rpc", "pkg/server/election", "pkg/server/ledger",
+			"pkg/server/reconcile"},
+		"pkg/server/ondemand": {
+			"pkg/config", "pkg/fleet", "pkg/retry", "pkg/rpc", "pkg/server/ledger", "pkg/server/operators", "pkg/server/writes",
+		},
+		"pkg/server/groups": {
+			"pkg/config", "pkg/fleet", "pkg/object", "pkg/retry", "pkg/rpc", "pkg/server/election", "pkg/server/ledger",
+			"pkg/server/operators", "pkg/server/plan", "pkg/server/problems", "pkg/server/reconcile", "pkg/server/writes",
+		},
+		"pkg/server/identities": {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/server/election", "pkg/server/registration"},
+		"pkg/server/registry": {
+			"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/retry", "pkg/rpc", "pkg/server/operators", "pkg/server/roster",
+			"pkg/server/writes",
+		},
+		"pkg/server/roster": {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/retry", "pkg/rpc"},
 		"pkg/server/leader": {
-			"pkg/config", "pkg/fleet", "pkg/nonce", "pkg/object", "pkg/pki", "pkg/provider", "pkg/record", "pkg/retry", "pkg/rpc",
-			"pkg/server/agents", "pkg/server/broadcast", "pkg/server/delivery", "pkg/server/election", "pkg/server/images", "pkg/server/ledger",
-			"pkg/server/operators", "pkg/server/plan", "pkg/server/reconcile", "pkg/server/registration", "pkg/server/roster",
+			"pkg/audit", "pkg/config", "pkg/fleet", "pkg/nonce", "pkg/object", "pkg/pki", "pkg/provider", "pkg/provider/paced", "pkg/record",
+			"pkg/retry", "pkg/rpc", "pkg/server/agents", "pkg/server/broadcast", "pkg/server/delivery", "pkg/server/election",
+			"pkg/server/fair", "pkg/server/groups", "pkg/server/history", "pkg/server/identities", "pkg/server/images", "pkg/server/ledger",
+			"pkg/server/measure",
+			"pkg/server/ondemand", "pkg/server/operators", "pkg/server/plan", "pkg/server/preview",
+			"pkg/server/problems", "pkg/server/reconcile",
+			"pkg/server/registration", "pkg/server/registry", "pkg/server/roster", "pkg/server/writes",
 		},
 		"pkg/server": {
-			"pkg/awsclient", "pkg/config", "pkg/fleet", "pkg/object", "pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/aws",
-			"pkg/provider/docker", "pkg/provider/kubenode", "pkg/provider/process", "pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/secrets/aws",
-			"pkg/server/agents", "pkg/server/election", "pkg/server/leader", "pkg/server/ledger", "pkg/server/operators",
-			"pkg/server/registration", "pkg/server/renewal", "pkg/server/roster", proto,
+			"pkg/audit", "pkg/awsclient", "pkg/config", "pkg/fleet", "pkg/metrics", "pkg/metrics/prometheus", "pkg/object",
+			"pkg/object/bucket", "pkg/pki", "pkg/provider", "pkg/provider/aws", "pkg/provider/docker", "pkg/provider/process",
+			"pkg/retry", "pkg/rpc",
+			"pkg/secrets", "pkg/secrets/aws",
+			"pkg/server/agents", "pkg/server/election", "pkg/server/leader", "pkg/server/ledger", "pkg/server/measure",
+			"pkg/server/operators", "pkg/server/identities", "pkg/server/registration", "pkg/server/renewal", "pkg/server/roster",
+			"pkg/server/writes", proto,
 		},
 
 		"pkg/object/objecttest/quirks": {},
@@ -89,37 +142,44 @@ func rooms() map[string][]string {
 
 		"pkg/shardtest": {
 			"pkg/agent", "pkg/client", "pkg/config", "pkg/server/election", "pkg/fleet", "pkg/object", "pkg/object/mem",
-			"pkg/object/objecttest", "pkg/pki", "pkg/server/plan", "pkg/provider", "pkg/provider/fake", "pkg/retry", "pkg/rpc", "pkg/secrets",
-			"pkg/server", proto,
+			"pkg/object/objecttest", "pkg/pki", "pkg/server/plan", "pkg/provider", "pkg/provider/fake", "pkg/record", "pkg/retry", "pkg/rpc",
+			"pkg/secrets", "pkg/server", proto,
 		},
 
-		"pkg/dev/s3":    {"pkg/object"},
+		"pkg/dev/gate":  {},
+		"pkg/dev/s3":    {"pkg/dev/gate", "pkg/object", "pkg/sigv4"},
 		"pkg/dev/kube":  {},
-		"pkg/dev/aws":   {"pkg/provider/aws/awsfake", "pkg/retry"},
+		"pkg/dev/nodes": {"pkg/fleet", "pkg/provider", "pkg/retry"},
+		"pkg/dev/aws":   {"pkg/dev/gate", "pkg/provider/aws/awstest", "pkg/retry", "pkg/sigv4"},
 		"pkg/dev/watch": {"pkg/retry"},
 		"pkg/dev/stack": {
-			"pkg/config", "pkg/dev/kube", "pkg/dev/watch", "pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/retry",
+			"pkg/config", "pkg/dev/kube", "pkg/dev/nodes", "pkg/dev/watch",
+			"pkg/provider", "pkg/provider/docker", "pkg/provider/process", "pkg/retry",
 		},
 
 		// The operator's rooms know one another only downwards: one reconciler none of
 		// the others, and all of them the shards through interfaces of their own.
-		"pkg/operator/planetest":   {"pkg/api/v1beta1", "pkg/leaktest"},
+		"pkg/operator/planetest":   {"pkg/api/v1beta1", "pkg/freeport", "pkg/leaktest"},
 		"pkg/operator/spread":      {},
-		"pkg/operator/settings":    {"pkg/client", "pkg/fleet", "pkg/rpc"},
+		"pkg/operator/settings":    {"pkg/client", "pkg/env", "pkg/fleet", "pkg/rpc"},
 		"pkg/operator/capi":        {},
 		"pkg/operator/shards":      {"pkg/client", "pkg/retry", proto},
 		"pkg/operator/secretstore": {"pkg/identity", "pkg/pki"},
 		"pkg/operator/workload":    {"pkg/operator/capi", "pkg/retry"},
-		"pkg/operator/problems":    {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
+		"pkg/operator/problems":    {"pkg/api/v1beta1", "pkg/fleet", "pkg/operator/capi", "pkg/operator/shards", proto},
 		"pkg/operator/drain":       {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/workload", proto},
 		"pkg/operator/cluster":     {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards"},
 		"pkg/operator/bootstrap":   {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
 		"pkg/operator/pool": {
 			"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/spread", "pkg/operator/workload", proto,
 		},
-		"pkg/operator/shardgroup": {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", proto},
-		"pkg/operator/machine":    {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/workload", proto},
-		"pkg/operator/ondemand":   {"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/workload"},
+		"pkg/operator/shardgroup": {"pkg/api/v1beta1", "pkg/fleet", "pkg/operator/capi", "pkg/operator/shards", proto},
+		"pkg/operator/machine": {
+			"pkg/api/v1beta1", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/workload", "pkg/retry", proto,
+		},
+		"pkg/operator/ondemand": {
+			"pkg/api/v1beta1", "pkg/fleet", "pkg/operator/capi", "pkg/operator/shards", "pkg/operator/workload", proto,
+		},
 		"pkg/operator/shards/shardstest": {
 			"pkg/client", "pkg/fleet", "pkg/operator/shards", "pkg/pki", "pkg/rpc", proto,
 		},
@@ -155,33 +215,34 @@ func rooms() map[string][]string {
 		"cmd/nstance-operator": {"pkg/garbage", "pkg/operator", "pkg/operator/settings"},
 		"cmd/nstance-admin":    {"pkg/admin/cli", "pkg/admin/profile"},
 		"cmd/dev":              {"pkg/dev/stack"},
-		"cmd/dev-s3":           {"pkg/dev/s3"},
-		"cmd/dev-aws":          {"pkg/dev/aws", "pkg/provider/aws/awsfake"},
+		"cmd/dev-s3":           {"pkg/dev/gate", "pkg/dev/s3"},
+		"cmd/dev-aws":          {"pkg/dev/aws", "pkg/dev/gate", "pkg/provider/aws/awstest"},
 	}
 	// What implements a port, and the port's contract as a test suite, know the
 	// port and what the port knows.
 	for port, children := range map[string][]string{
 		"pkg/object":   {"s3", "dir", "mem", "objecttest"},
-		"pkg/provider": {"aws", "docker", "process", "kubenode", "fake", "providertest"},
+		"pkg/provider": {"aws", "docker", "process", "fake", "providertest"},
 
 		"pkg/awsclient":        {"awsclienttest"},
 		"pkg/secrets":          {"aws", "secretstest"},
 		"pkg/server/reconcile": {"ledgertest"},
 		"pkg/identity":         {"identitytest"},
+		"pkg/metrics":          {"metricstest", "prometheus"},
 	} {
 		for _, child := range children {
 			ports[port+"/"+child] = append([]string{port}, ports[port]...)
 		}
 	}
 	// Its keys are those of the rest of AWS.
-	ports["pkg/object/s3"] = append(ports["pkg/object/s3"], "pkg/awsclient")
+	ports["pkg/object/s3"] = append(ports["pkg/object/s3"], "pkg/awsclient", "pkg/env")
 	// One provider's own rooms, below it.
-	ports["pkg/provider/aws"] = append(ports["pkg/provider/aws"], "pkg/awscall", "pkg/awsclient")
-	ports["pkg/awsclient/awsclienttest"] = append(ports["pkg/awsclient/awsclienttest"], "pkg/awsclient/iam", "pkg/provider/aws/awsfake/policy")
-	ports["pkg/secrets/aws"] = append(ports["pkg/secrets/aws"], "pkg/awscall", "pkg/awsclient", "pkg/retry")
+	ports["pkg/provider/aws"] = append(ports["pkg/provider/aws"], "pkg/awsclient")
+	ports["pkg/awsclient/awsclienttest"] = append(ports["pkg/awsclient/awsclienttest"], "pkg/awsclient/iam", "pkg/provider/aws/awstest/policy")
+	ports["pkg/secrets/aws"] = append(ports["pkg/secrets/aws"], "pkg/awsclient", "pkg/retry")
 	// It knows the wire, and nothing of what calls.
-	ports["pkg/provider/aws/awsfake"] = []string{"pkg/provider/aws/awsfake/policy", "pkg/retry"}
-	ports["pkg/provider/aws/awsfake/policy"] = nil
+	ports["pkg/provider/aws/awstest"] = []string{"pkg/provider/aws/awstest/policy", "pkg/retry", "pkg/sigv4"}
+	ports["pkg/provider/aws/awstest/policy"] = nil
 	ports["pkg/provider/docker/signature"] = nil
 	ports["pkg/provider/docker/registry"] = []string{"pkg/provider", "pkg/provider/docker/signature"}
 	ports["pkg/provider/docker/registry/registrytest"] = []string{"pkg/provider/docker/signature"}

@@ -13,25 +13,24 @@ import (
 	"testing"
 )
 
-// timed is the code in which times are looked for: that of tests, by folder.
+// timed is the code that is searched for times: all test code, by folder.
 type timed map[string]*testFolder
 
-// testFolder is a folder's test code. Names stand for what bears them in the whole
-// folder, methods of several types of one name for each other: that is coarse, and
-// needs no types.
+// testFolder is a folder's test code. A name stands for everything with this name in the folder,
+// methods of several types included: that is coarse, but needs no type information.
 type testFolder struct {
 	path  string
 	name  string // the package's
 	files []*testFile
-	// values are what constants and variables are given, by package, of which there are two
-	// where tests are outside. Those of the product are among them, for tests inside.
+	// values are the values of constants and variables, by package, of which a folder with external
+	// tests has two. The product's are included, for internal tests.
 	values map[named][]ast.Expr
-	// runners are functions that run an argument of theirs in simulated time.
+	// runners are functions that run an argument in simulated time.
 	runners map[string]bool
-	// bounded are the parameters, by function, that it gives something at most.
+	// bounded are functions' parameters that bound a duration.
 	bounded map[string]map[int]bool
-	// measured are results of functions, by name and place, and fields and channels, by
-	// name, that are measured times.
+	// measured are measured times: results of functions, by name and position, and fields and
+	// channels, by name.
 	measured map[string]map[int]clock
 	fields   map[string]clock
 }
@@ -42,9 +41,9 @@ type testFile struct {
 	pkg     string
 	set     *token.FileSet
 	folder  *testFolder
-	imports map[string]string // folders of this repository, by the name that the file has for them
+	imports map[string]string // imported folders of this repository, by their names in the file
 	decls   []*declaration
-	bubbles []span // what runs in simulated time
+	bubbles []span // parts that run in simulated time
 }
 
 // span is a range of source code.
@@ -56,18 +55,17 @@ type declaration struct {
 	name    string
 	of      string // the type, of a method
 	node    ast.Node
-	free    bool // only simulated time and benchmarks reach it
+	free    bool // only used in simulated time and benchmarks
 	params  map[string]int
 	locals  map[string][]ast.Expr
-	elapsed map[string]clock // variables that are measured times
+	elapsed map[string]clock // variables with measured times
 }
 
 func (d *declaration) key() string { return d.file.path + " " + d.name }
 
 func (d *declaration) line(n ast.Node) int { return d.file.set.Position(n.Pos()).Line }
 
-// repository reads all test code: files of tests, those of packages for tests, and
-// all of integration.
+// repository reads all test code: test files, packages for tests, and all of integration.
 func repository(t *testing.T, root string) timed {
 	t.Helper()
 	parsed, all := map[string]*ast.File{}, timed{}
@@ -104,7 +102,7 @@ func repository(t *testing.T, root string) timed {
 	return all
 }
 
-// supporting are the folders whose own code knows package testing: it is for tests.
+// supporting returns the folders whose non-test files import testing, since they are for tests.
 func supporting(parsed map[string]*ast.File) map[string]bool {
 	out := map[string]bool{}
 	for name, tree := range parsed {
@@ -117,7 +115,7 @@ func supporting(parsed map[string]*ast.File) map[string]bool {
 	return out
 }
 
-// add takes a file in. Of one that is no code of tests its constants are known.
+// add adds a file. Of a file that is not test code, only the constants are added.
 func (all timed) add(set *token.FileSet, name string, tree *ast.File, tests bool) {
 	dir := path.Dir(name)
 	f := all[dir]
@@ -150,7 +148,7 @@ func (all timed) add(set *token.FileSet, name string, tree *ast.File, tests bool
 	}
 }
 
-// declare takes in what a declaration declares.
+// declare adds what a declaration declares.
 func (f *testFile) declare(decl ast.Decl) {
 	switch decl := decl.(type) {
 	case *ast.FuncDecl:
@@ -191,11 +189,11 @@ func (f *testFile) declared(name string, n ast.Node) *declaration {
 	return d
 }
 
-// named is a name in a folder, or in a package.
+// named is a name in a folder or package.
 type named struct{ folder, name string }
 
-// mayMean returns what of the repository an expression may name: a name of the folder,
-// one of a package that is imported, or a method of either.
+// mayMean returns the declarations that an expression may name: in the folder, in an imported
+// package, or a method of either.
 func (f *testFile) mayMean(e ast.Expr) (out []named) {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -218,7 +216,7 @@ func (f *testFile) mayMean(e ast.Expr) (out []named) {
 	return out
 }
 
-// qualified is the name of what a selector selects, as it is written: time.Since.
+// qualified returns a selector as it is written: time.Since.
 func qualified(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:

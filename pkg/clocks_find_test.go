@@ -10,18 +10,17 @@ import (
 	"time"
 )
 
-// leastBound is what a bound of real time has at least: only what hangs takes longer,
-// however busy the machine is.
+// leastBound is the minimum of a bound on real time: only a hang takes longer, whatever the load.
 const leastBound = time.Minute
 
-// finding is a place at which real time decides whether a test passes.
+// finding is a place where real time decides whether a test passes.
 type finding struct {
 	key  string // the file and the function
 	at   string
 	what string
 }
 
-// finder finds them in what declares something.
+// finder finds them in a declaration.
 type finder struct {
 	all     timed
 	d       *declaration
@@ -30,8 +29,8 @@ type finder struct {
 	learned bool
 }
 
-// find returns what asserts real times, in the order of files and lines. Functions that
-// are given a bound are learned on the way, from each other.
+// find returns the assertions of real times, ordered by file and line. Functions that get a bound
+// as an argument are learned iteratively.
 func (all timed) find() []finding {
 	all.declarations((*declaration).findLocals)
 	all.findFree()
@@ -45,7 +44,7 @@ func (all timed) find() []finding {
 	return slices.Compact(f.found)
 }
 
-// look looks at a declaration.
+// look searches a declaration.
 func (f *finder) look(d *declaration) {
 	f.d, f.parents = d, nil
 	ast.Inspect(d.node, func(n ast.Node) bool {
@@ -72,13 +71,12 @@ func (f *finder) node(n ast.Node) {
 	}
 }
 
-// say notes a finding.
+// say records a finding.
 func (f *finder) say(n ast.Node, format string, args ...any) {
 	f.found = append(f.found, finding{f.d.key(), fmt.Sprintf("%s:%d", f.d.file.path, f.d.line(n)), fmt.Sprintf(format, args...)})
 }
 
-// bound is given what something may take at most. One that is a parameter is the
-// matter of calls.
+// bound checks the bound of a duration. If it is a parameter, the calls are checked instead.
 func (f *finder) bound(n ast.Node, most ast.Expr, what string) {
 	if p := f.d.parameter(most); p >= 0 {
 		f.learn(p)
@@ -89,8 +87,8 @@ func (f *finder) bound(n ast.Node, most ast.Expr, what string) {
 	}
 }
 
-// learn notes that the declaration is a function whose parameter is a bound. What makes
-// sure that nothing happens in a time can't fail for being slow.
+// learn records that a parameter of the declared function is a bound. Code that checks that nothing
+// happens for a duration can't fail by being slow.
 func (f *finder) learn(parameter int) {
 	known := f.d.file.folder.bounded
 	if strings.EqualFold(f.d.name, "consistently") || known[f.d.name][parameter] {
@@ -102,7 +100,7 @@ func (f *finder) learn(parameter int) {
 	known[f.d.name][parameter], f.learned = true, true
 }
 
-// parameter is which of the function's parameters the expression is made of, or -1.
+// parameter returns which of the function's parameters the expression uses; -1: none.
 func (d *declaration) parameter(e ast.Expr) int {
 	found := -1
 	ast.Inspect(e, func(n ast.Node) bool {
@@ -116,7 +114,7 @@ func (d *declaration) parameter(e ast.Expr) int {
 	return found
 }
 
-// comparison looks at what compares a measured time with something.
+// comparison checks a comparison with a measured time.
 func (f *finder) comparison(n *ast.BinaryExpr) {
 	op, took, most := n.Op, n.X, n.Y
 	c := f.all.clocked(f.d, took)
@@ -130,7 +128,7 @@ func (f *finder) comparison(n *ast.BinaryExpr) {
 	switch op {
 	case token.LSS, token.LEQ:
 		if when := f.condition(n); when != nil && fails(when.Body.List) {
-			return // what lasts too short fails, which no slowness causes
+			return // a minimum duration, which no load violates
 		}
 	case token.GTR, token.GEQ, token.EQL, token.NEQ:
 		if when := f.condition(n); when != nil && when.Else == nil && !fails(when.Body.List) && !leaves(when.Body) {
@@ -154,7 +152,7 @@ func (f *finder) comparison(n *ast.BinaryExpr) {
 	}
 }
 
-// mirrored is the comparison with its sides changed.
+// mirrored returns the comparison with its sides swapped.
 func mirrored(op token.Token) token.Token {
 	switch op {
 	case token.LSS:
@@ -170,7 +168,7 @@ func mirrored(op token.Token) token.Token {
 	}
 }
 
-// parent is the nth node above the one that is looked at.
+// parent returns the nth node above the current one.
 func (f *finder) parent(n int) ast.Node {
 	if n >= len(f.parents) {
 		return nil
@@ -178,8 +176,7 @@ func (f *finder) parent(n int) ast.Node {
 	return f.parents[len(f.parents)-1-n]
 }
 
-// condition is the statement of which a comparison is the condition, or a part of it; nil:
-// it is none.
+// condition returns the statement whose condition has the comparison; nil: there is none.
 func (f *finder) condition(n ast.Node) *ast.IfStmt {
 	for up := 0; ; up++ {
 		switch p := f.parent(up).(type) {
@@ -199,7 +196,7 @@ func (f *finder) condition(n ast.Node) *ast.IfStmt {
 	}
 }
 
-// leaves: something in the statements ends a loop, or the function.
+// leaves reports whether the statements may end a loop, or the function.
 func leaves(body *ast.BlockStmt) (yes bool) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n.(type) {
@@ -211,8 +208,8 @@ func leaves(body *ast.BlockStmt) (yes bool) {
 	return yes
 }
 
-// watches: the condition is that of a loop after which nothing fails: the time is how
-// long something is watched.
+// watches reports whether the condition is that of a loop after which nothing fails: then the time
+// is how long something is observed.
 func (f *finder) watches(n ast.Node) bool {
 	for up := 0; f.parent(up) != nil; up++ {
 		loop, ok := f.parent(up).(*ast.ForStmt)
@@ -232,7 +229,7 @@ func (f *finder) watches(n ast.Node) bool {
 	return false
 }
 
-// fails: the statements make a test fail, or return what may be an error.
+// fails reports whether the statements make a test fail, or return what may be an error.
 func fails(all []ast.Stmt) (yes bool) {
 	for _, s := range all {
 		ast.Inspect(s, func(n ast.Node) bool {
@@ -257,13 +254,13 @@ func fails(all []ast.Stmt) (yes bool) {
 	return yes
 }
 
-// mayBeError: what is returned is not nil or a value that was found.
+// mayBeError reports whether the result is neither nil nor a value that was found.
 func mayBeError(e ast.Expr) bool {
 	id, ok := e.(*ast.Ident)
 	return !ok || id.Name == "false" || strings.HasPrefix(strings.ToLower(id.Name), "err")
 }
 
-// call looks at what is called with a bound.
+// call checks a call with a bound.
 func (f *finder) call(n *ast.CallExpr) {
 	name := qualified(n.Fun)
 	short := name[strings.LastIndex(name, ".")+1:]
@@ -301,7 +298,7 @@ func (f *finder) call(n *ast.CallExpr) {
 	}
 }
 
-// isOver looks at time.Now().After(deadline) and its like.
+// isOver checks time.Now().After(deadline) and the like.
 func (f *finder) isOver(n *ast.CallExpr, s *ast.SelectorExpr) {
 	deadline := n.Args[0]
 	if isNow(deadline) {
@@ -319,7 +316,7 @@ func isNow(e ast.Expr) bool {
 	return ok && qualified(call.Fun) == "time.Now"
 }
 
-// deadline is given a point in time: it is a bound where it is now and something.
+// deadline checks a point in time: it is a bound if it is now plus something.
 func (f *finder) deadline(n ast.Node, e ast.Expr, what string) {
 	if id, ok := e.(*ast.Ident); ok {
 		for _, given := range f.d.locals[id.Name] {
@@ -337,8 +334,8 @@ func (f *finder) deadline(n ast.Node, e ast.Expr, what string) {
 	}
 }
 
-// pauses: the time is a pause, or one in which nothing comes: what is done after it does
-// not fail.
+// pauses reports whether the time is a pause, or one in which nothing may happen: what follows it
+// does not fail.
 func (f *finder) pauses() bool {
 	if u, ok := f.parent(0).(*ast.UnaryExpr); !ok || u.Op != token.ARROW {
 		return false
@@ -355,8 +352,8 @@ func (f *finder) pauses() bool {
 	return !fails(always)
 }
 
-// helper looks at a call of a function that gives something a time: one that is known
-// to, or is called as such are.
+// helper checks a call of a function with a bound parameter: one that is known, or has a name like
+// those.
 func (f *finder) helper(n *ast.CallExpr, short string) {
 	for _, to := range f.d.file.mayMean(n.Fun) {
 		of := f.all[to.folder]
@@ -382,7 +379,7 @@ func (f *finder) helper(n *ast.CallExpr, short string) {
 	}
 }
 
-// literal looks at settings that say how long something is waited for.
+// literal checks settings for the duration of a wait.
 func (f *finder) literal(n *ast.CompositeLit) {
 	kind := ""
 	if n.Type != nil {

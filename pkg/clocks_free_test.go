@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// within: the place is in one of the spans.
+// within reports whether a place is in one of the spans.
 func within(all []span, at token.Pos) bool {
 	for _, s := range all {
 		if s.from <= at && at < s.to {
@@ -16,9 +16,8 @@ func within(all []span, at token.Pos) bool {
 	return false
 }
 
-// findFree finds what no real time passes in: what is given to synctest.Test, or to a
-// function that hands it there, and the declarations that are reached from such places
-// alone, or from benchmarks.
+// findFree finds code that runs in simulated time: arguments of synctest.Test, or of a function
+// that passes them to it, and declarations that are only used by such code, or by benchmarks.
 func (all timed) findFree() {
 	for more := true; more; {
 		more = false
@@ -31,8 +30,8 @@ func (all timed) findFree() {
 	all.findReached()
 }
 
-// findBubbles finds what of a file is simulated, and says whether functions of the
-// file were not known to run something so.
+// findBubbles finds the simulated parts of a file, and reports whether it found new functions that
+// simulate an argument.
 func (f *testFile) findBubbles(all timed) (more bool) {
 	f.bubbles = nil
 	for _, d := range f.decls {
@@ -47,8 +46,8 @@ func (f *testFile) findBubbles(all timed) (more bool) {
 	return more
 }
 
-// bubbles are the arguments of calls that run them in simulated time. Where there are
-// some, functions that are stored for later, as those of tables, are run there too.
+// bubbles returns the arguments that calls run in simulated time. If there are some, functions
+// stored for later, as in tables, run there too.
 func (d *declaration) bubbles(all timed) (out []span) {
 	var stored []span
 	store := func(exprs []ast.Expr) {
@@ -80,7 +79,7 @@ func (d *declaration) bubbles(all timed) (out []span) {
 	return out
 }
 
-// runs: the function runs an argument in simulated time.
+// runs reports whether the function runs an argument in simulated time.
 func (all timed) runs(f *testFile, fun ast.Expr) bool {
 	if qualified(fun) == "synctest.Test" {
 		return true
@@ -93,7 +92,7 @@ func (all timed) runs(f *testFile, fun ast.Expr) bool {
 	return false
 }
 
-// runsArgument: a parameter that is a function is used in what is simulated.
+// runsArgument reports whether a function parameter is used in a simulated part.
 func runsArgument(decl *ast.FuncDecl, bubbles []span) (found bool) {
 	functions := map[string]bool{}
 	for _, field := range decl.Type.Params.List {
@@ -119,15 +118,15 @@ func runsArgument(decl *ast.FuncDecl, bubbles []span) (found bool) {
 	return found
 }
 
-// mention is a place at which a name is used.
+// mention is a place where a name is used.
 type mention struct {
 	in     *declaration
 	bubble bool
 	method bool // or a field: nothing else is meant
 }
 
-// findReached marks the declarations that real time does not reach. All are taken for
-// such until one that is not uses them, so that two that use each other are too.
+// findReached finds the declarations that are not reached in real time. It begins with all and
+// removes those used elsewhere, so that two that only use each other remain.
 func (all timed) findReached() {
 	uses, types := map[named][]mention{}, map[named]*declaration{}
 	all.declarations(func(d *declaration) {
@@ -157,8 +156,8 @@ func (all timed) declarations(do func(*declaration)) {
 	}
 }
 
-// stillFree: by what is known so far, only what is simulated uses it. A method that is
-// never named serves an interface, and is as its type is.
+// stillFree reports whether, as far as known, only simulated code uses a declaration. A method that
+// is never named implements an interface, and counts like its type.
 func (d *declaration) stillFree(uses []mention, types map[named]*declaration) bool {
 	if _, ok := d.node.(*ast.FuncDecl); ok && d.of == "" {
 		if strings.HasPrefix(d.name, "Benchmark") {
@@ -186,7 +185,7 @@ func (d *declaration) stillFree(uses []mention, types map[named]*declaration) bo
 	return used
 }
 
-// mentions tells what a declaration uses.
+// mentions returns what a declaration uses.
 func (d *declaration) mentions(tell func(named, mention)) {
 	note := func(e ast.Expr) {
 		method := false
@@ -240,5 +239,5 @@ func (d *declaration) mentions(tell func(named, mention)) {
 	}
 }
 
-// simulated: the place passes no real time.
+// simulated reports whether a place runs in simulated time.
 func (d *declaration) simulated(at token.Pos) bool { return d.free || within(d.file.bubbles, at) }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// snippet is the code of a test in a folder of its own, beside a package of the
-// repository for tests, and one that imports this.
+// snippet is a test's code in a folder of its own, beside one of the repository's packages for
+// tests, and a package that imports it.
 func snippet(t *testing.T, code string) timed {
 	t.Helper()
 	all, set := timed{}, token.NewFileSet()
@@ -44,7 +44,7 @@ type snippetCase struct {
 	want []string
 }
 
-// snippets are what asserts a time and what does not, by what they show.
+// snippets are assertions of a time and code without any, by what they show.
 func snippets() map[string]snippetCase {
 	out := map[string]snippetCase{}
 	for _, some := range []map[string]snippetCase{measuredSnippets(), waitingSnippets(), simulatedSnippets()} {

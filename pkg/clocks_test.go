@@ -6,14 +6,13 @@ import (
 	"testing"
 )
 
-// TestClocks holds that no test asserts a real time, which fails on a machine that is
-// busy: a time is measured in a benchmark, passes in simulated time (testing/synctest),
-// or is a bound of a minute or more, that only what hangs exceeds. Reported are
-// comparisons of a measured time, deadlines, and bounds that are given to contexts,
-// timers and functions that wait for something. To wait in order to see that nothing
-// happens, and to pause between looks, are no assertions of a time.
+// TestClocks: no test asserts a real time, which would fail on a machine under load: a time is
+// measured in a benchmark, passes in simulated time (testing/synctest), or is a bound of a minute
+// or more, which only a hang exceeds. Reported are comparisons of a measured time, deadlines, and
+// bounds of contexts, timers and functions that wait. Waiting in order to check that nothing
+// happens, and pauses between polls, are no assertions of a time.
 //
-// What can't do without is in realTimes, with its reason.
+// Exceptions are in realTimes, with their reasons.
 func TestClocks(t *testing.T) {
 	unused := map[string]bool{}
 	for key := range realTimes() {
@@ -33,8 +32,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// TestClocksFindsNewOnes: each kind of assertion is found where real time passes, and
-// nowhere else.
+// TestClocksFindsNewOnes: each kind of assertion is found where real time passes, and nowhere else.
 func TestClocksFindsNewOnes(t *testing.T) {
 	for name, c := range snippets() {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// unit is one of those of package time, in nanoseconds.
+// unit returns the value of a unit of package time, in nanoseconds.
 func unit(name string) (float64, bool) {
 	d, ok := map[string]time.Duration{
 		"Nanosecond": time.Nanosecond, "Microsecond": time.Microsecond, "Millisecond": time.Millisecond, "Second": time.Second,
@@ -23,8 +23,8 @@ type amount struct {
 	time bool
 }
 
-// value computes an expression of constants, and of variables that are given such:
-// of several the least.
+// value computes an expression of constants, and of variables with constant values: the minimum if
+// there are several.
 func (all timed) value(d *declaration, e ast.Expr, depth int) (amount, bool) {
 	if depth > 8 {
 		return amount{}, false
@@ -69,7 +69,7 @@ func (all timed) value(d *declaration, e ast.Expr, depth int) (amount, bool) {
 	return amount{}, false
 }
 
-// computed is the value of a sum, a difference, a product or a quotient.
+// computed returns the value of a sum, a difference, a product or a quotient.
 func (all timed) computed(d *declaration, e *ast.BinaryExpr, depth int) (amount, bool) {
 	x, xOK := all.value(d, e.X, depth)
 	y, yOK := all.value(d, e.Y, depth)
@@ -108,17 +108,17 @@ func (all timed) least(d *declaration, given []ast.Expr, depth int) (least amoun
 	return least, len(given) > 0
 }
 
-// clock says where a measured time comes from.
+// clock is the source of a measured time.
 type clock int
 
 const (
 	noClock   clock = iota
-	twoTimes        // one time less another: of a real clock, or what a log tells, or made up
+	twoTimes        // a difference of times: of a real clock, of a log, or artificial
 	realClock       // time.Since
 )
 
-// clocked: the expression is a measured time, or several. What is measured in simulated
-// time is none.
+// clocked reports whether the expression is a measured time. One that is measured in simulated time
+// is not.
 func (all timed) clocked(d *declaration, e ast.Expr) clock {
 	if d.simulated(e.Pos()) {
 		return noClock
@@ -177,7 +177,7 @@ func (all timed) clockedCall(d *declaration, call *ast.CallExpr) (out clock) {
 	return all.result(d, call, 0)
 }
 
-// result is what is known of a function's nth result.
+// result returns what is known of a function's nth result.
 func (all timed) result(d *declaration, call *ast.CallExpr, n int) (out clock) {
 	for _, f := range d.file.mayMean(call.Fun) {
 		if of := all[f.folder]; of != nil {
@@ -187,8 +187,8 @@ func (all timed) result(d *declaration, call *ast.CallExpr, n int) (out clock) {
 	return out
 }
 
-// scale is what one of the expression's numbers is in nanoseconds: those of took.Seconds(),
-// or of a variable that is given such, are seconds.
+// scale returns the unit of one of the expression's numbers, in nanoseconds: took.Seconds(), or a
+// variable with such a value, is in seconds.
 func (d *declaration) scale(e ast.Expr) float64 {
 	if id, ok := e.(*ast.Ident); ok && len(d.locals[id.Name]) > 0 {
 		e = d.locals[id.Name][0]
@@ -210,8 +210,7 @@ func (all timed) findMeasured() {
 	}
 }
 
-// findLocals notes what a function's variables and constants are given. What is not
-// known of one is nil.
+// findLocals collects the values of a function's variables and constants; nil: unknown.
 func (d *declaration) findLocals() {
 	f, ok := d.node.(*ast.FuncDecl)
 	if !ok {
@@ -254,7 +253,7 @@ func (d *declaration) findLocals() {
 	})
 }
 
-// findElapsed notes what of a declaration is given measured times.
+// findElapsed finds the variables of a declaration that get measured times.
 func (all timed) findElapsed(d *declaration) {
 	gives := func(to ast.Expr, c clock) {
 		if c == noClock {
@@ -301,7 +300,7 @@ func (all timed) findElapsed(d *declaration) {
 	}
 }
 
-// literal notes the results of a function that a variable is given.
+// literal records the results of a function literal that is assigned to a variable.
 func (all timed) literal(d *declaration, to, e ast.Expr) {
 	id, named := to.(*ast.Ident)
 	if lit, ok := e.(*ast.FuncLit); ok && named {
@@ -309,7 +308,7 @@ func (all timed) literal(d *declaration, to, e ast.Expr) {
 	}
 }
 
-// returned notes the results of a function that are measured times.
+// returned records the results of a function that are measured times.
 func (all timed) returned(d *declaration, name string, kind *ast.FuncType, body *ast.BlockStmt) {
 	if kind.Results == nil {
 		return

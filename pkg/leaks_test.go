@@ -10,21 +10,25 @@ import (
 	"testing"
 )
 
-// starts are what processes or containers are started with, by tests or what they test.
+// starts are the calls that start processes or containers, in tests or in the tested code.
 var starts = regexp.MustCompile(`"(os/exec|github.com/docker/docker/client|` + module + `(integration/containers|pkg/operator/planetest))"`)
 
-// testMain is that function: one line, or those up to a brace at the begin of one.
+// testMain matches that function: one line, or all lines up to a brace at the start of one.
 var testMain = regexp.MustCompile(`(?ms)^func TestMain\((?-s:.*)\}$|^func TestMain\(.*?^\}`)
 
-// checked is what looks at what they leave behind; SharedCore and Shared of planetest do.
+// checked are the calls that check what is left behind; SharedCore and Shared of planetest include
+// one.
 var checked = regexp.MustCompile(`\b(leaktest\.Main\(|shared\.Main\(m\b)`)
 
-// elsewhere is what has no such TestMain: modules of their own, whose tests make test has
-// run by pkg/leaktest/leaks, the check itself, and what is built.
-var elsewhere = []string{"../cmd/dev-k8s", "../integration/terraform", "../pkg/leaktest", "../bin", "../temp", "../.git"}
+// elsewhere are folders without such a TestMain: separate modules, whose tests make test runs by
+// pkg/leaktest/leaks, the check itself, and build results.
+var elsewhere = []string{
+	"../cmd/dev-k8s", "../integration/terraform", "../integration/monitoring", "../integration/dashboard",
+	"../pkg/leaktest", "../bin", "../temp", "../.git",
+}
 
-// TestLeaksAreFound: where tests start processes or containers, a check at their end finds
-// those that they leave.
+// TestLeaksAreFound: tests that start processes or containers have a check at their end for those
+// that are left.
 func TestLeaksAreFound(t *testing.T) {
 	found, tested := map[string]bool{}, map[string]bool{} // folder: there is a check; there are tests
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// libraries says who may import each module that is not ours; nil: everybody. An
-// SDK has one room, so that it can be replaced, and faked, in one place.
+// libraries lists the packages that may import each third-party module; nil: all. An SDK is
+// imported by one package, so that it can be replaced, and faked, in one place.
 func libraries() map[string][]string {
-	kubernetes := []string{"pkg/api/v1beta1", "pkg/dev/kube"}
+	kubernetes := []string{"pkg/api/v1beta1", "pkg/dev/kube", "pkg/dev/nodes"}
 	for room := range rooms() {
 		if strings.HasPrefix(room, "pkg/operator") {
 			kubernetes = append(kubernetes, room)
@@ -22,8 +22,8 @@ func libraries() map[string][]string {
 		"google.golang.org/protobuf": nil,
 		"golang.org/x/sys":           nil,
 
-		// Kubernetes is the operator's, and of the development stack: neither server nor
-		// agent knows it.
+		// Only the operator and the development stack import Kubernetes: neither server nor agent
+		// does.
 		"k8s.io/api":                     kubernetes,
 		"k8s.io/apimachinery":            kubernetes,
 		"k8s.io/apiextensions-apiserver": kubernetes,
@@ -31,41 +31,48 @@ func libraries() map[string][]string {
 		"sigs.k8s.io/cluster-api/api":    kubernetes,
 		"sigs.k8s.io/controller-runtime": kubernetes,
 		"k8s.io/kubectl":                 {"pkg/operator/drain"},
-		"k8s.io/klog/v2":                 {"pkg/operator"}, // only to lead its lines into the log
+		"k8s.io/klog/v2":                 {"pkg/operator"}, // only to direct its log lines
 		"github.com/go-logr/logr":        {"pkg/operator"},
 
-		// The SDK for AWS is many modules: what all services need has one room, and each
-		// service another.
+		// The SDK for AWS is many modules: one package has the common ones, and each service
+		// another.
 		"github.com/aws/aws-sdk-go-v2": {
-			"pkg/admin/profile", "pkg/awscall", "pkg/awsclient", "pkg/awsclient/awsclienttest", "pkg/provider/aws",
+			"pkg/admin/profile", "pkg/asg", "pkg/awsclient", "pkg/awsclient/awsclienttest", "pkg/provider/aws", "pkg/secrets/aws",
 		},
-		"github.com/aws/aws-sdk-go-v2/config":           {"pkg/admin/profile"}, // TestAdminAlone
-		"github.com/aws/aws-sdk-go-v2/credentials":      {"pkg/admin/profile", "pkg/awsclient"},
-		"github.com/aws/aws-sdk-go-v2/feature/ec2/imds": {"pkg/awsclient"},
-		"github.com/aws/aws-sdk-go-v2/service/ec2":      {"pkg/provider/aws"},
-		"github.com/aws/aws-sdk-go-v2/service/sso":      {"pkg/admin/profile"},
-		"github.com/aws/aws-sdk-go-v2/service/sts":      {"pkg/admin/profile"},
-		"github.com/aws/smithy-go":                      {"pkg/admin/profile", "pkg/awscall", "pkg/awsclient", "pkg/provider/aws"},
+		"github.com/aws/aws-sdk-go-v2/config":                         {"pkg/admin/profile"}, // TestAdminAlone
+		"github.com/aws/aws-sdk-go-v2/credentials":                    {"pkg/admin/profile", "pkg/awsclient"},
+		"github.com/aws/aws-sdk-go-v2/feature/ec2/imds":               {"pkg/awsclient"},
+		"github.com/aws/aws-sdk-go-v2/service/autoscaling":            {"pkg/asg"},
+		"github.com/aws/aws-sdk-go-v2/service/ec2":                    {"pkg/provider/aws"},
+		"github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2": {"pkg/provider/aws"},
+		"github.com/aws/aws-sdk-go-v2/service/secretsmanager":         {"pkg/secrets/aws"},
+		"github.com/aws/aws-sdk-go-v2/service/sso":                    {"pkg/admin/profile"},
+		"github.com/aws/aws-sdk-go-v2/service/ssm":                    {"pkg/secrets/aws"},
+		"github.com/aws/aws-sdk-go-v2/service/sts":                    {"pkg/admin/profile"},
+		"github.com/aws/smithy-go":                                    {"pkg/admin/profile", "pkg/awsclient", "pkg/provider/aws"},
+
+		// The operator's metrics are in the registry of controller-runtime.
+		"github.com/prometheus/client_golang": {"pkg/metrics/metricstest", "pkg/metrics/prometheus", "pkg/operator/drain"},
+		"github.com/prometheus/common":        {"pkg/metrics/metricstest", "pkg/metrics/prometheus"},
 
 		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
 		"github.com/docker/docker":                  {"pkg/provider/docker"},
 		"github.com/containerd/errdefs":             {"pkg/provider/docker", "integration/containers"},
 		"github.com/minio/minio-go/v7":              {"pkg/object/s3", "integration/containers"},
-		"github.com/johannesboyne/gofakes3":         {"pkg/dev/s3"},
 		"github.com/ncruces/go-sqlite3":             {"pkg/server/ledger"},
 		"golang.org/x/sync": {
-			"pkg/provider/docker", "pkg/server/agents", "pkg/server/ledger", "pkg/server/leader", "pkg/server/delivery", "pkg/server/roster",
-			"pkg/server/reconcile",
+			"pkg/provider/docker", "pkg/server/agents", "pkg/server/ledger", "pkg/server/leader", "pkg/server/groups", "pkg/server/delivery",
+			"pkg/server/registry", "pkg/server/roster", "pkg/server/reconcile", "pkg/operator/pool",
 		},
-		"golang.org/x/time":              {"pkg/server/reconcile"},
+		"golang.org/x/time":              {"pkg/server/fair", "pkg/server/leader"},
 		"github.com/golang-jwt/jwt/v5":   {"pkg/nonce"},
 		"github.com/spiffe/go-spiffe/v2": {"pkg/pki"},
-		"github.com/tailscale/hujson":    {"pkg/config", "pkg/server/ledger"}, // texts that people edit too
-		"sigs.k8s.io/yaml": {
-			"images/release", "integration/cluster/machine", "pkg/admin/cli", "pkg/operator/settings", "pkg/provider/kubenode",
-		},
-		"github.com/shirou/gopsutil/v4": {"pkg/agent", "pkg/dev/stack"}, // what a machine and a process are like
-		"github.com/spf13/cobra":        {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-aws", "cmd/dev-s3", "images"},
+		"github.com/tailscale/hujson":    {"pkg/config", "pkg/server/ledger"}, // files that users edit too
+		"sigs.k8s.io/yaml":               {"images/release", "integration/cluster/machine", "pkg/admin/cli", "pkg/operator/settings"},
+		"github.com/shirou/gopsutil/v4":  {"pkg/agent", "pkg/dev/stack"}, // properties of machines and processes
+		"github.com/spf13/cobra":         {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-aws", "cmd/dev-s3", "images"},
+
+		"github.com/danielgtaylor/huma/v2": {"pkg/admin/httpapi"}, // an API with the document of its types
 
 		"github.com/google/go-containerregistry": {
 			"images/base", "images/registry", "images/release", "pkg/provider/docker/registry", "pkg/provider/docker/registry/registrytest",
@@ -73,7 +80,7 @@ func libraries() map[string][]string {
 		},
 		"github.com/docker/cli": {"pkg/provider/docker/registry"}, // reads the file of docker login
 
-		// What the product speaks to an engine with is not what testcontainers does.
+		// The product's client of an engine differs from testcontainers'.
 		"github.com/moby/moby/api":                                  {"integration/containers"},
 		"github.com/moby/moby/client":                               {"integration/containers"},
 		"github.com/testcontainers/testcontainers-go":               {"integration/containers"},
@@ -84,8 +91,8 @@ func libraries() map[string][]string {
 	}
 }
 
-// TestAdminAlone: what reads the files of a home, and signs people on, is linked into
-// nstance-admin and into no other program.
+// TestAdminAlone: code that reads a user's files, and signs users in, is linked into nstance-admin
+// only.
 func TestAdminAlone(t *testing.T) {
 	for program, want := range map[string]bool{
 		"nstance-admin": true, "nstance-server": false, "nstance-agent": false, "nstance-operator": false, "nstance-asg": false,

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// maxMethods is how many methods a type has at most: one with more is several.
+// maxMethods is the maximum number of methods: a type with more is several.
 const maxMethods = 40
 
-// TestMethods: no type has more than maxMethods, but the election's machine, which
-// is one decision and holds no I/O.
+// TestMethods: no type has more than maxMethods, except the election's machine, which is one
+// decision without I/O.
 func TestMethods(t *testing.T) {
 	const exempt = "pkg/server/election.machine"
 	counted := methods(t)
@@ -55,7 +55,7 @@ func methods(t *testing.T) map[string]int {
 	return counted
 }
 
-// receiver is the name of a method's type, without its pointer and its parameters.
+// receiver returns the name of a method's type, without its pointer and its parameters.
 func receiver(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

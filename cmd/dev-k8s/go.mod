@@ -2,6 +2,8 @@ module github.com/nstance/nstance/cmd/dev-k8s
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/fsnotify/fsnotify v1.9.0
 	github.com/spf13/cobra v1.10.2

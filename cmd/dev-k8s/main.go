@@ -1,5 +1,5 @@
-// Command dev-k8s is a Kubernetes API server for development, which keeps its
-// objects as JSON files.
+// Command dev-k8s is a Kubernetes API server for development that stores its objects as JSON
+// files.
 package main
 
 import (
@@ -29,7 +29,7 @@ func command() *cobra.Command {
 	cfg := plane.Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	c := &cobra.Command{
 		Use:           "dev-k8s",
-		Short:         "A Kubernetes API server for development, which keeps its objects as JSON files",
+		Short:         "A Kubernetes API server for development that stores its objects as JSON files",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -37,8 +37,8 @@ func command() *cobra.Command {
 	}
 	c.Flags().StringVar(&cfg.Addr, "addr", "127.0.0.1:6443", "address to listen on")
 	c.Flags().StringVar(&cfg.Root, "root", "temp/dev-k8s", "folder of the objects")
-	c.Flags().StringVar(&cfg.Kubeconfig, "kubeconfig", "temp/operator/kubeconfig", "file to write an administrator's kubeconfig to")
-	c.Flags().StringVar(&cfg.Logs, "logs", "temp/logs", "folder of what kube-apiserver and kube-controller-manager say")
-	c.Flags().StringVar(&cfg.Folder, "plane", "", "folder of the control plane's programs (default: what .ci/plane -n says)")
+	c.Flags().StringVar(&cfg.Kubeconfig, "kubeconfig", "temp/operator/kubeconfig", "path of the administrator's kubeconfig to write")
+	c.Flags().StringVar(&cfg.Logs, "logs", "temp/logs", "folder of the logs of kube-apiserver and kube-controller-manager")
+	c.Flags().StringVar(&cfg.Folder, "plane", "", "folder of the control plane's programs (default: the output of .ci/plane -n)")
 	return c
 }

@@ -119,7 +119,7 @@ func TestProgramReceivesFiles(t *testing.T) {
 		t.Errorf("the keys are %v and %v", first, again)
 	}
 	// The status is written beside the report, and may be a moment behind it.
-	text, end := "", time.Now().Add(time.Minute)
+	text, end := "", time.Now().Add(patience)
 	for !strings.Contains(text, "app.env present") || !strings.Contains(text, "h1") {
 		if time.Now().After(end) {
 			t.Errorf("status:\n%s", text)

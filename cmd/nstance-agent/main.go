@@ -1,10 +1,10 @@
-// Command nstance-agent runs on an instance: it registers, reports its health
-// and receives what the instance should have. It is configured by NSTANCE_*
-// environment variables.
+// Command nstance-agent runs on an instance: it registers, reports the instance's health and
+// receives its files. NSTANCE_* environment variables configure it.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -31,9 +31,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("nstance-agent", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, usage) }
-	debugging := flags.Bool("debug", false, "log more")
+	debugging := flags.Bool("debug", false, "log at debug level")
 	showVersion := flags.Bool("version", false, "print the version")
 	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
 	case err != nil:
 		return 2
 	case *showVersion:
@@ -45,26 +47,26 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "nstance-agent: unknown command %.80q\n%s", flags.Arg(0), usage)
 		return 2
 	}
-	config, err := agent.FromEnv(os.LookupEnv)
+	config, err := agent.FromEnv(os.Getenv)
 	if err != nil {
-		fmt.Fprintf(stderr, "nstance-agent: the environment is not valid:\n%v\n", err)
+		fmt.Fprintf(stderr, "nstance-agent: invalid environment:\n%v\n", err)
 		return 2
 	}
 	return serve(complete(config, *debugging || config.Debug, stderr))
 }
 
-// serve runs the agent until it is asked to stop. An error is kept for a moment
-// before the process ends with it, so that a supervisor does not spin.
+// serve runs the agent until it is stopped. After an error it waits before the process exits,
+// so that a supervisor does not restart it in a tight loop.
 func serve(config agent.Config) int {
-	// An agent holds almost nothing: give the machine's memory back sooner.
+	// The agent's heap is small: return memory to the machine earlier.
 	debug.SetGCPercent(50)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	reloadOnHangup(ctx, config.Logger)
 	if err := agent.Run(ctx, config); err != nil {
 		wait := rpc.Backoff().Draw(5, mathrand.Float64)
-		config.Logger.LogAttrs(ctx, slog.LevelError, "the agent can't run", slog.Any("error", err), slog.Duration("exit_in", wait))
-		_ = retry.Wait(ctx, wait) // asked to stop meanwhile: all the better
+		config.Logger.LogAttrs(ctx, slog.LevelError, "agent failed", slog.Any("error", err), slog.Duration("exit_in", wait))
+		_ = retry.Wait(ctx, wait) // ends early if the agent is stopped
 		return 1
 	}
 	return 0

@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -17,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -94,12 +94,15 @@ func (s *shard) ReportHealth(stream nstancev1.AgentService_ReportHealthServer) e
 	}
 }
 
+// patience is for a machine that is busy: only what never comes takes longer.
+const patience = 2 * time.Minute
+
 func (s *shard) next(t *testing.T) *nstancev1.ReportHealthRequest {
 	t.Helper()
 	select {
 	case r := <-s.reports:
 		return r
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		t.Fatal("no report came")
 		return nil
 	}
@@ -138,8 +141,26 @@ func serve(t *testing.T, c rpc.ServerConfig) string {
 type running struct {
 	*shard
 	*exec.Cmd
-	log    *bytes.Buffer
+	log    *diary
 	claims string // of its nonce
+}
+
+// diary is what a process says. It is safe for concurrent use.
+type diary struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (d *diary) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text.Write(p)
+}
+
+func (d *diary) String() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text.String()
 }
 
 func start(t *testing.T, path string) running {
@@ -153,7 +174,7 @@ func start(t *testing.T, path string) running {
 			t.Fatal(err)
 		}
 	}
-	a := running{shard: s, Cmd: exec.Command(path), log: &bytes.Buffer{}, claims: claims}
+	a := running{shard: s, Cmd: exec.Command(path), log: &diary{}, claims: claims}
 	a.Env = []string{
 		"NSTANCE_SERVER_REGISTRATION_ADDR=" + registration, "NSTANCE_SERVER_AGENT_ADDR=" + agents, "NSTANCE_INSTANCE_ID=" + instanceID,
 		"NSTANCE_IDENTITY_DIR=" + dir, "NSTANCE_REPORT_INTERVAL=100ms",
@@ -226,13 +247,15 @@ func TestANewVersionInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.hangUp(t, path, broken)
+	for end := time.Now().Add(patience); !strings.Contains(a.log.String(), "reload failed"); {
+		if a.version(t, "1.2.4"); time.Now().After(end) {
+			t.Fatalf("the log does not tell of the program that could not be run:\n%s", a.log)
+		}
+	}
 	for range 10 {
 		a.version(t, "1.2.4")
 	}
 	a.end(t)
-	if !strings.Contains(a.log.String(), "can't be run") {
-		t.Errorf("the log does not tell of the program that could not be run:\n%s", a.log)
-	}
 }
 
 // hangUp puts a program into the place of the agent's and sends it SIGHUP.
@@ -249,7 +272,7 @@ func (a running) hangUp(t *testing.T, path, program string) {
 // version waits until the agent, without a word of going, reports that it is this one.
 func (a running) version(t *testing.T, want string) {
 	t.Helper()
-	for range 100 {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		r := a.next(t)
 		if r.GetShuttingDown() {
 			t.Fatalf("it told its server that it goes: %v", r)
@@ -280,10 +303,12 @@ func TestUsage(t *testing.T) {
 		want []string
 	}{
 		{[]string{"--version"}, 0, []string{"nstance-agent 1.2.3"}},
+		{[]string{"--help"}, 0, []string{"usage"}},
+		{[]string{"status", "--help"}, 0, []string{"text or json"}},
 		{[]string{"--nonsense"}, 2, []string{"nonsense", "usage"}},
 		{[]string{"nonsense"}, 2, []string{`unknown command "nonsense"`, "usage"}},
 		{nil, 2, []string{"NSTANCE_INSTANCE_ID: ", "NSTANCE_SERVER_AGENT_ADDR: ", "NSTANCE_SERVER_REGISTRATION_ADDR: "}},
-		{[]string{"status", "--output", "yaml"}, 2, []string{`"yaml"`, "--output text or --output json"}},
+		{[]string{"status", "--output", "yaml"}, 2, []string{`"yaml"`, "want --output text or json"}},
 		{[]string{"status"}, 1, []string{"no agent has run", "/nowhere/identity", "NSTANCE_IDENTITY_DIR"}},
 	} {
 		command := exec.Command(path, c.args...)

@@ -10,22 +10,22 @@ import (
 	"syscall"
 )
 
-// reloadOnHangup has the process become, at each SIGHUP, the program that now lies where
-// this one came from. Process, environment and folder stay, and nothing is told to the
-// server: to it that is a connection that broke, and its instance lives on. What is on
-// disk is as fit for that as for a crash. A program that can't be run leaves this one.
+// reloadOnHangup makes the process exec its own executable path at each SIGHUP. The process,
+// environment and folder stay. The server is not notified: it sees a broken connection, and the
+// instance lives on. The files on disk are as consistent as after a crash. If the exec fails,
+// the current program keeps running.
 func reloadOnHangup(ctx context.Context, log *slog.Logger) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGHUP)
 	go func() {
 		for range asked {
-			log.LogAttrs(ctx, slog.LevelInfo, "asked to become the program that is installed now")
-			log.LogAttrs(ctx, slog.LevelError, "it can't be run", slog.Any("error", become()))
+			log.LogAttrs(ctx, slog.LevelInfo, "reloading the executable")
+			log.LogAttrs(ctx, slog.LevelError, "reload failed", slog.Any("error", become()))
 		}
 	}()
 }
 
-// become returns only if that fails.
+// become replaces the process with its executable. It returns only on an error.
 func become() error {
 	path, err := exec.LookPath(os.Args[0])
 	if err != nil {

@@ -14,19 +14,21 @@ import (
 	"github.com/nstance/nstance/pkg/agent"
 )
 
-// status prints what the agent on this machine knows.
+// status prints the state of the agent on this machine.
 func status(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("nstance-agent status", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	output := flags.String("output", "text", "text or json")
-	if flags.Parse(args) != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
 		return 2
 	}
 	if flags.NArg() > 0 || *output != "text" && *output != "json" {
-		fmt.Fprintf(stderr, "nstance-agent status: --output %.80q %q is not valid: want --output text or --output json\n", *output, flags.Args())
+		fmt.Fprintf(stderr, "nstance-agent status: invalid arguments --output %.80q %q: want --output text or json\n", *output, flags.Args())
 		return 2
 	}
-	dir := agent.IdentityDir(os.LookupEnv)
+	dir := agent.IdentityDir(os.Getenv)
 	s, err := agent.ReadStatus(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(stderr, "nstance-agent status: no agent has run with identity directory %s (NSTANCE_IDENTITY_DIR)\n", dir)
@@ -52,7 +54,7 @@ func status(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// alive asks for a process without touching it; another user's counts.
+// alive reports whether a process exists, also as another user's.
 func alive(pid int) bool {
 	if pid <= 0 {
 		return false

@@ -1,4 +1,4 @@
-// Command nstance-asg speaks for a server to the Auto Scaling group of its machine.
+// Command nstance-asg reports the health of a server to the Auto Scaling group of its machine.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// What the command exits with.
+// Exit codes.
 const (
 	exitFailed = 1
 	exitUsage  = 2
@@ -32,17 +32,18 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	cfg := asg.Config{Logger: slog.New(slog.NewTextHandler(errOut, nil))}
+	cfg := asg.Config{Logger: slog.New(slog.NewTextHandler(errOut, nil)), Version: version}
 	f := flag.NewFlagSet("nstance-asg", flag.ContinueOnError)
 	f.SetOutput(errOut)
-	f.StringVar(&cfg.Group, "asg", "", "`name` of the Auto Scaling group that this machine is of; required")
-	f.StringVar(&cfg.Hook, "hook", "", "`name` of the lifecycle hook that holds the machine up until its server is healthy; empty: none does")
-	f.StringVar(&cfg.InstanceID, "instance-id", "", "this machine's `id` at EC2 (default: as the metadata service says)")
-	f.StringVar(&cfg.AWS.Region, "region", "", "the group's `region` (default: AWS_REGION, or as the metadata service says)")
+	f.StringVar(&cfg.Group, "asg", "", "`name` of this machine's Auto Scaling group; required")
+	f.StringVar(&cfg.Hook, "hook", "", "`name` of the launch lifecycle hook to complete when the server is healthy; empty: none")
+	f.StringVar(&cfg.InstanceID, "instance-id", "", "EC2 instance `ID` of this machine (default: from the metadata service)")
+	f.StringVar(&cfg.AWS.Region, "region", "", "the group's `region` (default: AWS_REGION, or from the metadata service)")
 	f.StringVar(&cfg.HealthURL, "health-url", asg.DefaultHealthURL, "`URL` of the server's health endpoint")
-	f.DurationVar(&cfg.Every, "every", asg.DefaultEvery, "how often it is asked")
-	f.DurationVar(&cfg.LostAfter, "lost-after", asg.DefaultLostAfter, "how long nothing answers before the machine is to be replaced")
-	f.StringVar(&cfg.StateFile, "state", "", "`file` that keeps what was seen from one start to the next; empty: nothing is kept")
+	f.DurationVar(&cfg.Every, "every", asg.DefaultEvery, "interval between health checks")
+	f.DurationVar(&cfg.LostAfter, "lost-after", asg.DefaultLostAfter, "how long a server must not answer before its machine is replaced")
+	f.StringVar(&cfg.StateFile, "state", "", "`file` that keeps the state across restarts; empty: no state is kept")
+	f.StringVar(&cfg.MetricsAddr, "metrics-addr", "", "listen `address` of the metrics; empty: none are served")
 	show := f.Bool("version", false, "print the version")
 	err := f.Parse(args)
 	switch {

@@ -14,7 +14,7 @@ func TestUsage(t *testing.T) {
 		code int
 		says string
 	}{
-		{"--help", 0, "-lost-after"}, {"--version", 0, "nstance-asg dev"}, {"", exitUsage, "--asg: is empty"},
+		{"--help", 0, "-lost-after"}, {"--version", 0, "nstance-asg dev"}, {"", exitUsage, "--asg is required"},
 		{"--asg g more", exitUsage, `"more"`}, {"--colour", exitUsage, "colour"}, {"--asg g --every soon", exitUsage, "soon"},
 	} {
 		var out bytes.Buffer

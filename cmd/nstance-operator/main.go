@@ -1,5 +1,5 @@
-// Command nstance-operator makes Nstance an infrastructure provider of Cluster API, for
-// one tenant of one cluster.
+// Command nstance-operator runs Nstance as an infrastructure provider of Cluster API, for one
+// tenant of one cluster.
 package main
 
 import (
@@ -23,15 +23,15 @@ var version = "dev"
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	s, err := settings.Parse(args, settings.World{LookupEnv: os.LookupEnv, ReadFile: os.ReadFile, Output: stderr})
+	s, err := settings.Parse(args, settings.World{Getenv: os.Getenv, ReadFile: os.ReadFile, Output: stderr})
 	var flags *settings.FlagError
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.As(err, &flags):
-		return 2 // the reason has been told
+		return 2 // already reported
 	case err != nil:
-		fmt.Fprintf(stderr, "nstance-operator: the settings are not valid:\n%v\n", err)
+		fmt.Fprintf(stderr, "nstance-operator: invalid settings:\n%v\n", err)
 		return 2
 	case s.ShowVersion:
 		fmt.Fprintln(stdout, "nstance-operator", version)

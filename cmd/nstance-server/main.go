@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -21,15 +22,38 @@ var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	go garbage.Govern(ctx)
-	if err := command().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "nstance-server:", err)
-		os.Exit(1)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	started := false
+	cmd := command(func() { started = true }) //nolint:contextcheck // it gets its own when it runs
+	cmd.SetArgs(args)
+	cmd.SetOut(out)
+	cmd.SetErr(errOut)
+	switch err := cmd.ExecuteContext(ctx); {
+	case err == nil:
+		return 0
+	case started:
+		fmt.Fprintln(errOut, "nstance-server:", err)
+		return exitFailed
+	default:
+		fmt.Fprintln(errOut, "nstance-server:", err)
+		return exitUsage
 	}
 }
 
-func command() *cobra.Command {
+// command returns the command; it calls started once its flags and arguments are valid.
+func command(started func()) *cobra.Command {
 	host, _ := os.Hostname()
 	cfg := server.Config{Version: version, Getenv: os.Getenv, Now: time.Now, Random: rand.Reader}
 	var validate bool
@@ -43,37 +67,46 @@ func command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level(cfg.Debug)}))
 			if validate {
-				return server.Validate(cmd.Context(), cfg, args, os.Stdout)
+				started()
+				return server.Validate(cmd.Context(), cfg, args, cmd.OutOrStdout())
 			}
 			if len(args) > 0 {
-				return fmt.Errorf("unexpected argument %q: only --validate takes one, a file", args[0])
+				return fmt.Errorf("unexpected argument %q: only --validate takes a FILE", args[0])
 			}
+			if err := cfg.Validate(); err != nil {
+				return err
+			}
+			started()
 			return server.Run(cmd.Context(), cfg)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.Shard, "shard", os.Getenv("NSTANCE_SHARD"), "id of the shard (NSTANCE_SHARD)")
+	f.StringVar(&cfg.Shard, "shard", os.Getenv("NSTANCE_SHARD"), "ID of the shard (NSTANCE_SHARD)")
 	f.StringVar(&cfg.ID, "id", host, "name of this server")
 	f.StringVar(&cfg.StorageProvider, "storage-provider", "s3", "s3 or dir")
 	f.StringVar(&cfg.StorageBucket, "storage-bucket", os.Getenv("NSTANCE_STORAGE_BUCKET"),
-		"bucket, or a directory for dir (NSTANCE_STORAGE_BUCKET)")
-	f.StringVar(&cfg.CacheDir, "cache-dir", "cache", "folder of the cache; may be deleted at any time")
-	f.StringVar(&cfg.AdvertiseHost, "advertise-host", "", "address that others reach this server at (default: the primary interface's)")
+		"bucket name; a directory with provider dir (NSTANCE_STORAGE_BUCKET)")
+	f.BoolVar(&cfg.InsecureStorage, "insecure-storage", false,
+		"allow plain HTTP to remote object storage and AWS secrets (NSTANCE_INSECURE_STORAGE)")
+	f.StringVar(&cfg.CacheDir, "cache-dir", "cache", "cache folder; may be deleted at any time")
+	f.StringVar(&cfg.AdvertiseHost, "advertise-host", "", "address at which this server is reachable (default: the primary interface's)")
 	f.StringVar(&cfg.Self, "self", "",
-		"what the provider calls the machine that this server runs on, which it moves the leader's address to (default: it finds out)")
+		"this machine's provider ID, for the leader address (default: detected)")
 	f.StringVar(&cfg.Bind.Health, "health-addr", "",
-		"health endpoint, instead of the config's (before the config is known: "+server.DefaultHealthAddr+")")
-	f.StringVar(&cfg.Bind.Election, "election-addr", "", "peer endpoint, instead of the config's")
-	f.StringVar(&cfg.Bind.Registration, "registration-addr", "", "registration service, instead of the config's")
-	f.StringVar(&cfg.Bind.Operator, "operator-addr", "", "operator service, instead of the config's")
-	f.StringVar(&cfg.Bind.Agent, "agent-addr", "", "agent service, instead of the config's")
+		"listen address of the health endpoint, overriding the config's (default before the config is read: "+server.DefaultHealthAddr+")")
+	f.StringVar(&cfg.Bind.Election, "election-addr", "", "listen address of the peer endpoint, overriding the config's")
+	f.StringVar(&cfg.Bind.Registration, "registration-addr", "", "listen address of the registration service, overriding the config's")
+	f.StringVar(&cfg.Bind.Operator, "operator-addr", "", "listen address of the operator service, overriding the config's")
+	f.StringVar(&cfg.Bind.Agent, "agent-addr", "", "listen address of the agent service, overriding the config's")
+	f.StringVar(&cfg.Bind.Metrics, "metrics-addr", "",
+		"listen address of the metrics, overriding the config's; served from the start (default: that of the config, once it is read)")
 	f.StringSliceVar(&cfg.InstanceRegistrationAddrs, "instance-registration-addrs", nil,
-		"registration addresses that instances are given, instead of the leader's and this server's")
+		"registration addresses given to instances (default: the leader's and this server's)")
 	f.StringSliceVar(&cfg.InstanceAgentAddrs, "instance-agent-addrs", nil, "the same for the agent service")
-	f.BoolVar(&validate, "validate", false, "check the shard's config, or FILE, and exit 0 or 1")
+	f.BoolVar(&validate, "validate", false, "validate the shard's config, or FILE, and exit 0 or 1")
 	f.DurationVar(&cfg.Times.ClientCertificate, "client-certificate-life", server.DefaultTimes().ClientCertificate,
-		"life of the certificates of agents, and up to 90 days of operators, which renew at two thirds of it")
-	f.BoolVar(&cfg.Debug, "debug", false, "log more, and offer gRPC reflection")
+		"lifetime of agent certificates and, up to 90 days, operator certificates; they are renewed at two thirds of it")
+	f.BoolVar(&cfg.Debug, "debug", false, "log at debug level, enable gRPC reflection, and serve profiles beside the metrics")
 	return cmd
 }
 

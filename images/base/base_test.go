@@ -37,8 +37,8 @@ func TestIndexRepeats(t *testing.T) {
 	}
 }
 
-// TestIndex: each architecture has its image, which runs as nobody special and
-// holds what a static program looks for.
+// TestIndex: each architecture has its image, which runs without privileges and holds what
+// a static program looks for.
 func TestIndex(t *testing.T) {
 	index := index(t)
 	manifest, err := index.IndexManifest()

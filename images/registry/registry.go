@@ -1,8 +1,8 @@
 // Package registry is a small container registry for one machine: what images are
 // pushed to where no other registry is, signatures and attestations among them. It
 // speaks the OCI distribution protocol (go-containerregistry's handler, with the
-// referrers API), keeps everything in a folder and survives kill -9. It asks nobody
-// for a password, so it is for loopback addresses only.
+// referrers API), keeps everything in a folder and survives kill -9. It asks for no
+// password, so it is for loopback addresses only.
 package registry
 
 import (

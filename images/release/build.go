@@ -76,8 +76,8 @@ func (b Builder) Build(ctx context.Context, target Target) (Release, error) {
 	if from.dirty && !local(target.Repository) {
 		return Release{}, fmt.Errorf("build images for %s: %w", target.Repository, errDirty)
 	}
-	// What ko pushes goes to a registry of its own first: it adds SBOMs that nobody
-	// signed to those that others may write to.
+	// What ko pushes goes to a registry of its own first: it adds unsigned SBOMs to those that
+	// others may write to.
 	staging := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer staging.Close()
 	release := Release{Version: from.version, Commit: from.hash}

@@ -95,7 +95,7 @@ func TestTag(t *testing.T) {
 	ask("v1.0.0", "not committed")
 }
 
-// TestSigners: neither nobody nor two sign, and nobody is trusted by mistake.
+// TestSigners: exactly one signs, and none is trusted by mistake.
 func TestSigners(t *testing.T) {
 	for _, c := range []struct {
 		signer release.Signer

@@ -46,7 +46,7 @@ func Archives(programs []string) (all []Archive) {
 const sums = "SHA256SUMS"
 
 // Dist writes archives into a folder that it makes anew, files that are there already, and
-// the sums of all of them. Like images they are the same whoever makes them of a commit.
+// the sums of all of them. Like images they are the same bytes in every build of a commit.
 // It returns the names of what it wrote.
 func (b Builder) Dist(ctx context.Context, folder string, archives []Archive, files ...string) (names []string, err error) {
 	from, err := b.commit(ctx)
@@ -190,8 +190,8 @@ func (b Builder) SignDist(ctx context.Context, folder string, with Signer) error
 	return nil
 }
 
-// VerifyDist fails unless somebody who is trusted has signed a folder's sums, and they
-// are those of the archives there.
+// VerifyDist fails unless a trusted signer has signed a folder's sums, and they are those
+// of the archives there.
 func (b Builder) VerifyDist(ctx context.Context, folder string, trust Trust) error {
 	if err := trust.Validate(); err != nil {
 		return err

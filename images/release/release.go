@@ -1,9 +1,9 @@
 // Package release makes the container images: ko builds them, this package pushes
 // them, cosign signs them, and what was signed is verified as a user would.
 //
-// The same commit gives the same digests, whoever builds and wherever. So nothing
-// but the commit may come into an image: ko and Go are pinned, their environment is
-// made here instead of inherited, and times are the commit's.
+// The same commit gives the same digests, wherever it is built. So nothing but the commit
+// may come into an image: ko and Go are pinned, their environment is made here instead of
+// inherited, and times are the commit's.
 //
 // Each step is a program that is started; nothing here is safe for concurrent use.
 package release

@@ -52,12 +52,11 @@ func (s Signer) flags() []string {
 // Trust says whose signature counts.
 type Trust struct {
 	Key string // the public key, or a reference to it; empty: that of an identity
-	// Identity is a pattern of the one in the certificate, Issuer is whoever vouches
-	// for it.
+	// Identity is a pattern of the one in the certificate, Issuer is what vouches for it.
 	Identity, Issuer string
 }
 
-// Validate says whether it is a key, or an identity and whoever vouches for it.
+// Validate says whether it is a key, or an identity with its issuer.
 func (t Trust) Validate() error {
 	if (t.Key == "") == (t.Identity == "") || t.Key == "" && t.Issuer == "" {
 		return errors.New("whose signature counts: want either a key, or an identity and its issuer")
@@ -103,8 +102,8 @@ func (b Builder) Sign(ctx context.Context, r Release, with Signer) error {
 	return nil
 }
 
-// Verify fails unless somebody who is trusted has signed each image of a release and an
-// SBOM for each architecture, and every layer is what the signed manifests name.
+// Verify fails unless a trusted signer has signed each image of a release and an SBOM for
+// each architecture, and every layer is what the signed manifests name.
 func (b Builder) Verify(ctx context.Context, r Release, trust Trust) error {
 	if err := trust.Validate(); err != nil {
 		return err
@@ -130,8 +129,8 @@ func (b Builder) Verify(ctx context.Context, r Release, trust Trust) error {
 	return nil
 }
 
-// VerifyStatement fails unless somebody who is trusted has signed a statement of this
-// type about what a reference names.
+// VerifyStatement fails unless a trusted signer has signed a statement of this type about
+// what a reference names.
 func (b Builder) VerifyStatement(ctx context.Context, reference, predicate string, trust Trust) error {
 	return b.cosign(ctx, append([]string{"verify-attestation", reference, "--type=" + predicate}, trust.flags()...)...)
 }

@@ -10,7 +10,7 @@ import (
 	dev "github.com/nstance/nstance/pkg/dev/aws"
 )
 
-// userdata is what a machine runs when it boots, as cloud-init has it.
+// userdata is the boot script of a machine, run by cloud-init.
 const userdata = `#!/bin/sh
 set -eu
 mkdir identity keys recv
@@ -25,10 +25,10 @@ export NSTANCE_SERVER_REGISTRATION_ADDR={{ quote .Server.RegistrationAddr }} NST
 exec @agent@
 `
 
-// config is that of both servers.
-func (w *world) config(interfaceID string) string {
-	script, err := json.Marshal(strings.ReplaceAll(userdata, "@agent@", filepath.Join(w.bin, "nstance-agent")))
-	must(w.t, err)
+// config is the config of both servers.
+func (f *fixture) config(interfaceID string) string {
+	script, err := json.Marshal(strings.ReplaceAll(userdata, "@agent@", filepath.Join(f.bin, "nstance-agent")))
+	must(f.t, err)
 	return strings.NewReplacer("CLUSTER", cluster, "ADDRESS", leaderAddress.String(), "INTERFACE", interfaceID, "SUBNET", dev.SubnetA,
 		"IMAGE_OWNER", dev.Account, "USERDATA", string(script), "TARGETS", targetGroup, "KEYNAME", keyName).Replace(`{
   "cluster": { "id": "CLUSTER", "secrets": { "encryption_key": { "provider": "aws-secrets-manager", "source": "KEYNAME" } } },

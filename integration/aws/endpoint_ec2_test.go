@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"testing"
 	"time"
@@ -20,37 +19,35 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	balanced "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	"golang.org/x/time/rate"
 
-	"github.com/nstance/nstance/pkg/awscall"
 	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// versionELB is that of the API of Elastic Load Balancing.
-const versionELB = "2015-12-01"
-
-// endpoint is an AWS that somebody else made, and where in it the suite may launch.
+// endpoint is an AWS given by the environment, and the place in it where the suite may launch.
 type endpoint struct {
-	run                     string // all that is made is named and tagged with it
-	worlds, targets, plants int    // so many were made
+	run                     string // the name and tag of everything that is created
+	worlds, targets, plants int    // number created so far
 
 	session       awsclient.Session
 	client        *http.Client
 	ec2           *ec2.Client
-	balancing     *awscall.Client
+	balancing     *elb.Client
 	vpc, zone     string
 	subnet, small string
 	image         string
 	instanceType  string
-	missingTarget string // the ARN of a target group that is gone
+	missingTarget string // the ARN of a deleted target group
 
 	patience, eventual time.Duration
 }
 
-// paced launches as many instances a second as EC2 lets an account: the suite alone
-// would be throttled, which it takes for a refusal.
+// paced launches at the rate that EC2 allows an account: otherwise the suite itself would be
+// throttled, which it takes for an error.
 type paced struct{ launches *rate.Limiter }
 
 func (p paced) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -71,7 +68,7 @@ func (p paced) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(again)
 }
 
-// openEndpoint finds out where to launch what, as far as the environment does not say.
+// openEndpoint determines what to launch and where, unless the environment says so.
 func openEndpoint(t *testing.T) *endpoint {
 	t.Helper()
 	var number [4]byte
@@ -81,17 +78,16 @@ func openEndpoint(t *testing.T) *endpoint {
 	e.patience, e.eventual = timing()
 	e.session, err = awsclient.Config{HTTPClient: e.client}.Open(t.Context())
 	must(t, err)
-	at, err := e.session.URL(awsclient.EC2)
+	machines, err := e.session.SDK(awsclient.EC2)
 	must(t, err)
-	e.ec2 = ec2.New(ec2.Options{
-		Region: e.session.Region, Credentials: e.session.Credentials, HTTPClient: e.client, BaseEndpoint: &at,
-	})
-	e.balancing, err = awscall.New(e.session, awsclient.LoadBalancing)
+	e.ec2 = ec2.NewFromConfig(machines)
+	balancers, err := e.session.Brief(awsclient.LoadBalancing)
 	must(t, err)
+	e.balancing = elb.NewFromConfig(balancers)
 	e.instanceType = cmp.Or(os.Getenv("NSTANCE_TEST_AWS_INSTANCE_TYPE"), "t3.micro")
 	e.findSubnet(t)
 	e.makeSmall(t)
-	t.Cleanup(func() { e.sweep(t, e.run) }) // before the small subnet goes
+	t.Cleanup(func() { e.sweep(t, e.run) }) // before the small subnet is deleted
 	e.findImage(t)
 	e.missingTarget = e.makeTarget(t)
 	must(t, e.removeTarget(t.Context(), e.missingTarget))
@@ -99,14 +95,14 @@ func openEndpoint(t *testing.T) *endpoint {
 	return e
 }
 
-// stop shuts an instance down behind the provider's back.
+// stop stops an instance without the provider.
 func (e *endpoint) stop(t *testing.T, vm provider.VM) {
 	t.Helper()
 	_, err := e.ec2.StopInstances(t.Context(), &ec2.StopInstancesInput{InstanceIds: []string{vm.ProviderID}})
 	must(t, err)
 }
 
-// plant makes an instance with just these tags, and ends it with the test.
+// plant launches an instance with exactly these tags, and terminates it at the end of the test.
 func (e *endpoint) plant(t *testing.T, tags map[string]string) {
 	t.Helper()
 	e.plants++
@@ -131,7 +127,7 @@ func (e *endpoint) plant(t *testing.T, tags map[string]string) {
 	})
 }
 
-// target makes a target group, and deletes it with the test.
+// target creates a target group, and deletes it at the end of the test.
 func (e *endpoint) target(t *testing.T) string {
 	t.Helper()
 	arn := e.makeTarget(t)
@@ -141,25 +137,24 @@ func (e *endpoint) target(t *testing.T) string {
 	return arn
 }
 
-// makeTarget makes a target group, which is behind no load balancer and costs nothing.
+// makeTarget creates a target group, which belongs to no load balancer and costs nothing.
 func (e *endpoint) makeTarget(t *testing.T) string {
 	t.Helper()
 	e.targets++
-	var made struct {
-		ARN string `xml:"CreateTargetGroupResult>TargetGroups>member>TargetGroupArn"`
-	}
-	err := e.balancing.Query(t.Context(), versionELB, "CreateTargetGroup", url.Values{
-		"Name": {fmt.Sprintf("%s-%d", e.run, e.targets)}, "VpcId": {e.vpc}, "Protocol": {"TCP"}, "Port": {"80"}, "TargetType": {"instance"},
-	}, &made, awscall.Attempts{Once: true})
+	made, err := e.balancing.CreateTargetGroup(t.Context(), &elb.CreateTargetGroupInput{
+		Name: sdk.String(fmt.Sprintf("%s-%d", e.run, e.targets)), VpcId: &e.vpc, Protocol: balanced.ProtocolEnumTcp, Port: sdk.Int32(80),
+		TargetType: balanced.TargetTypeEnumInstance,
+	}, func(o *elb.Options) { awsclient.Once(&o.Retryer, &o.APIOptions, nil) })
 	must(t, err)
-	return made.ARN
+	return *made.TargetGroups[0].TargetGroupArn
 }
 
 func (e *endpoint) removeTarget(ctx context.Context, arn string) error {
-	return e.balancing.Query(ctx, versionELB, "DeleteTargetGroup", url.Values{"TargetGroupArn": {arn}}, nil, awscall.Attempts{})
+	_, err := e.balancing.DeleteTargetGroup(ctx, &elb.DeleteTargetGroupInput{TargetGroupArn: &arn})
+	return err
 }
 
-// within tries until it succeeds; the test's own context may have ended.
+// within retries until success; the test's own context may have ended.
 func (e *endpoint) within(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), e.patience)

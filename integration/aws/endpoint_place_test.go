@@ -24,7 +24,7 @@ func filter(name string, values ...string) []types.Filter {
 	return []types.Filter{{Name: &name, Values: values}}
 }
 
-// findSubnet takes the subnet that it is told, else the first zone's default one.
+// findSubnet returns the configured subnet, or else the first zone's default one.
 func (e *endpoint) findSubnet(t *testing.T) {
 	t.Helper()
 	which := filter("default-for-az", "true")
@@ -40,8 +40,8 @@ func (e *endpoint) findSubnet(t *testing.T) {
 	e.subnet, e.zone, e.vpc = *first.SubnetId, *first.AvailabilityZone, *first.VpcId
 }
 
-// makeSmall makes a subnet that can be filled, of 11 addresses, as high in the VPC as
-// there is room.
+// makeSmall creates a subnet of 11 addresses, which the suite can fill, as high in the VPC as
+// possible.
 func (e *endpoint) makeSmall(t *testing.T) {
 	t.Helper()
 	vpcs, err := e.ec2.DescribeVpcs(t.Context(), &ec2.DescribeVpcsInput{Filters: filter("vpc-id", e.vpc)})
@@ -71,7 +71,7 @@ func (e *endpoint) makeSmall(t *testing.T) {
 	t.Fatalf("VPC %s has no room for a /28 in its last 1024 addresses: want NSTANCE_TEST_AWS_SUBNET to be in one that has", e.vpc)
 }
 
-// highest are the last blocks of 16 addresses of a block, the last one first.
+// highest returns the last blocks of 16 addresses in a block, the last one first.
 func highest(block netip.Prefix, most int) []string {
 	first := block.Masked().Addr().As4()
 	end := uint64(binary.BigEndian.Uint32(first[:])) + 1<<(32-block.Bits())
@@ -84,8 +84,8 @@ func highest(block netip.Prefix, most int) []string {
 	return out
 }
 
-// findImage takes the image that it is told, else the newest Amazon Linux, which it has
-// the provider look for.
+// findImage returns the configured image, or else the newest Amazon Linux, found through the
+// provider.
 func (e *endpoint) findImage(t *testing.T) {
 	t.Helper()
 	if e.image = os.Getenv("NSTANCE_TEST_AWS_IMAGE"); e.image != "" {
@@ -102,7 +102,7 @@ func (e *endpoint) findImage(t *testing.T) {
 	}
 }
 
-// imageCases ask for the one image that is known.
+// imageCases look for the one known image.
 func (e *endpoint) imageCases(t *testing.T) []providertest.ImageCase {
 	t.Helper()
 	out, err := e.ec2.DescribeImages(t.Context(), &ec2.DescribeImagesInput{Filters: filter("image-id", e.image)})

@@ -3,6 +3,7 @@
 package aws
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -14,27 +15,40 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nstance/nstance/pkg/awscall"
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
+
 	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/secrets/aws"
 	"github.com/nstance/nstance/pkg/secrets/secretstest"
 )
 
-// keeper is a service of AWS that keeps secrets.
+// keeper is a service of AWS that stores secrets.
 type keeper struct {
 	provider string
-	limit    int // of a value, in bytes
+	limit    int // maximum length of a value, in bytes
 	service  awsclient.Service
-	target   string // before an action's name
-	remove   string // the action
+	remove   func(ctx context.Context, cfg sdk.Config, name string) error
 }
 
 func keepers() map[string]keeper {
 	return map[string]keeper{
-		"SecretsManager": {secrets.ProviderSecretsManager, 64 << 10, awsclient.SecretsManager, "secretsmanager", "DeleteSecret"},
-		"ParameterStore": {secrets.ProviderParameterStore, 3045, awsclient.ParameterStore, "AmazonSSM", "DeleteParameter"},
+		"SecretsManager": {secrets.ProviderSecretsManager, 64 << 10, awsclient.SecretsManager, removeSecret},
+		"ParameterStore": {secrets.ProviderParameterStore, 3045, awsclient.ParameterStore, removeParameter},
 	}
+}
+
+func removeSecret(ctx context.Context, cfg sdk.Config, name string) error {
+	in := secretsmanager.DeleteSecretInput{SecretId: &name, ForceDeleteWithoutRecovery: sdk.Bool(true)}
+	_, err := secretsmanager.NewFromConfig(cfg).DeleteSecret(ctx, &in)
+	return err
+}
+
+func removeParameter(ctx context.Context, cfg sdk.Config, name string) error {
+	_, err := ssm.NewFromConfig(cfg).DeleteParameter(ctx, &ssm.DeleteParameterInput{Name: &name})
+	return err
 }
 
 // keeps runs the contract of secrets against a service.
@@ -57,19 +71,15 @@ func (e *endpoint) keeps(t *testing.T, of keeper, skip skipped) {
 	}})
 }
 
-// forget deletes what was made.
+// forget deletes what was created.
 func (e *endpoint) forget(t *testing.T, of keeper, names []string) {
 	t.Helper()
-	client, err := awscall.New(e.session, of.service)
+	cfg, err := e.session.Brief(of.service)
 	must(t, err)
 	for _, name := range names {
-		in := map[string]any{"Name": name}
-		if of.service == awsclient.SecretsManager {
-			in = map[string]any{"SecretId": name, "ForceDeleteWithoutRecovery": true}
-		}
 		e.within(t, "delete "+name, func(ctx context.Context) error {
-			err := client.JSON(ctx, of.target, of.remove, in, &struct{}{}, awscall.Attempts{})
-			if awscall.Coded(err, "ResourceNotFoundException", "ParameterNotFound") {
+			err := of.remove(ctx, cfg, name)
+			if awsclient.Coded(err, "ResourceNotFoundException", "ParameterNotFound") {
 				return nil
 			}
 			return err
@@ -77,11 +87,11 @@ func (e *endpoint) forget(t *testing.T, of keeper, names []string) {
 	}
 }
 
-// line is what calls go over. It drops writes, or their replies, and knows what was made.
+// line is a transport that drops writes or their replies, and records what was created.
 type line struct {
 	mu    sync.Mutex
 	fault secretstest.Fault
-	left  int // writes that meet the fault
+	left  int // number of writes that will fail
 	down  bool
 	made  map[string]bool
 }
@@ -112,11 +122,17 @@ func (l *line) names() []string {
 }
 
 func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
-	dropped, lost := l.meets(r)
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	dropped, lost := l.meets(r, body)
 	if dropped {
 		return nil, errLine
 	}
-	reply, err := http.DefaultTransport.RoundTrip(r)
+	again := r.Clone(r.Context())
+	again.Body = io.NopCloser(bytes.NewReader(body))
+	reply, err := http.DefaultTransport.RoundTrip(again)
 	if err != nil || !lost {
 		return reply, err
 	}
@@ -124,8 +140,8 @@ func (l *line) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.Join(errLine, err, reply.Body.Close())
 }
 
-// meets says what a call meets, and notes what it is about to make.
-func (l *line) meets(r *http.Request) (dropped, lost bool) {
+// meets returns a call's fault, and records what the call is about to create.
+func (l *line) meets(r *http.Request, body []byte) (dropped, lost bool) {
 	_, action, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,19 +156,15 @@ func (l *line) meets(r *http.Request) (dropped, lost bool) {
 		dropped, lost = l.fault == secretstest.Dropped, l.fault == secretstest.Lost
 	}
 	if !dropped {
-		l.note(r)
+		l.note(body)
 	}
 	return dropped, lost
 }
 
-// note remembers the name that a request gives to what it makes.
-func (l *line) note(r *http.Request) {
-	body, err := r.GetBody()
-	if err != nil {
-		return
-	}
+// note records the name that a request gives to what it creates.
+func (l *line) note(body []byte) {
 	var named struct{ Name string }
-	if json.NewDecoder(body).Decode(&named) == nil && named.Name != "" {
+	if json.Unmarshal(body, &named) == nil && named.Name != "" {
 		l.made[named.Name] = true
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// sweep ends whatever clusters whose names begin so have left, and waits until it has ended.
+// sweep terminates the instances of all clusters with this prefix, and waits until they have ended.
 func (e *endpoint) sweep(t *testing.T, clusters string) {
 	t.Helper()
 	if err := retry.Wait(context.WithoutCancel(t.Context()), e.eventual); err != nil {
-		t.Error(err) // what was just made is seen only then
+		t.Error(err) // until then a new instance may not be listed
 	}
 	e.within(t, "end the instances of "+clusters, func(ctx context.Context) error {
 		ids, err := e.alive(ctx, clusters)
@@ -32,7 +32,7 @@ func (e *endpoint) sweep(t *testing.T, clusters string) {
 	})
 }
 
-// alive are the instances of clusters that have not ended.
+// alive returns the clusters' instances that have not ended.
 func (e *endpoint) alive(ctx context.Context, clusters string) ([]string, error) {
 	pages := ec2.NewDescribeInstancesPaginator(e.ec2, &ec2.DescribeInstancesInput{
 		Filters: filter("tag:"+provider.TagClusterID, clusters+"*"),

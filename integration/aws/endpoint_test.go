@@ -15,15 +15,15 @@ import (
 	"github.com/nstance/nstance/pkg/provider/providertest"
 )
 
-// How TestEndpoint is told what to do.
+// The environment variables that configure TestEndpoint.
 const (
 	endpointVariable = "AWS_ENDPOINT_URL"
 	realVariable     = "NSTANCE_TEST_REAL_AWS"
 	skipVariable     = "NSTANCE_TEST_AWS_SKIP"
 )
 
-// TestEndpoint holds other implementations of AWS than our own to what our code takes AWS
-// for, and AWS itself: all that is ours is signed, sent, and read as in a server.
+// TestEndpoint tests the assumptions of our code about AWS, including signatures, transport and
+// replies, on other implementations than our own, and on AWS itself.
 func TestEndpoint(t *testing.T) {
 	wanted(t)
 	skip := skips(t)
@@ -36,7 +36,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// wanted skips the test where nobody asked for it, and before it could cost something.
+// wanted skips the test unless it was requested, before it could cost anything.
 func wanted(t *testing.T) {
 	t.Helper()
 	url, spend := os.Getenv(endpointVariable), os.Getenv(realVariable)
@@ -61,10 +61,10 @@ func costs() string {
 	return ""
 }
 
-// skipped are cases that an endpoint can't pass, and why not.
+// skipped are the cases that an endpoint can't pass, with the reasons.
 type skipped map[string]string
 
-// skips reads EC2/Name=reason;SecretsManager/Name=reason. Without a reason nothing is skipped.
+// skips parses EC2/Name=reason;SecretsManager/Name=reason. A reason is required.
 func skips(t *testing.T) skipped {
 	t.Helper()
 	out := skipped{}
@@ -91,7 +91,7 @@ func (s skipped) around(t *testing.T, f func(*testing.T)) {
 	f(t)
 }
 
-// world is one case's part of an endpoint: a cluster of its own.
+// world is a case's part of an endpoint: a cluster of its own.
 func (e *endpoint) world(t *testing.T) providertest.World {
 	e.worlds++
 	cluster := fmt.Sprintf("%s-%d", e.run, e.worlds)
@@ -114,16 +114,16 @@ func (e *endpoint) world(t *testing.T) providertest.World {
 	}
 }
 
-// lastResort has an instance end by itself, should nobody else end it.
+// lastResort makes an instance terminate itself in case nothing else does.
 const lastResort = "#!/bin/sh\nshutdown -h +60\n"
 
-// complete adds what EC2 wants of every launch.
+// complete adds the args that every launch needs.
 func (e *endpoint) complete(s *provider.Spec) {
 	s.Subnet, s.InstanceType, s.Userdata = e.subnet, e.instanceType, []byte(lastResort)
 	s.Args = map[string]any{"ImageId": e.image, "InstanceInitiatedShutdownBehavior": "terminate"}
 }
 
-// open returns a provider as a server has it, with credentials of the environment.
+// open returns a provider configured as in a server, with the environment's credentials.
 func (e *endpoint) open(t *testing.T, s provider.Scope) provider.Provider {
 	t.Helper()
 	cfg := aws.Default(s, slog.New(slog.DiscardHandler))
@@ -133,11 +133,11 @@ func (e *endpoint) open(t *testing.T, s provider.Scope) provider.Provider {
 	return p
 }
 
-// timing is how long changes may take, and how long reads may lag: at AWS itself longer
-// than at what runs on this machine. Nobody promises that reads don't lag.
+// timing is how long changes and stale reads may take, which is longer at AWS itself than on this
+// machine. Consistent reads are never guaranteed.
 func timing() (patience, eventual time.Duration) {
 	if os.Getenv(realVariable) != "" {
 		return 10 * time.Minute, 10 * time.Second
 	}
-	return time.Minute, 100 * time.Millisecond
+	return 3 * time.Minute, 100 * time.Millisecond
 }

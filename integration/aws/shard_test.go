@@ -12,18 +12,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// TestShard tells the life of a shard with one server after the other.
+// TestShard runs through the life of a shard, with one server after the other.
 func TestShard(t *testing.T) {
-	w := begin(t, "")
-	w.start("a")
-	w.within(time.Minute, "server a has the leader's address", func() error { return w.heldBy("a") })
-	w.admin("cluster", "register-operator", "--output-dir", w.dir+"/admin")
+	f := newFixture(t, "")
+	f.start("a")
+	f.within(patience, "server a has the leader's address", func() error { return f.heldBy("a") })
+	f.admin("cluster", "register-operator", "--output-dir", f.dir+"/admin")
 	for _, story := range []struct {
 		name string
-		tell func(*world)
+		tell func(*fixture)
 	}{
 		{"Scale", scale},
 		{"Targets", targets},
@@ -34,7 +34,7 @@ func TestShard(t *testing.T) {
 		{"Killed", killed},
 	} {
 		if !t.Run(story.name, func(t *testing.T) {
-			mine := *w
+			mine := *f
 			mine.t = t
 			story.tell(&mine)
 		}) {
@@ -43,38 +43,42 @@ func TestShard(t *testing.T) {
 	}
 }
 
-// TestFailoverByInterface and TestFailoverByAddress: the leader is killed, and its
-// address goes to the standby, with all agents.
-func TestFailoverByInterface(t *testing.T) { failover(begin(t, "")) }
+// TestFailoverByInterface and TestFailoverByAddress: the leader is killed, and its address moves to
+// the standby, with all agents.
+func TestFailoverByInterface(t *testing.T) { failover(newFixture(t, "")) }
 
-func TestFailoverByAddress(t *testing.T) { failover(begin(t, "primary")) }
+func TestFailoverByAddress(t *testing.T) { failover(newFixture(t, "primary")) }
 
-func (w *world) heldBy(name string) error {
-	if holder := w.holder(); holder != name {
+func (f *fixture) heldBy(name string) error {
+	if holder := f.holder(); holder != name {
 		return fmt.Errorf("it is with %q", holder)
 	}
 	return nil
 }
 
-func failover(w *world) {
-	w.start("a")
-	w.within(time.Minute, "server a has the leader's address", func() error { return w.heldBy("a") })
-	w.admin("cluster", "register-operator", "--output-dir", w.dir+"/admin")
-	before := ids(w.connected("web", 2, time.Minute))
-	w.start("b")
+func failover(f *fixture) {
+	f.start("a")
+	f.within(patience, "server a has the leader's address", func() error { return f.heldBy("a") })
+	f.admin("cluster", "register-operator", "--output-dir", f.dir+"/admin")
+	before := ids(f.connected("web", 2, patience))
+	f.start("b")
 	for _, step := range []struct{ leader, next string }{{"a", "b"}, {"b", "a"}} {
 		if step.next == "a" {
-			w.start("a")
+			f.start("a")
 		}
-		w.kill(step.leader, syscall.SIGKILL)
-		took := w.within(time.Minute, "server "+step.next+" has the leader's address", func() error { return w.heldBy(step.next) })
-		w.t.Logf("the address is with %s after %s", step.next, took.Round(100*time.Millisecond))
-		if after := ids(w.connected("web", 2, time.Minute)); !slices.Equal(before, after) {
-			w.t.Errorf("instances are %v, want those that there were: %v", after, before)
+		f.kill(step.leader, syscall.SIGKILL)
+		took := f.within(patience, "server "+step.next+" has the leader's address", func() error { return f.heldBy(step.next) })
+		f.t.Logf("the address is with %s after %s", step.next, took.Round(100*time.Millisecond))
+		if after := ids(f.connected("web", 2, patience)); !slices.Equal(before, after) {
+			f.t.Errorf("instances are %v, want those that there were: %v", after, before)
 		}
 	}
-	if n := len(w.cloud.Calls("RunInstances")); n != 2 {
-		w.t.Errorf("%d launches, want 2", n)
+	launches := map[string]bool{} // a launch whose reply is late may be repeated, with its token
+	for _, c := range f.cloud.Calls("RunInstances") {
+		launches[c.Token] = true
+	}
+	if len(launches) != 2 {
+		f.t.Errorf("%d launches, want 2", len(launches))
 	}
 }
 
@@ -86,9 +90,9 @@ func ids(of []instance) (out []string) {
 	return out
 }
 
-// alive are the cloud's machines that the shard made, and that have not begun to end.
-func (w *world) alive() (n int) {
-	for _, m := range w.cloud.Machines() {
+// alive returns the machines that the shard created and whose termination has not begun.
+func (f *fixture) alive() (n int) {
+	for _, m := range f.cloud.Machines() {
 		if m.Tags["nstance:instance-id"] != "" && (m.State == "pending" || m.State == "running") {
 			n++
 		}
@@ -96,26 +100,26 @@ func (w *world) alive() (n int) {
 	return n
 }
 
-func scale(w *world) {
-	w.connected("web", 2, time.Minute)
+func scale(f *fixture) {
+	f.connected("web", 2, patience)
 	for _, size := range []int{5, 1, 3} {
-		w.admin("group", "scale", "web", fmt.Sprint(size), "--shard", shard)
-		w.connected("web", size, time.Minute)
-		if n := w.alive(); n != size {
-			w.t.Errorf("%d machines live, want %d", n, size)
+		f.admin("group", "scale", "web", fmt.Sprint(size), "--shard", shard)
+		f.connected("web", size, patience)
+		if n := f.alive(); n != size {
+			f.t.Errorf("%d machines live, want %d", n, size)
 		}
 	}
-	for _, m := range w.cloud.Machines() {
+	for _, m := range f.cloud.Machines() {
 		if m.Tags["nstance:instance-id"] != "" && m.Params["MetadataOptions.HttpTokens"] != "required" {
-			w.t.Errorf("machine %s has a metadata service without sessions", m.ID)
+			f.t.Errorf("machine %s has a metadata service without sessions", m.ID)
 		}
 	}
 }
 
-func targets(w *world) {
-	w.within(time.Minute, "all instances of web are targets, and nothing else", func() error {
+func targets(f *fixture) {
+	f.within(patience, "all instances of web are targets, and nothing else", func() error {
 		var want []string
-		all, err := w.instances()
+		all, err := f.instances()
 		if err != nil {
 			return err
 		}
@@ -124,7 +128,7 @@ func targets(w *world) {
 				want = append(want, i.Provider)
 			}
 		}
-		got, err := w.registered()
+		got, err := f.registered()
 		slices.Sort(want)
 		slices.Sort(got)
 		if err == nil && !slices.Equal(want, got) {
@@ -134,12 +138,12 @@ func targets(w *world) {
 	})
 }
 
-func spotNotice(w *world) {
-	w.admin("group", "scale", "spot", "1", "--shard", shard)
-	old := w.connected("spot", 1, time.Minute)[0]
-	must(w.t, w.cloud.Interrupt(old.Provider, time.Minute))
-	took := w.within(time.Minute, "another one is asked for while the old one lives", func() error {
-		all, err := w.instances()
+func spotNotice(f *fixture) {
+	f.admin("group", "scale", "spot", "1", "--shard", shard)
+	old := f.connected("spot", 1, patience)[0]
+	must(f.t, f.cloud.Interrupt(old.Provider, time.Minute))
+	took := f.within(patience, "another one is asked for while the old one lives", func() error {
+		all, err := f.instances()
 		if err != nil {
 			return err
 		}
@@ -150,95 +154,95 @@ func spotNotice(w *world) {
 		}
 		return errors.New("there is none")
 	})
-	w.t.Logf("replaced %s after the notice", took.Round(100*time.Millisecond))
-	if fresh := w.connected("spot", 1, time.Minute)[0]; fresh.ID == old.ID {
-		w.t.Errorf("%s is still there", old.ID)
+	f.t.Logf("replaced %s after the notice", took.Round(100*time.Millisecond))
+	if fresh := f.connected("spot", 1, patience)[0]; fresh.ID == old.ID {
+		f.t.Errorf("%s is still there", old.ID)
 	}
-	w.admin("group", "scale", "spot", "0", "--yes", "--shard", shard)
-	w.connected("spot", 0, time.Minute)
+	f.admin("group", "scale", "spot", "0", "--yes", "--shard", shard)
+	f.connected("spot", 0, patience)
 }
 
-// lostReplies: what a launch did is not known, and the same one is asked for again.
-func lostReplies(w *world) {
-	w.cloud.FailNext("RunInstances", 2, awsfake.Fault{Lost: true})
-	w.cloud.FailNext("TerminateInstances", 1, awsfake.Fault{Lost: true})
-	w.admin("group", "scale", "web", "5", "--shard", shard)
-	w.connected("web", 5, 2*time.Minute)
-	for _, c := range w.cloud.Calls("RunInstances") {
+// lostReplies: the outcome of a launch is unknown, and the same launch is repeated.
+func lostReplies(f *fixture) {
+	f.cloud.FailNext("RunInstances", 2, awstest.Fault{Lost: true})
+	f.cloud.FailNext("TerminateInstances", 1, awstest.Fault{Lost: true})
+	f.admin("group", "scale", "web", "5", "--shard", shard)
+	f.connected("web", 5, patience)
+	for _, c := range f.cloud.Calls("RunInstances") {
 		if c.Code != "" {
-			w.t.Errorf("a create that was repeated was refused: %s", c.Code)
+			f.t.Errorf("a create that was repeated was refused: %s", c.Code)
 		}
 	}
-	made := map[string]string{} // all machines that ever were, of which the ended ones are shown for an hour
-	for _, m := range w.cloud.Machines() {
+	made := map[string]string{} // all machines ever created; terminated ones are listed for an hour
+	for _, m := range f.cloud.Machines() {
 		if id := m.Tags["nstance:instance-id"]; id != "" && made[id] != "" {
-			w.t.Errorf("instance %s is machine %s, and %s as well", id, made[id], m.ID)
+			f.t.Errorf("instance %s is machine %s, and %s as well", id, made[id], m.ID)
 		} else if id != "" {
 			made[id] = m.ID
 		}
 	}
-	w.admin("group", "scale", "web", "3", "--shard", shard)
-	w.connected("web", 3, time.Minute)
-	w.within(time.Minute, "no machine is there twice", func() error {
-		if n := w.alive(); n != 3 {
+	f.admin("group", "scale", "web", "3", "--shard", shard)
+	f.connected("web", 3, patience)
+	f.within(patience, "no machine is there twice", func() error {
+		if n := f.alive(); n != 3 {
 			return fmt.Errorf("%d live", n)
 		}
 		return nil
 	})
 }
 
-// noCapacity: an answer of 500 that the SDK would repeat.
-func noCapacity(w *world) {
-	before := len(w.cloud.Calls("RunInstances"))
-	w.cloud.FailNext("RunInstances", 3, awsfake.Fault{
+// noCapacity: a reply of 500 that the SDK would retry.
+func noCapacity(f *fixture) {
+	before := len(f.cloud.Calls("RunInstances"))
+	f.cloud.FailNext("RunInstances", 3, awstest.Fault{
 		Code: "InsufficientInstanceCapacity", Status: http.StatusInternalServerError, Message: "We currently do not have sufficient capacity.",
 	})
-	w.admin("group", "scale", "web", "4", "--shard", shard)
-	w.connected("web", 4, 2*time.Minute)
+	f.admin("group", "scale", "web", "4", "--shard", shard)
+	f.connected("web", 4, patience)
 	tokens := map[string]bool{}
-	calls := w.cloud.Calls("RunInstances")[before:]
+	calls := f.cloud.Calls("RunInstances")[before:]
 	for _, c := range calls {
 		tokens[c.Token] = true
 	}
-	// The SDK would have repeated a call with its token, within the second.
+	// The SDK would have retried with the same token, within the second.
 	if len(calls) != 4 || len(tokens) != 4 {
-		w.t.Errorf("%d launches of %d instances, want 4 of 4: three refused and one made", len(calls), len(tokens))
+		f.t.Errorf("%d launches of %d instances, want 4 of 4: three refused and one made", len(calls), len(tokens))
 	}
 }
 
-// throttled: others of the account use up the region's launches.
-func throttled(w *world) {
-	w.cloud.Throttle(
-		awsfake.Throttle{Actions: []string{"RunInstances"}, PerSecond: 0.5, Burst: 1},
-		awsfake.Throttle{Actions: []string{"DescribeInstances"}, PerSecond: 5, Burst: 5},
+// throttled: other users of the account exhaust the region's launch rate.
+func throttled(f *fixture) {
+	f.cloud.Throttle(
+		awstest.Throttle{Actions: []string{"RunInstances"}, PerSecond: 0.5, Burst: 1},
+		awstest.Throttle{Actions: []string{"DescribeInstances"}, PerSecond: 5, Burst: 5},
 	)
-	w.admin("group", "scale", "web", "8", "--shard", shard)
-	w.connected("web", 8, 2*time.Minute)
+	f.admin("group", "scale", "web", "8", "--shard", shard)
+	f.connected("web", 8, patience)
 	refused := 0
-	for _, c := range w.cloud.Calls("RunInstances") {
+	for _, c := range f.cloud.Calls("RunInstances") {
 		if c.Code == "RequestLimitExceeded" {
 			refused++
 		}
 	}
-	w.t.Logf("%d launches were refused", refused)
+	f.t.Logf("%d launches were refused", refused)
 	if refused == 0 {
-		w.t.Error("none was refused: the region was not throttled")
+		f.t.Error("none was refused: the region was not throttled")
 	}
-	w.cloud.Throttle()
-	w.admin("group", "scale", "web", "2", "--shard", shard)
-	w.connected("web", 2, time.Minute)
-	if n := w.alive(); n != 2 {
-		w.t.Errorf("%d machines live, want 2", n)
+	f.cloud.Throttle()
+	f.admin("group", "scale", "web", "2", "--shard", shard)
+	f.connected("web", 2, patience)
+	if n := f.alive(); n != 2 {
+		f.t.Errorf("%d machines live, want 2", n)
 	}
 }
 
-// killed: a machine ends at the cloud, and its reason is told.
-func killed(w *world) {
-	old := w.connected("web", 2, time.Minute)[0]
+// killed: a machine is terminated by the cloud, and the reason is reported.
+func killed(f *fixture) {
+	old := f.connected("web", 2, patience)[0]
 	const why = "Server.SpotInstanceTermination: Instance was taken"
-	must(w.t, w.cloud.Kill(old.Provider, "Server.SpotInstanceTermination", why))
-	w.within(time.Minute, "it is replaced", func() error {
-		all, err := w.instances()
+	must(f.t, f.cloud.Kill(old.Provider, "Server.SpotInstanceTermination", why))
+	f.within(patience, "it is replaced", func() error {
+		all, err := f.instances()
 		if err != nil {
 			return err
 		}
@@ -249,9 +253,9 @@ func killed(w *world) {
 		}
 		return nil
 	})
-	w.connected("web", 2, time.Minute)
-	w.within(time.Minute, "why it ended is told", func() error {
-		all, err := w.instances("--deleted")
+	f.connected("web", 2, patience)
+	f.within(patience, "why it ended is told", func() error {
+		all, err := f.instances("--deleted")
 		if err != nil {
 			return err
 		}

@@ -21,22 +21,22 @@ import (
 	"google.golang.org/grpc"
 )
 
-// simulated is one agent: a real registration, and the real streams of package
-// agent over real mutual TLS, without files and without a machine to measure.
+// simulated is one agent: a real registration, and the real streams of package agent over mutual
+// TLS, without files and metrics of a machine.
 type simulated struct {
 	id       fleet.InstanceID
 	endpoint pki.Endpoint
 	addrs    []string
 	interval time.Duration
 	observe  func(agent.Event)
-	files    agent.Files // nil: it takes none
+	files    agent.Files // nil: it receives none
 
 	mu   sync.Mutex
 	dead bool
 	conn net.Conn
 }
 
-// register trades a nonce for an identity, over a connection of its own.
+// register exchanges a nonce for an identity, over a connection of its own.
 func register(ctx context.Context, bundle *pki.Bundle, key ed25519.PrivateKey, addrs []string, nonce string) (*pki.Keypair, error) {
 	public, err := pki.EncodePublicKey(pki.PublicKey(key))
 	if err != nil {
@@ -51,7 +51,7 @@ func register(ctx context.Context, bundle *pki.Bundle, key ed25519.PrivateKey, a
 	var granted *nstancev1.Identity
 	err = client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		answer, err := nstancev1.NewRegistrationServiceClient(conn).RegisterAgent(ctx, &nstancev1.RegisterAgentRequest{
-			Nonce: nonce, PublicKey: string(public), Hostname: "bench", Ips: []string{loopback},
+			Nonce: nonce, PublicKey: string(public),
 		})
 		granted = answer.GetIdentity()
 		return err
@@ -73,7 +73,7 @@ func newClient(endpoint pki.Endpoint, addrs []string, dialer func(context.Contex
 	})
 }
 
-// boot is the life of an agent on a new VM, until ctx ends.
+// boot runs an agent as on a new VM, until ctx ends.
 func (s *simulated) boot(ctx context.Context, spec provider.Spec) error {
 	key, err := pki.GenerateKey(rand.Reader)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *simulated) boot(ctx context.Context, spec provider.Spec) error {
 	return s.hold(ctx)
 }
 
-// hold keeps the streams until ctx ends, and then says goodbye.
+// hold keeps the streams open until ctx ends, then closes them in order.
 func (s *simulated) hold(ctx context.Context) error {
 	client, err := newClient(s.endpoint, s.addrs, s.dial)
 	if err != nil {
@@ -124,8 +124,7 @@ func (s *simulated) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, err
 }
 
-// die cuts the connection as the kernel does for a process that is killed, and
-// returns when that happened.
+// die cuts the connection as the kernel does for a killed process, and returns once that happened.
 func (s *simulated) die() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

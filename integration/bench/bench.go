@@ -14,18 +14,18 @@ import (
 	"github.com/shirou/gopsutil/v4/load"
 )
 
-// bench is one run: where its files are and what runs beside the rows.
+// bench is one run: the location of its files, and what runs beside the rows.
 type bench struct {
 	self     string // this binary
 	bin      string // the folder of the real binaries
-	temp     string // removed at the end
-	profiles string // kept when something is in it
+	temp     string // deleted at the end
+	profiles string // kept unless empty
 	progress io.Writer
 	idle     *child
 
-	siegeTime time.Duration // how long each attack of the row siege lasts
+	siegeTime time.Duration // the duration of each attack of the row siege
 
-	roles     sync.Once // of the binary that plays roles
+	roles     sync.Once // path of the binary that plays roles
 	rolesPath string
 	rolesErr  error
 }
@@ -50,18 +50,18 @@ func newBench(progress io.Writer) (*bench, error) {
 	return &bench{self: self, bin: bin, temp: temp, profiles: profiles, progress: progress}, nil
 }
 
-// close ends what still runs and removes what it left.
+// close stops what still runs and deletes its files.
 func (b *bench) close() {
 	if b.idle != nil {
 		b.idle.kill()
 	}
 	os.RemoveAll(b.temp)
-	os.Remove(b.profiles) // stays when it holds profiles
+	os.Remove(b.profiles) // kept if it has profiles
 }
 
 func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.progress, format+"\n", args...) }
 
-// folder makes a folder of its own for one part of a row.
+// folder creates a folder for a part of a row.
 func (b *bench) folder(name string) (string, error) {
 	dir, err := os.MkdirTemp(b.temp, name+"-")
 	if err != nil {
@@ -70,8 +70,7 @@ func (b *bench) folder(name string) (string, error) {
 	return dir, nil
 }
 
-// logged makes a new folder of that name, and a logger that writes into its
-// server.log until closeLog is called.
+// logged creates a folder, and a logger that writes to its server.log until closeLog is called.
 func (b *bench) logged(name string) (dir string, logger *slog.Logger, closeLog func(), err error) {
 	if dir, err = b.folder(name); err != nil {
 		return "", nil, nil, err
@@ -83,8 +82,8 @@ func (b *bench) logged(name string) (dir string, logger *slog.Logger, closeLog f
 	return dir, slog.New(slog.NewTextHandler(log, nil)), func() { _ = log.Close() }, nil
 }
 
-// describeMachine tells what the figures depend on. A load that is not ours
-// makes every one of them worse.
+// describeMachine describes the machine on which the figures depend. Any other load makes all of
+// them worse.
 func (b *bench) describeMachine(ctx context.Context) {
 	text := "unknown"
 	if avg, err := load.AvgWithContext(ctx); err == nil {
@@ -93,7 +92,7 @@ func (b *bench) describeMachine(ctx context.Context) {
 	b.say("%s, %s/%s, %d CPUs, load before the run: %s", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), text)
 }
 
-// measure runs one row and tells of it as it ends.
+// measure runs one row and reports its end.
 func (b *bench) measure(ctx context.Context, r row) ([]figure, error) {
 	b.say("\n%s: %s", r.name, r.what)
 	began := time.Now()

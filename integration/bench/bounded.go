@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// endPatience is how long a row is waited for that has been told to end.
+// endPatience bounds the wait for a row that was cancelled.
 const endPatience = 30 * time.Second
 
-// bounded runs a row within its bound. One that takes longer is told to end, and its
-// error says where it was. If it does not end even then it is left behind, so that the
-// other rows are measured all the same.
+// bounded runs a row within its time limit. A row that takes longer is cancelled, and its error
+// says where it was. If it does not end even then it is abandoned, so that the other rows are still
+// measured.
 func (b *bench) bounded(ctx context.Context, r row) ([]figure, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -36,7 +36,7 @@ func (b *bench) bounded(ctx context.Context, r row) ([]figure, error) {
 	return outcomeSoon(ended, late)
 }
 
-// outcome is what a row came to.
+// outcome is the result of a row.
 type outcome struct {
 	figures []figure
 	err     error
@@ -48,7 +48,7 @@ func (b *bench) play(ctx context.Context, r row, ended chan<- outcome) {
 	ended <- outcome{figures, err}
 }
 
-// outcomeSoon is that of a row that was told to end, and why it was.
+// outcomeSoon returns the outcome of a cancelled row, with the reason.
 func outcomeSoon(ended <-chan outcome, why error) ([]figure, error) {
 	patience := time.NewTimer(endPatience)
 	defer patience.Stop()
@@ -63,11 +63,10 @@ func outcomeSoon(ended <-chan outcome, why error) ([]figure, error) {
 	}
 }
 
-// ownFrame is a call within this package, which has its path for a name in tests.
+// ownFrame matches a call within this package, whose name is its path in tests.
 var ownFrame = regexp.MustCompile(`(?m)^(?:main|\S+/integration/bench)\.(.*)\([^()]*\)\n\t(\S+):(\d+)`)
 
-// whereabouts names the functions of this package that the row is in, the innermost
-// first.
+// whereabouts returns the functions of this package on the row's stack, the innermost first.
 func whereabouts() string {
 	stacks := make([]byte, 16<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]

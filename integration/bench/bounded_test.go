@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// TestRowHasABound: a row that takes too long ends with an error that says where it was,
-// whether it listens or not, and keeps what it had measured.
+// TestRowHasABound: a row that takes too long ends with an error that says where it was, whether it
+// can be cancelled or not, and keeps its measurements.
 func TestRowHasABound(t *testing.T) {
 	own := errors.New("the row's own")
 	for _, tt := range []struct {
 		name  string
 		run   func(context.Context, chan struct{}) ([]figure, error)
-		want  []string // in the error; none: no error
+		want  []string // in the error; empty: no error
 		takes time.Duration
 		had   int // figures
 	}{
@@ -62,7 +62,7 @@ func TestEveryRowHasABound(t *testing.T) {
 	}
 }
 
-// TestPopulationEnds: with those that were taken out of it, which run on otherwise.
+// TestPopulationEnds, including the agents that were taken out of it, which otherwise continue.
 func TestPopulationEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPopulation(t.Context(), nil)

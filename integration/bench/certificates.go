@@ -14,8 +14,8 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// measureCertificates times the issuance of the certificates that instances get
-// for their own services, names checked, signed and encoded, on all cores.
+// measureCertificates measures the issuance of the certificates for instances' own services, with
+// checked names, signed and encoded, on all cores.
 func measureCertificates(ctx context.Context, b *bench) ([]figure, error) {
 	ca, err := newLeafCA()
 	if err != nil {

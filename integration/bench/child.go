@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,10 +29,10 @@ type child struct {
 
 	mu     sync.Mutex
 	events []event
-	fresh  chan struct{} // closed with the next event
+	fresh  chan struct{} // closed at the next event
 }
 
-// start plays a role with the given settings.
+// start starts a role with the given settings.
 func (b *bench) start(ctx context.Context, role, name string, settings any) (*child, error) {
 	first, err := json.Marshal(settings)
 	if err != nil {
@@ -51,7 +52,7 @@ func (b *bench) start(ctx context.Context, role, name string, settings any) (*ch
 	}
 	defer log.Close()
 	c.cmd.Stderr = log
-	// Ctrl-C is for the benchmark to see, which ends its children in order.
+	// Ctrl-C is handled by the benchmark, which ends its children in order.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -77,7 +78,7 @@ func (c *child) listen(out io.Reader) {
 	for lines.Scan() {
 		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			continue // not ours: a library's word on standard output
+			continue // not an event: a library's output
 		}
 		c.mu.Lock()
 		c.events = append(c.events, e)
@@ -85,12 +86,12 @@ func (c *child) listen(out io.Reader) {
 		c.fresh = make(chan struct{})
 		c.mu.Unlock()
 	}
-	// How it ended is of interest only to whoever waits for an event in vain.
+	// How it ended only matters to a caller that waits for an event in vain.
 	_ = c.cmd.Wait()
 	close(c.ended)
 }
 
-// tell gives the child a command.
+// tell sends a command to the child.
 func (c *child) tell(command string) error {
 	if _, err := io.WriteString(c.stdin, command+"\n"); err != nil {
 		return fmt.Errorf("tell %s to %s: %w", c.name, command, err)
@@ -98,7 +99,7 @@ func (c *child) tell(command string) error {
 	return nil
 }
 
-// ask gives a command and waits for the event that answers it.
+// ask sends a command and waits for the event that answers it.
 func (c *child) ask(ctx context.Context, command string, patience time.Duration) (event, error) {
 	asked := time.Now()
 	if err := c.tell(command); err != nil {
@@ -107,14 +108,13 @@ func (c *child) ask(ctx context.Context, command string, patience time.Duration)
 	return c.await(ctx, command, asked, patience)
 }
 
-// await returns the first event of a kind that happened after since.
+// await returns the first event of a kind after since.
 func (c *child) await(ctx context.Context, kind string, since time.Time, patience time.Duration) (event, error) {
 	return c.awaitBegun(ctx, kind, "", since, patience)
 }
 
-// awaitBegun is await for an event whose text begins so. Events of things that
-// happen at the same time are not told in their order, so whoever wants one of
-// several asks for it and does not go through them one after another.
+// awaitBegun is await for an event whose text has this prefix. Simultaneous events have no order,
+// so one of several is selected by its text.
 func (c *child) awaitBegun(ctx context.Context, kind, text string, since time.Time, patience time.Duration) (event, error) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -140,7 +140,7 @@ func (c *child) awaitBegun(ctx context.Context, kind, text string, since time.Ti
 	}
 }
 
-// since returns the events of a kind that happened after a moment.
+// since returns the events of a kind after a time.
 func (c *child) since(kind string, at time.Time) []event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *child) since(kind string, at time.Time) []event {
 	return out
 }
 
-// lastWords is the end of the child's log.
+// lastWords returns the end of the child's log.
 func (c *child) lastWords() string {
 	body, err := os.ReadFile(c.log)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *child) lastWords() string {
 
 func (c *child) signal(s syscall.Signal) error { return c.cmd.Process.Signal(s) }
 
-// stop ends the child in order, and by force when it takes longer than patience.
+// stop ends the child in order, and kills it after patience.
 func (c *child) stop(patience time.Duration) {
 	c.stdin.Close()
 	select {
@@ -176,13 +176,31 @@ func (c *child) stop(patience time.Duration) {
 }
 
 func (c *child) kill() {
-	// An error here is that of a process that has ended already.
+	// An error means that the process has ended already.
 	_ = c.cmd.Process.Kill()
 	<-c.ended
 }
 
-// rss is the child's resident memory, in MiB.
+// rss returns the child's resident memory, in MiB.
 func (c *child) rss(ctx context.Context) (float64, error) { return rss(ctx, c.cmd.Process.Pid) }
+
+// anonymous returns the anonymous memory of a child, in MiB: its RSS without the pages of files,
+// such as its program. On other systems than Linux it is the RSS.
+func (c *child) anonymous(ctx context.Context) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
+	if errors.Is(err, os.ErrNotExist) {
+		return c.rss(ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	_, after, _ := strings.Cut(string(text), "\nRssAnon:")
+	var kib float64
+	if _, err := fmt.Sscan(after, &kib); err != nil {
+		return 0, fmt.Errorf("read the anonymous memory of %s: %w", c.name, err)
+	}
+	return kib / 1024, nil
+}
 
 func rss(ctx context.Context, pid int) (float64, error) {
 	p, err := process.NewProcessWithContext(ctx, int32(pid))

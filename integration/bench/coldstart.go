@@ -16,8 +16,8 @@ const (
 	coldStarts       = 3
 )
 
-// measureColdStart starts a server on 10,000 records, without a cache and then
-// with one, on dev-s3 in a process of its own.
+// measureColdStart starts a server on 10,000 records, without a cache and then with one, on dev-s3
+// in a process of its own.
 func measureColdStart(ctx context.Context, b *bench) ([]figure, error) {
 	s3, endpoint, err := b.devS3(ctx, "coldstart", shard{Size: coldStartRecords})
 	if err != nil {
@@ -88,8 +88,7 @@ func (b *bench) devS3(ctx context.Context, name string, s shard) (*child, string
 	return c, endpoint, err
 }
 
-// healthyAfter starts a server process and returns how long it took from the
-// start of the process until /health answered 200.
+// healthyAfter starts a server process and returns the time until /health answers 200.
 func (b *bench) healthyAfter(ctx context.Context, endpoint, cache, name string) (time.Duration, error) {
 	addrs, err := freeEndpoints(ctx)
 	if err != nil {
@@ -102,8 +101,7 @@ func (b *bench) healthyAfter(ctx context.Context, endpoint, cache, name string) 
 		return 0, err
 	}
 	defer c.stop(15 * time.Second)
-	// The world of the fake provider is made from the records first, which is no
-	// part of a server's start.
+	// Creating the fake provider's VMs from the records is no part of a server's start.
 	prepared, err := c.await(ctx, "prepared", time.Time{}, time.Minute)
 	if err != nil {
 		return 0, err
@@ -116,12 +114,12 @@ func (b *bench) healthyAfter(ctx context.Context, endpoint, cache, name string) 
 	if _, err := c.ask(ctx, "profiled", 10*time.Second); err != nil {
 		return 0, err
 	}
-	// A cache is whole once the records of the start are in it.
+	// A cache is complete once it has all records of the start.
 	_, err = c.await(ctx, "took over", time.Time{}, time.Minute)
 	return took, err
 }
 
-// answers reports whether a GET is answered with a status; 0: with any.
+// answers reports whether a GET gets a status; 0: any.
 func answers(ctx context.Context, url string, status int) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

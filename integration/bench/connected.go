@@ -11,24 +11,24 @@ import (
 
 const (
 	reportInterval = 60 * time.Second
-	// In connectedWindow each agent reports once. The first settling of it is for what
-	// connecting took to be given back.
+	// Each agent reports once in connectedWindow. In settling, its first part, memory used for
+	// connecting is released.
 	connectedWindow = reportInterval
 	settling        = 10 * time.Second
 )
 
-// measureConnected holds 1,000 and then 5,000 agents.
+// measureConnected measures with 1,000 and then 5,000 agents.
 func measureConnected(ctx context.Context, b *bench) ([]figure, error) {
-	few, err := b.connected(ctx, 1000, 110)
+	few, err := b.connected(ctx, 1000, 95)
 	if err != nil {
 		return few, err
 	}
-	many, err := b.connected(ctx, 5000, 400)
+	many, err := b.connected(ctx, 5000, 375)
 	return append(few, many...), err
 }
 
-// connected measures one server with n agents that another process holds.
-func (b *bench) connected(ctx context.Context, n int, mostRSS float64) ([]figure, error) {
+// connected measures one server with n agents in another process.
+func (b *bench) connected(ctx context.Context, n int, most float64) ([]figure, error) {
 	name := fmt.Sprintf("connected_%d", n)
 	s, err := b.memoryServer(ctx, name, shard{Size: n}, fleet.Running)
 	if err != nil {
@@ -54,11 +54,11 @@ func (b *bench) connected(ctx context.Context, n int, mostRSS float64) ([]figure
 	if err != nil {
 		return nil, err
 	}
-	peak, err := s.highestRSS(ctx, settling)
+	peak, err := s.highestMemory(ctx, settling)
 	if err != nil {
 		return nil, err
 	}
-	settled, err := s.highestRSS(ctx, connectedWindow-settling)
+	settled, err := s.highestMemory(ctx, connectedWindow-settling)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +78,9 @@ func (b *bench) connected(ctx context.Context, n int, mostRSS float64) ([]figure
 	}
 	window := after.At.Sub(before.At)
 	figures := []figure{
-		newFigure(name+"_server_rss", settled, "MiB", n).atMost(mostRSS).
+		newFigure(name+"_server_memory", settled, "MiB", n).atMost(most).
 			noted("highest from %s to %s after the last one connected, the store and the fake VMs included; %s", settling, connectedWindow, memory),
-		newFigure(name+"_server_rss_peak", max(peak, settled), "MiB", n).noted("highest since the last one connected"),
+		newFigure(name+"_server_memory_peak", max(peak, settled), "MiB", n).noted("highest since the last one connected"),
 		newFigure(name+"_server_cpu", (after.Value-before.Value)/window.Seconds()*100, "% of a core", n).atMost(10).
 			noted("reports every %s, over %s", reportInterval, window.Round(time.Second)),
 		newFigure(name+"_ramp", ramp.Value, "s", n).noted("until all have reported, certificates made on the way"),
@@ -89,7 +89,7 @@ func (b *bench) connected(ctx context.Context, n int, mostRSS float64) ([]figure
 	return figures, nil
 }
 
-// allConnected waits until the server itself says so.
+// allConnected waits until the server reports all agents as connected.
 func (b *bench) allConnected(ctx context.Context, s *memoryServer, n int) error {
 	op, err := s.operator()
 	if err != nil {
@@ -104,7 +104,7 @@ func (b *bench) allConnected(ctx context.Context, s *memoryServer, n int) error 
 	})
 }
 
-// operator makes an operator of the server's cluster.
+// operator creates an operator of the server's cluster.
 func (s *memoryServer) operator() (*operator, error) {
 	k, err := readKit(s.kit)
 	if err != nil {
@@ -117,10 +117,11 @@ func (s *memoryServer) operator() (*operator, error) {
 	return newOperator(ca, k.Addrs.Operator)
 }
 
-// highestRSS watches a child's memory for a while.
-func (c *child) highestRSS(ctx context.Context, window time.Duration) (highest float64, err error) {
+// highestMemory returns the maximum of a child's anonymous memory over a while: without the pages of
+// its program, which the machine can drop.
+func (c *child) highestMemory(ctx context.Context, window time.Duration) (highest float64, err error) {
 	for end := time.Now().Add(window); time.Now().Before(end); {
-		now, err := c.rss(ctx)
+		now, err := c.anonymous(ctx)
 		if err != nil {
 			return 0, err
 		}

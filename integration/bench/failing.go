@@ -63,7 +63,7 @@ type failingMachines struct {
 
 	mu      sync.Mutex
 	creates map[string]int // by group
-	last    time.Time      // create of these groups
+	last    time.Time      // creates of these groups
 	deaths  int
 }
 
@@ -95,8 +95,8 @@ func (m *failingMachines) Create(ctx context.Context, spec provider.Spec) (provi
 	return vm, err
 }
 
-// failing reports whether every one of the groups has failed more than once: either
-// all were refused twice, or machines have died and no other comes.
+// failing reports whether each of the groups has failed more than once: either all were refused
+// twice, or machines died and no more are created.
 func (m *failingMachines) failing() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +112,7 @@ func (m *failingMachines) created(group string) int {
 	return m.creates[group]
 }
 
-// failed counts the creates of the groups that fail.
+// failed counts the creates of the failing groups.
 func (m *failingMachines) failed() (n int) {
 	for group := range m.others {
 		n += m.created(group)
@@ -120,8 +120,8 @@ func (m *failingMachines) failed() (n int) {
 	return n
 }
 
-// growBeside returns how long the group takes from 0 to its size, until the last
-// create call, while the others fail. All limits are the config's defaults.
+// growBeside returns how long the group takes from 0 to its size, until the last create call, while
+// the others fail. All limits are the config's defaults.
 func (b *bench) growBeside(ctx context.Context, name string, m *failingMachines) (took time.Duration, err error) {
 	dir, logger, closeLog, err := b.logged(name)
 	if err != nil {
@@ -152,7 +152,7 @@ func (b *bench) growBeside(ctx context.Context, name string, m *failingMachines)
 	defer op.close()
 	first, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	if err := op.scale(first, 0); err != nil { // answered once it leads
+	if err := op.scale(first, 0); err != nil { // answers once it leads
 		return 0, err
 	}
 	if err := until(ctx, "the others fail", 3*time.Minute, m.failing); err != nil {

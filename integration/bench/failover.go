@@ -13,17 +13,23 @@ const (
 	failoverRecords = 200
 	failoverRuns    = 12 // of each kind
 
-	// following is how long a new standby has to find the leader and hold its
-	// stream; that takes a few milliseconds here.
+	// following is the time in which a new standby finds the leader and opens its stream; here that
+	// takes a few milliseconds.
 	following = 500 * time.Millisecond
+
+	// idleFor is how long an idle leader has done nothing. It is less than the interval between
+	// two renewals of an idle leader, of which none comes in between.
+	idleFor = 5 * time.Second
+	// slowStore is what each request of the election and the takeover takes with a slow store.
+	slowStore = 30 * time.Millisecond
 )
 
-// rivals are two servers of one shard, each a process, on dev-s3. In the
-// standby's world one VM is down, so that it has something to do as soon as it
-// leads: what is measured is the time until it does.
+// rivals are two servers of one shard, each a process, on dev-s3. For the standby one VM is down,
+// so that it has something to do as soon as it leads: the time until then is measured.
 type rivals struct {
 	bench    *bench
 	name     string
+	takes    time.Duration // each request of a server to the store, in addition
 	endpoint string
 	s3       *child
 	leader   *child
@@ -32,15 +38,15 @@ type rivals struct {
 
 // takeover is one change of leaders.
 type takeover struct {
-	ready time.Duration // until the new leader's term had begun
+	leads time.Duration // until the new leader's wait was over
 	acted time.Duration // until it called the provider
 	after int           // what the old leader did once the new one's term had begun
 }
 
-func (b *bench) newRivals(ctx context.Context, name string) (*rivals, error) {
-	r := &rivals{bench: b, name: name}
+func (b *bench) newRivals(ctx context.Context, name string, records int, takes time.Duration) (*rivals, error) {
+	r := &rivals{bench: b, name: name, takes: takes}
 	var err error
-	if r.s3, r.endpoint, err = b.devS3(ctx, name, shard{Size: failoverRecords, NoDrain: true}); err != nil {
+	if r.s3, r.endpoint, err = b.devS3(ctx, name, shard{Size: records, NoDrain: true}); err != nil {
 		return nil, err
 	}
 	r.leader, err = r.start(ctx)
@@ -61,7 +67,7 @@ func (r *rivals) close() {
 	r.s3.stop(5 * time.Second)
 }
 
-// start starts one more server on the records as they are now, profiled.
+// start starts another server on the present records, with profiles.
 func (r *rivals) start(ctx context.Context) (*child, error) {
 	addrs, err := freeEndpoints(ctx)
 	if err != nil {
@@ -74,7 +80,7 @@ func (r *rivals) start(ctx context.Context) (*child, error) {
 	r.starts++
 	c, err := r.bench.start(ctx, "server", fmt.Sprintf("%s-%d", r.name, r.starts), serverSettings{
 		ID: fmt.Sprintf("server-%d", r.starts), CacheDir: cache, Addrs: addrs, Endpoint: r.endpoint,
-		Telling: true, Victim: true, Dir: r.bench.temp, Profile: r.name,
+		StoreTakes: r.takes, Telling: true, Victim: true, Dir: r.bench.temp, Profile: r.name,
 	})
 	if err != nil {
 		return nil, err
@@ -86,9 +92,41 @@ func (r *rivals) start(ctx context.Context) (*child, error) {
 	return c, nil
 }
 
+// now changes nothing before a strike.
+func now(context.Context, *rivals, *child) error { return nil }
+
+// idle waits until the leader has done nothing for idleFor.
+func idle(ctx context.Context, _ *rivals, leader *child) error {
+	var last time.Time
+	for _, kind := range []string{"act", "write"} {
+		for _, e := range leader.since(kind, time.Time{}) {
+			if e.At.After(last) {
+				last = e.At
+			}
+		}
+	}
+	return retry.Wait(ctx, time.Until(last.Add(idleFor)))
+}
+
+// busy keeps the leader acting for a second: one of its VMs after another dies.
+func busy(ctx context.Context, _ *rivals, leader *child) error {
+	for range 4 {
+		if err := leader.tell("strike"); err != nil {
+			return err
+		}
+		if err := retry.Wait(ctx, time.Second/4); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // strike sends the leader a signal while a standby watches, and waits until that
-// one has acted. It returns the old leader, which may still run.
-func (r *rivals) strike(ctx context.Context, s syscall.Signal) (t takeover, old *child, err error) {
+// one has acted. prepare is called right before. It returns the old leader, which may still
+// run.
+func (r *rivals) strike(
+	ctx context.Context, s syscall.Signal, prepare func(context.Context, *rivals, *child) error,
+) (t takeover, old *child, err error) {
 	if err := retry.Wait(ctx, following); err != nil { // the leader is done with its own takeover
 		return t, nil, err
 	}
@@ -100,8 +138,15 @@ func (r *rivals) strike(ctx context.Context, s syscall.Signal) (t takeover, old 
 	if err := retry.Wait(ctx, following); err != nil {
 		return t, old, err
 	}
+	if err := prepare(ctx, r, old); err != nil {
+		return t, old, err
+	}
 	struck := time.Now()
 	if err := old.signal(s); err != nil {
+		return t, old, err
+	}
+	leads, err := standby.await(ctx, "leading", struck, 2*time.Minute)
+	if err != nil {
 		return t, old, err
 	}
 	ready, err := standby.await(ctx, "ready to act", struck, 2*time.Minute)
@@ -115,41 +160,48 @@ func (r *rivals) strike(ctx context.Context, s syscall.Signal) (t takeover, old 
 	if _, err := standby.ask(ctx, "profiled", 10*time.Second); err != nil {
 		return t, old, err
 	}
-	t = takeover{ready: ready.At.Sub(struck), acted: acted.At.Sub(struck)}
+	t = takeover{leads: leads.At.Sub(struck), acted: acted.At.Sub(struck)}
 	t.after = len(old.since("act", ready.At)) + len(old.since("write", ready.At))
 	return t, old, nil
+}
+
+// way is one kind of failover.
+type way struct {
+	name     string
+	signal   syscall.Signal
+	prepare  func(context.Context, *rivals, *child) error
+	takes    time.Duration // of the store
+	p50, p99 float64       // targets, s; 0: none
 }
 
 // measureFailover hands over and kills, again and again.
 func measureFailover(ctx context.Context, b *bench) ([]figure, error) {
 	var out []figure
-	for _, way := range []struct {
-		name   string
-		signal syscall.Signal
-		target float64 // s
-	}{
-		{"failover_handover", syscall.SIGTERM, 0.5},
-		{"failover_killed", syscall.SIGKILL, 2},
+	for _, w := range []way{
+		{name: "failover_handover", signal: syscall.SIGTERM, prepare: now, p99: 0.5},
+		{name: "failover_killed_idle", signal: syscall.SIGKILL, prepare: idle, p50: 0.04, p99: 0.1},
+		{name: "failover_killed_idle_slow_store", signal: syscall.SIGKILL, prepare: idle, takes: slowStore, p50: 0.15, p99: 0.25},
+		{name: "failover_killed_acting", signal: syscall.SIGKILL, prepare: busy, p99: 1.2},
 	} {
-		figures, err := b.failover(ctx, way.name, way.signal, way.target)
+		figures, err := b.failover(ctx, w)
 		if err != nil {
-			return out, fmt.Errorf("%s: %w", way.name, err)
+			return out, fmt.Errorf("%s: %w", w.name, err)
 		}
 		out = append(out, figures...)
 	}
 	return out, nil
 }
 
-func (b *bench) failover(ctx context.Context, name string, s syscall.Signal, target float64) ([]figure, error) {
-	r, err := b.newRivals(ctx, name)
+func (b *bench) failover(ctx context.Context, w way) ([]figure, error) {
+	r, err := b.newRivals(ctx, w.name, failoverRecords, w.takes)
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
-	var acted, ready spread
+	var acted, leads spread
 	after := 0
 	for range failoverRuns {
-		t, old, err := r.strike(ctx, s)
+		t, old, err := r.strike(ctx, w.signal, w.prepare)
 		if old != nil {
 			old.stop(15 * time.Second)
 		}
@@ -157,11 +209,14 @@ func (b *bench) failover(ctx context.Context, name string, s syscall.Signal, tar
 			return nil, err
 		}
 		// Whatever the old one wrote into its pipe has been read by now.
-		acted, ready, after = append(acted, t.acted), append(ready, t.ready), after+t.after
+		acted, leads, after = append(acted, t.acted), append(leads, t.leads), after+t.after
 	}
-	figures := acted.p50p99(name, "s", time.Second, target)
-	figures[1] = figures[1].noted("until the new leader's create call; its term began after %.0f ms (p50)", milliseconds(ready.median()))
-	figures = append(figures, newFigure(name+"_old_leader_acts", float64(after), "acts", failoverRuns).atMost(0))
-	b.judge(ctx, name, figures)
+	figures := acted.p50p99(w.name, "s", time.Second, w.p99)
+	if w.p50 > 0 {
+		figures[0] = figures[0].atMost(w.p50)
+	}
+	figures[1] = figures[1].noted("until the new leader's create call; it led after %.0f ms (p50)", milliseconds(leads.median()))
+	figures = append(figures, newFigure(w.name+"_old_leader_acts", float64(after), "acts", failoverRuns).atMost(0))
+	b.judge(ctx, w.name, figures)
 	return figures, nil
 }

@@ -13,7 +13,7 @@ type figure struct {
 	Name   string   `json:"name"`
 	Value  float64  `json:"value"`
 	Unit   string   `json:"unit"`
-	N      int      `json:"n"` // how many samples, or what it was measured over
+	N      int      `json:"n"` // the number of samples, or what was measured
 	Target *float64 `json:"target,omitempty"`
 	Met    *bool    `json:"met,omitempty"`
 	Note   string   `json:"note,omitempty"`
@@ -25,10 +25,10 @@ func newFigure(name string, value float64, unit string, n int) figure {
 	return figure{Name: name, Value: value, Unit: unit, N: n}
 }
 
-// atMost gives f a target that it must not exceed.
+// atMost sets a target that f must not exceed.
 func (f figure) atMost(target float64) figure { return f.against(target, f.Value <= target, false) }
 
-// noLess gives f a target that it must reach.
+// noLess sets a target that f must reach.
 func (f figure) noLess(target float64) figure { return f.against(target, f.Value >= target, true) }
 
 func (f figure) against(target float64, met, atLeast bool) figure {
@@ -52,7 +52,7 @@ func anyMissed(figures []figure) bool {
 	return false
 }
 
-// verdict is the figure's target and whether it was met, for people.
+// verdict returns the figure's target and whether it was met, for the table.
 func (f figure) verdict() (target, met string) {
 	if f.Target == nil {
 		return "", ""
@@ -67,7 +67,7 @@ func (f figure) verdict() (target, met string) {
 	return sign + short(*f.Target), "met"
 }
 
-// short writes a number with about three significant digits.
+// short formats a number with about three significant digits.
 func short(v float64) string {
 	switch {
 	case v == float64(int64(v)) || v >= 1000:
@@ -84,7 +84,7 @@ func (f figure) String() string {
 	return fmt.Sprintf("%s: %s %s (n=%d) %s %s %s", f.Name, short(f.Value), f.Unit, f.N, target, met, f.Note)
 }
 
-// printAll writes the table, and then one line of JSON per figure.
+// printAll prints the table, then one line of JSON per figure.
 func printAll(out io.Writer, figures []figure) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "FIGURE\tVALUE\tUNIT\tN\tTARGET\t\tNOTE")

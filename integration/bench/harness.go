@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// harness lets a row use what was made for tests: a control plane, and shards that
-// behave. Of testing.TB it has what these call. It is safe for concurrent use, but for
-// what ends the row, which is for the row's own goroutine.
+// harness lets a row use helpers made for tests, such as a control plane and shards. It implements
+// the methods of testing.TB that these call. It is safe for concurrent use, except for methods that
+// end the row, which only the row's own goroutine may call.
 type harness struct {
 	testing.TB
 	ctx context.Context
@@ -23,11 +23,11 @@ type harness struct {
 	errs []error
 }
 
-// within runs a part of a row in a harness, and cleans up after it.
+// within runs a part of a row in a harness, and cleans up afterwards.
 func within(ctx context.Context, do func(*harness) error) error {
 	h := &harness{ctx: ctx}
 	done := make(chan struct{})
-	go func() { // of its own, for Fatal ends it
+	go func() { // a goroutine of its own, which Fatal ends
 		defer close(done)
 		defer h.end()
 		if err := do(h); err != nil {
@@ -50,14 +50,14 @@ func (*harness) Name() string               { return "bench" }
 func (*harness) Log(...any)                 {}
 func (*harness) Logf(string, ...any)        {}
 
-// Cleanup has something be done at the end, before what was asked for earlier.
+// Cleanup registers a function for the end; they run in reverse order.
 func (h *harness) Cleanup(end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ends = append(h.ends, end)
 }
 
-// TempDir is a folder that goes at the end.
+// TempDir returns a folder that is deleted at the end.
 func (h *harness) TempDir() string {
 	dir, err := os.MkdirTemp("", "nstance-bench-")
 	if err != nil {
@@ -71,7 +71,7 @@ func (h *harness) Error(args ...any) { h.note(errors.New(fmt.Sprint(args...))) }
 
 func (h *harness) Errorf(format string, args ...any) { h.note(fmt.Errorf(format, args...)) }
 
-// Fatal notes an error and ends the goroutine that calls it, as that of a test does.
+// Fatal records an error and ends the calling goroutine, as that of a test does.
 func (h *harness) Fatal(args ...any) {
 	h.Error(args...)
 	runtime.Goexit()
@@ -82,7 +82,7 @@ func (h *harness) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Skip ends the row as Fatal does: a figure that can't be had is told.
+// Skip ends the row like Fatal: a figure that is not available is reported.
 func (h *harness) Skip(args ...any) { h.Fatal(args...) }
 
 func (h *harness) Failed() bool {

@@ -9,8 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/files"
 )
 
-// heldFiles are the files of a simulated agent, in memory: a thousand agents on
-// one disk would measure the disk.
+// heldFiles are the files of a simulated agent, in memory: with a thousand agents on one disk, the
+// disk would be measured.
 type heldFiles struct {
 	mu     sync.Mutex
 	report files.Report

@@ -9,11 +9,11 @@ import (
 	"github.com/nstance/nstance/pkg/object/objecttest"
 )
 
-// idleAgents is how many instances an idle shard has here. It costs requests
-// only by the page of a listing, of 1,000 records.
+// idleAgents is the number of instances of an idle shard. They affect the number of requests only
+// by the pages of a listing, of 1,000 records each.
 const idleAgents = 20
 
-// startIdle lets a leader and its standby idle beside everything else.
+// startIdle starts an idle leader and its standby, which run beside everything else.
 func startIdle(ctx context.Context, b *bench) error {
 	dir, err := b.folder("idle")
 	if err != nil {
@@ -23,13 +23,13 @@ func startIdle(ctx context.Context, b *bench) error {
 	return err
 }
 
-// idleReport is what the idle servers asked of their store in a while.
+// idleReport has the requests of the idle servers to their store in a period.
 type idleReport struct {
 	Window          time.Duration
 	Leader, Standby objecttest.Counts
 }
 
-// measureIdle collects what was counted so far, at the default intervals.
+// measureIdle reads the counts so far, at the default intervals.
 func measureIdle(ctx context.Context, b *bench) ([]figure, error) {
 	if b.idle == nil {
 		return nil, fmt.Errorf("it was not started")
@@ -50,7 +50,7 @@ func measureIdle(ctx context.Context, b *bench) ([]figure, error) {
 			noted("%d get, %d put, %d list, %d delete in %s", c.Get, c.Put, c.List, c.Delete, r.Window)
 	}
 	figures := []figure{hourly("idle_requests_leader", r.Leader, 400), hourly("idle_requests_standby_window", r.Standby, 20)}
-	// A standby asks once in some four minutes, so a few minutes say little of an hour.
+	// A standby sends a request about every four minutes, so a few minutes are not representative.
 	figures[1].Target, figures[1].Met = nil, nil
 	hour, err := b.start(ctx, "hour", "hour", struct{}{})
 	if err != nil {

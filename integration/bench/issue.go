@@ -10,8 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// issue makes a client identity with the cluster's own CA, for whom it is not
-// registration that is measured.
+// issue creates a client identity with the cluster's own CA, where registration is not measured.
 func issue(sign func(pki.ClientRequest, io.Reader) (*x509.Certificate, error), id fleet.InstanceID) (*pki.Keypair, error) {
 	key, err := pki.GenerateKey(rand.Reader)
 	if err != nil {

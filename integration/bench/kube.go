@@ -18,13 +18,14 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/planetest"
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 const (
 	kubeScalings  = 200
 	kubePods      = 20
 	kubeMachines  = 500
-	kubeGroups    = 200 // that are looked at again
+	kubeGroups    = 200 // which are observed repeatedly
 	kubeInstances = 1000
 
 	scalingTarget = 250 * time.Millisecond
@@ -37,7 +38,7 @@ func measureKubernetes(ctx context.Context, b *bench) (figures []figure, err err
 		scalings, podsAndMachines, unchanged, manyGroups, operatorMemory,
 	} {
 		err := within(ctx, func(h *harness) error { //nolint:contextcheck // the harness has it
-			var shared planetest.SharedCore // one each: core goes on working on what a part leaves
+			var shared planetest.SharedCore // one each: Cluster API continues to process what a part leaves
 			h.Cleanup(func() {
 				if err := shared.Stop(); err != nil {
 					h.Error(err)
@@ -54,8 +55,8 @@ func measureKubernetes(ctx context.Context, b *bench) (figures []figure, err err
 	return figures, nil
 }
 
-// scalings is from the API server's word that it has a new number of replicas to the
-// shards' sizes that make it up.
+// scalings measures from the API server's confirmation of a new number of replicas until the
+// shards' sizes add up to it.
 func scalings(_ *bench, h *harness, plane *planetest.Plane) ([]figure, error) {
 	w := newKubeWorld(h, plane)
 	for _, id := range []string{kubeOne, kubeTwo} {
@@ -81,7 +82,7 @@ func scalings(_ *bench, h *harness, plane *planetest.Plane) ([]figure, error) {
 	}, nil
 }
 
-// size is what the shards make up of a group.
+// size returns the sum of a group's sizes on all shards.
 func (w *kubeWorld) size(group string) (sum int32) {
 	for _, id := range []string{kubeOne, kubeTwo} {
 		sum += w.shards.Shard(id).Group(group).GetSize()
@@ -89,12 +90,13 @@ func (w *kubeWorld) size(group string) (sum int32) {
 	return sum
 }
 
-// podsAndMachines is from an annotated pod to its instance, and from many Machines to
-// instances that work.
+// podsAndMachines measures from an annotated pod to its instance, and from many Machines to ready
+// instances.
 func podsAndMachines(_ *bench, h *harness, plane *planetest.Plane) ([]figure, error) {
 	w := newKubeWorld(h, plane)
 	shard := w.shards.Shard(kubeOne)
 	shard.AddGroup("jobs", 0, "knd")
+	shard.AllowPods("jobs", &nstancev1.OnDemand{Namespaces: []string{"*"}, Max: 10_000})
 	w.operate()
 	w.pools(1)
 	var took spread
@@ -128,7 +130,7 @@ func podsAndMachines(_ *bench, h *harness, plane *planetest.Plane) ([]figure, er
 	}, nil
 }
 
-// machine makes a Machine whose infrastructure is an instance of a group.
+// machine creates a Machine whose infrastructure is an instance of a group.
 func (w *kubeWorld) machine(name, group string) error {
 	at := metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: kubeCluster}}
 	infra := &v1beta1.NstanceMachine{ObjectMeta: at, Spec: v1beta1.NstanceMachineSpec{Group: v1beta1.Name(group)}}
@@ -141,7 +143,7 @@ func (w *kubeWorld) machine(name, group string) error {
 	}})
 }
 
-// countReady counts what is ready, and says what one is that is not.
+// countReady counts the ready objects, and describes one that is not.
 func countReady(all []v1beta1.NstanceMachine) (ready int, other string) {
 	for i := range all {
 		if meta.IsStatusConditionTrue(all[i].Status.Conditions, v1beta1.ConditionReady) {
@@ -153,7 +155,7 @@ func countReady(all []v1beta1.NstanceMachine) (ready int, other string) {
 	return ready, other
 }
 
-// unchanged is what an operator writes that begins where nothing differs: it looks at
+// unchanged measures the writes of an operator that starts where nothing differs: it reconciles
 // everything, as a resync does.
 func unchanged(_ *bench, h *harness, plane *planetest.Plane) ([]figure, error) {
 	w := newKubeWorld(h, plane)
@@ -188,8 +190,8 @@ func (w *kubeWorld) calls(method string) int {
 	return len(w.shards.Shard(kubeOne).Calls(method)) + len(w.shards.Shard(kubeTwo).Calls(method))
 }
 
-// settledVersions are the versions of the operator's objects once they have stayed the
-// same for five seconds.
+// settledVersions returns the versions of the operator's objects once they have stayed the same for
+// five seconds.
 func (w *kubeWorld) settledVersions() map[string]string {
 	since, last := time.Now(), map[string]string{}
 	for limit := time.Now().Add(3 * time.Minute); time.Since(since) < 5*time.Second; time.Sleep(250 * time.Millisecond) {

@@ -17,7 +17,7 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// kubeSettle is how long an operator's memory settles.
+// kubeSettle is the time after which an operator's memory is measured.
 const kubeSettle = 15 * time.Second
 
 // kubeSettings are those of an operator in a process of its own.
@@ -26,7 +26,7 @@ type kubeSettings struct {
 	Instances  int    `json:"instances"`
 }
 
-// operatorMemory is what an operator takes that has seen to as many instances.
+// operatorMemory measures the memory of an operator after it has reconciled that many instances.
 func operatorMemory(b *bench, h *harness, plane *planetest.Plane) ([]figure, error) {
 	kubeconfig := filepath.Join(h.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, plane.Kubeconfig(), 0o600); err != nil {
@@ -51,7 +51,7 @@ func operatorMemory(b *bench, h *harness, plane *planetest.Plane) ([]figure, err
 		noted("the two shards that it works with are in the same process")}, err
 }
 
-// playOperator is a whole operator beside its shards.
+// playOperator runs a whole operator beside its shards.
 func playOperator(ctx context.Context, s *stage) error {
 	var settings kubeSettings
 	if err := s.read(&settings); err != nil {

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// errRoles is the error of what a binary that was built to play roles leaves out.
+// errRoles is the error of the parts that a binary built for roles leaves out.
 var errRoles = errors.New("this binary was built without Kubernetes, to play roles")
 
 func measureKubernetes(context.Context, *bench) ([]figure, error) { return nil, errRoles }

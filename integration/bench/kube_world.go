@@ -29,14 +29,14 @@ import (
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
 
-// The two shards of these rows, and the Cluster that the operator makes.
+// The two shards of these rows, and the Cluster that the operator creates.
 const (
 	kubeOne, kubeTwo = "one", "two"
 	kubeCluster      = registrationtest.Name + "--" + registrationtest.Tenant
 )
 
-// kubeWorld is a namespace of a real control plane, and shards that do at once what they
-// are asked, so that what the operator takes is measured.
+// kubeWorld is a namespace of a real control plane, and shards that execute calls at once, so that
+// only the operator's time is measured.
 type kubeWorld struct {
 	*harness
 	plane  *planetest.Plane
@@ -59,10 +59,10 @@ func newKubeWorld(h *harness, plane *planetest.Plane) *kubeWorld {
 	return w
 }
 
-// kubeAddrs are where an operator finds a shard.
+// kubeAddrs are a shard's addresses for an operator.
 type kubeAddrs struct{ registration, operator string }
 
-// furnish makes all that an operator finds when it begins.
+// furnish creates the objects that an operator needs to start.
 func (w *kubeWorld) furnish(cluster string, shards map[string]kubeAddrs, ca []byte, nonce string) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "cluster_id: %s\nshards:\n", cluster)
@@ -76,7 +76,7 @@ func (w *kubeWorld) furnish(cluster string, shards map[string]kubeAddrs, ca []by
 		&corev1.ConfigMap{ObjectMeta: meta("nstance-cluster-ca"), Data: map[string]string{"ca.crt": string(ca)}},
 		&corev1.Secret{ObjectMeta: meta("nstance-operator-nonce"), Data: map[string][]byte{"nonce.jwt": []byte(nonce)}},
 		&corev1.ServiceAccount{ObjectMeta: meta("nstance-capi-workload")},
-		&rbacv1.ClusterRoleBinding{ // for Cluster API's core: what it may do is tried elsewhere
+		&rbacv1.ClusterRoleBinding{ // for Cluster API's core: its permissions are tested elsewhere
 			ObjectMeta: metav1.ObjectMeta{Name: w.ns},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.ns, Name: "nstance-capi-workload"}},
@@ -92,11 +92,11 @@ func (w *kubeWorld) must(err error) {
 	}
 }
 
-// operate has a whole operator run until the row, or stop, ends it.
+// operate runs a whole operator until the end of the row, or stop.
 func (w *kubeWorld) operate() (stop func()) {
 	args := []string{"--config", w.file, "--namespace", w.ns, "--health-probe-bind-address", "0", "--metrics-bind-address", "0"}
 	s, err := settings.Parse(args, settings.World{
-		LookupEnv: func(string) (string, bool) { return "", false }, ReadFile: os.ReadFile, Output: os.Stderr,
+		Getenv: func(string) string { return "" }, ReadFile: os.ReadFile, Output: os.Stderr,
 	})
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
@@ -123,12 +123,12 @@ func (w *kubeWorld) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 }
 
-// eventually waits for something that is about to be so.
+// eventually waits until a condition holds.
 func (w *kubeWorld) eventually(what string, check func() error) {
 	planetest.Eventually(w, 10*time.Minute, what, func(context.Context) error { return check() })
 }
 
-// until waits for a shard to have something, looking often enough for its time to count.
+// until polls a shard, often enough for measuring the time.
 func (w *kubeWorld) until(what string, holds func() bool) {
 	limit := time.Now().Add(30 * time.Second)
 	for !holds() {
@@ -174,7 +174,7 @@ func (w *kubeWorld) machines(want int) {
 	})
 }
 
-// scale sets the replicas of a MachinePool, and returns when the API server took it.
+// scale sets the replicas of a MachinePool, and returns once the API server has accepted it.
 func (w *kubeWorld) scale(name string, replicas int32) (accepted time.Time) {
 	pool := &clusterv1.MachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)

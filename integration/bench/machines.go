@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -10,19 +11,18 @@ import (
 	"github.com/nstance/nstance/pkg/provider/fake"
 )
 
-// vmName is the provider's name for an instance's VM. The fake provider names
-// VMs in the order of their creation; a world that is filled from records must
-// name them as the records do.
+// vmName is the provider's name for an instance's VM. The fake provider names VMs in the order of
+// their creation; VMs that are added from records must have the records' names.
 func vmName(id fleet.InstanceID) string { return "vm-" + string(id) }
 
-// machines is the fake provider as the rows need it: VMs are named after their
-// instances, status calls are timed, and creates that succeeded are told.
+// machines is the fake provider as the rows need it: VMs are named after their instances, status
+// calls are timed, and successful creates are reported.
 type machines struct {
 	world *fake.World
 	inner *fake.Provider
 	scope provider.Scope
 
-	created func(provider.Spec) // after each create; nil: nobody asks
+	created func(provider.Spec) // after each create; may be nil
 
 	mu     sync.Mutex
 	status map[fleet.InstanceID]time.Duration // of the last Get
@@ -35,7 +35,7 @@ func newMachines(world *fake.World) *machines {
 	return &machines{world: world, inner: world.Open(scope, "bench"), scope: scope, status: map[fleet.InstanceID]time.Duration{}}
 }
 
-// plant makes the VMs that records speak of.
+// plant adds the VMs of records.
 func (m *machines) plant(ctx context.Context, records []fleet.Instance) error {
 	for _, r := range records {
 		if r.Phase == fleet.Deleted || r.Phase == fleet.Deleting {
@@ -89,14 +89,14 @@ func (m *machines) Delete(ctx context.Context, refs []provider.Ref) []error {
 	return m.inner.Delete(ctx, unnamed(refs))
 }
 
-// statusTook returns how long the last status call about an instance took.
+// statusTook returns the duration of the last status call about an instance.
 func (m *machines) statusTook(id fleet.InstanceID) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.status[id]
 }
 
-// unnamed are the references that the fake provider knows the VMs by.
+// unnamed replaces the names by those of the fake provider.
 func unnamed(refs []provider.Ref) []provider.Ref {
 	out := make([]provider.Ref, len(refs))
 	for n, ref := range refs {
@@ -105,14 +105,16 @@ func unnamed(refs []provider.Ref) []provider.Ref {
 	return out
 }
 
+// named returns a VM with its name here, at the address of its agent.
 func named(vm provider.VM) provider.VM {
 	if vm.ID != "" {
 		vm.ProviderID = vmName(vm.ID)
+		vm.Addresses = []netip.Addr{netip.MustParseAddr(loopback)}
 	}
 	return vm
 }
 
-// watchedMachines are machines whose provider tells of changes as they happen.
+// watchedMachines are machines whose provider sends events.
 type watchedMachines struct{ *machines }
 
 var _ provider.Watcher = watchedMachines{}

@@ -1,15 +1,13 @@
-// Command bench prints every figure that this project measures itself by, each
-// beside its target, as a table for people and as one JSON line per figure. It
-// asserts nothing: a figure that misses its target is printed as such, with the
-// profile that shows where the time or the memory went.
+// Command bench prints every figure by which this project is measured, beside its target, as a
+// table and as one JSON line per figure. It asserts nothing: a figure that misses its target is
+// printed as such, with the profile that shows where the time or the memory went.
 //
 //	go run ./integration/bench           every row
 //	go run ./integration/bench planner   a selection
 //	go run ./integration/bench -siege-time 10s siege
 //
-// What has to be an operating-system process of its own, because its memory, its
-// CPU time or its death is what is measured, is this same program started again
-// in a role (see role.go and program.go).
+// A part whose memory, CPU time or death is measured has to be a process of its own: this same
+// program, started again in a role (see role.go and program.go).
 package main
 
 import (
@@ -43,8 +41,8 @@ func main() {
 	}
 }
 
-// run measures the rows that names select (none: all of them) and prints what
-// was measured even if some rows could not be.
+// run measures the rows in names (none: all of them) and prints the measured figures even if some
+// rows failed.
 func run(ctx context.Context, names []string, out, progress io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	siegeTime := flags.Duration("siege-time", time.Minute, "how long each attack of the row siege lasts")
@@ -66,7 +64,7 @@ func run(ctx context.Context, names []string, out, progress io.Writer) error {
 	var failed []string
 	for _, r := range selected {
 		if r.background != nil {
-			if err := r.background(ctx, b); err != nil { // the others can be measured all the same
+			if err := r.background(ctx, b); err != nil { // the others can still be measured
 				failed = append(failed, fmt.Sprintf("%s: start: %v", r.name, err))
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// memoryUse says what the Go runtime of this process holds memory for.
+// memoryUse is what the Go runtime of this process uses memory for.
 func memoryUse() string {
 	const class = "/memory/classes/"
 	names := []string{
@@ -25,7 +25,7 @@ func memoryUse() string {
 		mib(0), mib(1), mib(2)+mib(3), mib(4)-mib(5), runtime.NumGoroutine())
 }
 
-// memory asks a server what it holds memory for.
+// memory asks a server for its memoryUse.
 func (c *child) memory(ctx context.Context) (string, error) {
 	e, err := c.ask(ctx, "memory", 10*time.Second)
 	return e.Text, err

@@ -17,8 +17,8 @@ import (
 	"github.com/nstance/nstance/pkg/server"
 )
 
-// encryptionKey seals the secrets of a cluster that lives for a minute.
-const encryptionKey = "bench-bench-bench-bench-bench-32"
+// encryptionKey seals the secrets of a temporary cluster.
+const encryptionKey = "Vb2kQ9wZ7mXcT4rLh8NsJ1pDfYgU5aEo"
 
 // node is one server in this process.
 type node struct {
@@ -41,7 +41,7 @@ func (n node) run(ctx context.Context) error {
 	})
 }
 
-// start runs the node beside the caller. stop ends it and returns its error.
+// start runs the node in the background. stop ends it and returns its error.
 func (n node) start(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -52,7 +52,7 @@ func (n node) start(ctx context.Context) (stop func() error) {
 	}
 }
 
-// getenv is the environment of a node: nothing but the key.
+// getenv is the environment of a node, which has only the key.
 func getenv(name string) string {
 	if name == encryptionKeyEnv {
 		return encryptionKey
@@ -60,7 +60,7 @@ func getenv(name string) string {
 	return ""
 }
 
-// trust makes, or opens, the cluster's CA and keys, as a server does.
+// trust creates or opens the cluster's CA and keys, as a server does.
 func trust(ctx context.Context, store object.Store) (secrets.Trust, error) {
 	sealed, err := openSecrets(ctx, store)
 	if err != nil {
@@ -81,7 +81,7 @@ func openSecrets(ctx context.Context, store object.Store) (secrets.Secrets, erro
 
 const loopback = "127.0.0.1"
 
-// freeEndpoints finds ports that nobody listens on at this moment.
+// freeEndpoints returns ports that are unused at this moment.
 func freeEndpoints(ctx context.Context) (server.Endpoints, error) {
 	var e server.Endpoints
 	var held []net.Listener
@@ -106,10 +106,10 @@ func freePort(ctx context.Context) (string, error) {
 	return e.Health, err
 }
 
-// errTooLate is the end of a wait that found nothing.
+// errTooLate is the error of a wait that timed out.
 var errTooLate = errors.New("waited in vain")
 
-// until asks ok every few milliseconds, for patience at most.
+// until polls ok every few milliseconds, for patience at most.
 func until(ctx context.Context, what string, patience time.Duration, ok func() bool) error {
 	late := fmt.Errorf("%w for %s", errTooLate, patience)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, late)

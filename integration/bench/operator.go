@@ -16,13 +16,13 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// operator asks a shard what a person would ask.
+// operator calls a shard as an operator.
 type operator struct{ client *rpc.Client }
 
-// operatorID is of the one operator that every shard here has a record of.
+// operatorID is the operator of which every shard with a kit has a record.
 const operatorID fleet.InstanceID = "opr01jw51r7hsec0syhzdhqdajk8a"
 
-// newOperator makes a certificate for the operator.
+// newOperator issues a certificate for the operator.
 func newOperator(ca *pki.CA, addr string) (*operator, error) { return operatorOf(shardID, ca, addr) }
 
 func operatorOf(shard string, ca *pki.CA, addr string) (*operator, error) {
@@ -41,7 +41,7 @@ func operatorOf(shard string, ca *pki.CA, addr string) (*operator, error) {
 	return &operator{asks}, nil
 }
 
-// scale asks for a size and returns when that is durable.
+// scale requests a size and returns once it is durable.
 func (o *operator) scale(ctx context.Context, size int32) error {
 	err := o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		_, err := nstancev1.NewOperatorServiceClient(conn).UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: groupName, Size: &size})
@@ -53,7 +53,7 @@ func (o *operator) scale(ctx context.Context, size int32) error {
 	return nil
 }
 
-// instances are the shard's, as the server sees them.
+// instances returns the shard's instances, as the server sees them.
 func (o *operator) instances(ctx context.Context) (all []*nstancev1.InstanceStatus, err error) {
 	err = o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		all, err = client.Instances(ctx, nstancev1.NewOperatorServiceClient(conn), "", false)
@@ -62,7 +62,7 @@ func (o *operator) instances(ctx context.Context) (all []*nstancev1.InstanceStat
 	return all, err
 }
 
-// connected counts the instances whose agent is connected, as the server sees it.
+// connected counts the instances with a connected agent, as the server sees it.
 func (o *operator) connected(ctx context.Context) (int, error) {
 	n := 0
 	all, err := o.instances(ctx)
@@ -74,7 +74,7 @@ func (o *operator) connected(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// paint sets the var that a file shows, and returns when that is durable.
+// paint sets the var that is rendered into a file, and returns once it is durable.
 func (o *operator) paint(ctx context.Context, color string) error {
 	vars, err := structpb.NewStruct(map[string]any{"color": color})
 	if err != nil {
@@ -100,7 +100,7 @@ func (o *operator) hashes(ctx context.Context) (map[string]int, error) {
 	return found, err
 }
 
-// reports returns when the server had each instance's last report.
+// reports returns when the server received each instance's last report.
 func (o *operator) reports(ctx context.Context) (map[fleet.InstanceID]time.Time, error) {
 	all, err := o.instances(ctx)
 	found := map[fleet.InstanceID]time.Time{}

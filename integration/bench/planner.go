@@ -12,7 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// measurePlanner times the decision about one group: all well, with one instance in a
+// measurePlanner measures a decision about one group: when all is well, with one instance in a
 // hundred dead, draining or a tombstone, and half-way through a rotation.
 func measurePlanner(ctx context.Context, b *bench) ([]figure, error) {
 	return b.profiled(ctx, "planner", func() ([]figure, error) {
@@ -48,8 +48,8 @@ func measurePlanner(ctx context.Context, b *bench) ([]figure, error) {
 		r = timePlan(v)
 		out = append(out, newFigure("planner_10000_rotating", milliseconds(r.T)/float64(r.N), "ms", r.N).atMost(1).
 			noted("half are stale; of the 5 %% beyond the size half have settled"))
-		// A view of 100,000 does not fit the CPU's caches, one of 1,000 does: hence
-		// the room for a factor of 2 over a hundredfold view.
+		// A view of 100,000 exceeds the CPU's caches, one of 1,000 does not: hence the allowed
+		// factor of 2 for a hundredfold view.
 		growth := perPass[100_000] / perPass[1_000] / 100
 		return append(out, newFigure("planner_growth", growth, "x", 2).atMost(2).
 			noted("time per instance at 100,000 over that at 1,000; 1 is linear")), nil
@@ -64,7 +64,7 @@ func timePlan(v plan.View) testing.BenchmarkResult {
 	})
 }
 
-// planView is a group of the given size at 09:00 on a day without events.
+// planView returns a group of the given size at 09:00 on a day without events.
 func planView(size int, busy bool) (plan.View, error) {
 	now := time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC)
 	v := plan.View{
@@ -98,7 +98,7 @@ func planView(size int, busy bool) (plan.View, error) {
 	return v, nil
 }
 
-// disturb gives three instances in a hundred something to be decided about.
+// disturb makes three instances in a hundred need a decision.
 func disturb(i *plan.Instance, n int, now time.Time) {
 	switch n % 100 {
 	case 0:
@@ -112,8 +112,8 @@ func disturb(i *plan.Instance, n int, now time.Time) {
 	}
 }
 
-// rotate has the older half of a group built from another definition, and 5 % beyond its
-// size, of which one half stands in for those that leave and the other has not settled.
+// rotate makes the older half of a group outdated, and adds 5 % beyond its size, of which one half
+// replaces those that leave and the other has not settled.
 func rotate(v *plan.View) {
 	beyond := len(v.Instances) / 20
 	v.Group.Size, v.Group.MaxSurge, v.Group.Hashes.Infra = len(v.Instances)-beyond, fleet.Surge{Percent: 10}, "new"

@@ -22,11 +22,11 @@ type population struct {
 	taken   []*member
 }
 
-// member is one agent, and the way to stop it.
+// member is one agent, with a function to stop it.
 type member struct {
 	*simulated
 	stop     context.CancelFunc
-	reported bool // in front of the population's lock
+	reported bool // locked before the population's lock
 }
 
 func newPopulation(ctx context.Context, logger *slog.Logger) *population {
@@ -68,12 +68,12 @@ func (p *population) reporting() int {
 	return n
 }
 
-// take removes and returns any agent that has reported. It may be stopped, and ends with
-// the others otherwise. nil: none has reported.
+// take removes and returns any agent that has reported; nil: none has. It may be stopped, and
+// otherwise ends with the others.
 func (p *population) take() *member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id, m := range p.members { // in any order: it is to be a random one
+	for id, m := range p.members { // the random order of a map is intended
 		if m.reported {
 			delete(p.members, id)
 			p.taken = append(p.taken, m)
@@ -83,7 +83,8 @@ func (p *population) take() *member {
 	return nil
 }
 
-// close ends all agents at once, those that were taken too, without a word of goodbye.
+// close ends all agents at once, including those that were taken, without closing their streams in
+// order.
 func (p *population) close() {
 	p.mu.Lock()
 	for _, m := range p.members {

@@ -7,14 +7,20 @@ import (
 	"github.com/nstance/nstance/pkg/server"
 )
 
-// prepare puts a shard's config into a store, and picks addresses for a server
-// of it.
+// prepare stores a shard's config and the operator's record, and picks addresses for a server.
 func prepare(ctx context.Context, store object.Store, s shard) (server.Endpoints, error) {
 	objects, err := s.objects(nil)
 	if err != nil {
 		return server.Endpoints{}, err
 	}
 	if err := fill(ctx, store, objects); err != nil {
+		return server.Endpoints{}, err
+	}
+	cluster, err := trust(ctx, store)
+	if err != nil {
+		return server.Endpoints{}, err
+	}
+	if err := recordOperator(ctx, store, cluster.CA); err != nil {
 		return server.Endpoints{}, err
 	}
 	return freeEndpoints(ctx)

@@ -11,11 +11,10 @@ import (
 	"strings"
 )
 
-// topLines is how much of a profile is printed.
+// topLines is how many lines of a profile are printed.
 const topLines = 15
 
-// profiler records what one process does: its CPU time from start to stop, and
-// its heap at stop.
+// profiler profiles one process: its CPU time from start to stop, and its heap at stop.
 type profiler struct {
 	cpu  *os.File
 	heap string
@@ -50,8 +49,7 @@ func (p *profiler) stop() error {
 	return f.Close()
 }
 
-// profiled measures inside this process and keeps the profiles if a figure
-// missed its target.
+// profiled measures inside this process and keeps the profiles if a figure missed its target.
 func (b *bench) profiled(ctx context.Context, name string, measure func() ([]figure, error)) ([]figure, error) {
 	p, err := startProfiler(b.temp, name)
 	if err != nil {
@@ -65,8 +63,8 @@ func (b *bench) profiled(ctx context.Context, name string, measure func() ([]fig
 	return figures, err
 }
 
-// judge keeps and shows the profiles called name, which a process has written
-// into the temporary folder, if one of the figures missed its target.
+// judge keeps and prints the profiles called name, which a process has written into the temporary
+// folder, if one of the figures missed its target.
 func (b *bench) judge(ctx context.Context, name string, figures []figure) {
 	if !anyMissed(figures) {
 		return
@@ -88,7 +86,7 @@ func (b *bench) judge(ctx context.Context, name string, figures []figure) {
 	}
 }
 
-// top is what the Go toolchain says of a profile.
+// top returns the Go toolchain's summary of a profile.
 func top(ctx context.Context, profile string) string {
 	out, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", fmt.Sprintf("-nodecount=%d", topLines), profile).CombinedOutput()
 	if err != nil {

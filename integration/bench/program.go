@@ -7,10 +7,9 @@ import (
 	"path/filepath"
 )
 
-// program returns the binary that plays a role: this one for the operator, and for all
-// others one without Kubernetes (build tag roles), made when it is first needed. The code
-// of a process counts as its memory, and that of Kubernetes' clients would be more than a
-// server's own.
+// program returns the binary that plays a role: this one for the operator, and for all others one
+// without Kubernetes (build tag roles), which is built when it is first needed. Code counts as
+// memory of its process, and that of the Kubernetes clients would exceed a server's own.
 func (b *bench) program(ctx context.Context, role string) (string, error) {
 	if role == roleOperator {
 		return b.self, nil

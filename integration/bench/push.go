@@ -13,8 +13,8 @@ const (
 	pushedRounds = 5
 )
 
-// measurePush changes a var of a group of 1,000 and waits until every agent has
-// confirmed the file that it changes.
+// measurePush changes a var of a group of 1,000 and waits until every agent has confirmed the
+// changed file.
 func measurePush(ctx context.Context, b *bench) ([]figure, error) {
 	s, err := b.memoryServer(ctx, "push", shard{Size: pushedAgents, Files: true}, fleet.Running)
 	if err != nil {
@@ -61,8 +61,8 @@ func measurePush(ctx context.Context, b *bench) ([]figure, error) {
 	return figures, nil
 }
 
-// confirmed waits until all instances report one and the same config hash that
-// is not old, and returns it.
+// confirmed waits until all instances report the same config hash, which is not old, and returns
+// it.
 func (o *operator) confirmed(ctx context.Context, old string) (string, error) {
 	var hash string
 	var last error

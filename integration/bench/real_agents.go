@@ -15,11 +15,11 @@ import (
 
 func openFolder(root string) (object.Store, error) { return dir.New(dir.Config{Root: root}) }
 
-// agentsIn finds the agents that the process provider runs for a folder, by the
-// pid files in it. A pid that is another program's by now is none of them.
+// agentsIn finds the agents that the process provider runs in a folder, by their pid files. A pid
+// that another program has by now does not count.
 func agentsIn(ctx context.Context, root string) []*process.Process {
 	var out []*process.Process
-	// What can't be read has no agent, yet or any more.
+	// A missing file means that the agent has not started, or has ended.
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() != "pid" {
 			return nil //nolint:nilerr // as above
@@ -45,10 +45,10 @@ func agentsIn(ctx context.Context, root string) []*process.Process {
 	return out
 }
 
-// endAgents ends them; their server is gone, so nobody replaces them.
+// endAgents kills them; without a server they are not replaced.
 func endAgents(ctx context.Context, root string) {
 	for _, p := range agentsIn(context.WithoutCancel(ctx), root) {
-		// It may be gone already.
+		// It may have ended already.
 		_ = p.KillWithContext(context.WithoutCancel(ctx))
 	}
 }

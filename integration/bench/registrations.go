@@ -14,8 +14,8 @@ const (
 	registrationGroup  = 50 // instances in a group
 )
 
-// measureRegistrations registers in groups of a usual size, and once more in a
-// single group that holds them all.
+// measureRegistrations registers in groups of a usual size, and then in a single group with all
+// instances.
 func measureRegistrations(ctx context.Context, b *bench) ([]figure, error) {
 	const all = registrationWarmUp + registrationCount
 	usual, err := b.registrations(ctx, "registrations", shard{Size: registrationGroup, Groups: all / registrationGroup})
@@ -26,8 +26,8 @@ func measureRegistrations(ctx context.Context, b *bench) ([]figure, error) {
 	return append(usual, single...), err
 }
 
-// registrations has one process register the pending instances of another's
-// shard: a full TLS 1.3 handshake each, on a connection of its own.
+// registrations makes one process register the pending instances of another's shard: a full TLS 1.3
+// handshake each, on a connection of its own.
 func (b *bench) registrations(ctx context.Context, name string, sh shard) ([]figure, error) {
 	s, err := b.memoryServer(ctx, name, sh, fleet.Pending)
 	if err != nil {
@@ -73,7 +73,7 @@ func (b *bench) registrations(ctx context.Context, name string, sh shard) ([]fig
 	return figures, nil
 }
 
-// memoryServer is a server process with a store of its own in memory.
+// memoryServer is a server process with an in-memory store.
 type memoryServer struct {
 	*child
 	kit string

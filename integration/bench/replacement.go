@@ -19,19 +19,19 @@ const (
 	replacementAgents = 200
 	storeLatency      = time.Millisecond
 	statusLatency     = 5 * time.Millisecond
-	// replacementOwn is what may be added to one store write and one status call.
+	// replacementOwn is the allowed time beside one store write and one status call.
 	replacementOwn = 10 * time.Millisecond
 )
 
-// replacements is the scene: a server, its store and provider, and 200 agents.
-// The provider tells nothing by itself, as most clouds do: it has to be asked.
+// replacements is a server with its store, its provider and 200 agents. The provider sends no
+// events, like most clouds: it has to be polled.
 type replacements struct {
 	machines  *machines
 	people    *population
 	creations *creations
 
 	mu    sync.Mutex
-	calls map[fleet.InstanceID]time.Time // creates, when the provider was called
+	calls map[fleet.InstanceID]time.Time // creates, with the time of the provider call
 	fresh chan fleet.InstanceID
 }
 
@@ -45,7 +45,7 @@ func (r *replacements) called(c fake.Call) {
 	r.fresh <- c.Ref.ID
 }
 
-// measureReplacement kills agents one at a time, in three ways.
+// measureReplacement lets agents die one at a time, in three ways.
 func measureReplacement(ctx context.Context, b *bench) ([]figure, error) {
 	dir, logger, closeLog, err := b.logged("replacement")
 	if err != nil {
@@ -81,14 +81,14 @@ func measureReplacement(ctx context.Context, b *bench) ([]figure, error) {
 	return figures, err
 }
 
-// all kills in each of the three ways.
+// all measures each of the three ways.
 func (r *replacements) all(ctx context.Context) ([]figure, error) {
 	var out []figure
 	for _, way := range []struct {
 		name string
 		n    int
 		end  func(context.Context, *member) (time.Time, error)
-		asks bool // a status call is on the way
+		asks bool // a status call is in progress
 	}{
 		{"replacement_disconnect", 120, r.kill, true},
 		{"replacement_shutdown", 60, r.shutDown, true},
@@ -152,8 +152,8 @@ func (r *replacements) calledAt(id fleet.InstanceID) time.Time {
 	return r.calls[id]
 }
 
-// settle waits until every agent reports again and drops what was created on
-// the way, then for a moment of quiet so that deaths don't overlap.
+// settle waits until every agent reports again, drops the creates in between, and then waits a
+// moment, so that deaths don't overlap.
 func (r *replacements) settle(ctx context.Context) error {
 	if err := until(ctx, "200 agents report", time.Minute, func() bool { return r.people.reporting() >= replacementAgents }); err != nil {
 		return err
@@ -164,13 +164,13 @@ func (r *replacements) settle(ctx context.Context) error {
 	return retry.Wait(ctx, 60*time.Millisecond)
 }
 
-// kill makes a VM stop dead and cuts its agent's connection.
+// kill stops a VM and cuts its agent's connection.
 func (r *replacements) kill(_ context.Context, m *member) (time.Time, error) {
 	r.machines.world.Kill(m.id)
 	return m.die(), nil
 }
 
-// shutDown takes a VM down from inside: its agent gets SIGTERM.
+// shutDown shuts a VM down from inside: its agent gets SIGTERM.
 func (r *replacements) shutDown(_ context.Context, m *member) (time.Time, error) {
 	r.machines.world.Stop(m.id)
 	at := time.Now()
@@ -178,8 +178,8 @@ func (r *replacements) shutDown(_ context.Context, m *member) (time.Time, error)
 	return at, nil
 }
 
-// announce reports a spot notice on a new health stream of the same agent,
-// which takes the place of the one that is open.
+// announce reports a spot notice on a new health stream of the same agent, which replaces the open
+// one.
 func (r *replacements) announce(ctx context.Context, m *member) (time.Time, error) {
 	client, err := newClient(m.endpoint, m.addrs, nil)
 	if err != nil {

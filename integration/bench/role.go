@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// roleFlag starts this binary as a part of a row rather than as the benchmark.
-// A role reads its settings as one line of JSON from standard input, then one
-// word per line as commands, and tells what happens as lines of JSON on standard
-// output. It ends with its standard input, so that none outlives the benchmark.
+// roleFlag starts this binary as a part of a row instead of the benchmark. A role reads its
+// settings as one line of JSON from standard input, then one word per line as commands, and writes
+// events as lines of JSON to standard output. It ends with its standard input, so that none
+// outlives the benchmark.
 const roleFlag = "--role"
 
-// roleOperator is the one role that needs Kubernetes.
+// roleOperator is the only role that needs Kubernetes.
 const roleOperator = "operator"
 
-// event is what a role tells.
+// event is sent by a role.
 type event struct {
 	Kind  string    `json:"kind"`
 	At    time.Time `json:"at"`
 	Text  string    `json:"text,omitempty"`
 	Value float64   `json:"value,omitempty"`
-	CPU   float64   `json:"cpu,omitempty"` // seconds that the role used meanwhile
+	CPU   float64   `json:"cpu,omitempty"` // CPU seconds of the role in between
 }
 
-// stage is a role's view of whoever started it.
+// stage is a role's connection to the process that started it.
 type stage struct {
 	commands chan string // closed with standard input
 	settings []byte
@@ -86,6 +86,6 @@ func (s *stage) tell(e event) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Nobody is left to be told when this fails.
+	// If this fails, that process has ended.
 	_ = s.out.Encode(e)
 }

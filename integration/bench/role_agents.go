@@ -16,11 +16,11 @@ import (
 type agentSettings struct {
 	Kit      string        `json:"kit"`
 	Interval time.Duration `json:"interval"` // of reports
-	Files    bool          `json:"files"`    // take the files that the server sends
+	Files    bool          `json:"files"`    // receive the server's files
 }
 
-// playAgents connects an agent for every instance of the kit and holds them all
-// until the role ends.
+// playAgents connects an agent for every instance of the kit and keeps them connected until the
+// role ends.
 func playAgents(ctx context.Context, s *stage) error {
 	var settings agentSettings
 	if err := s.read(&settings); err != nil {

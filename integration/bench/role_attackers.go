@@ -34,8 +34,7 @@ func attackNames() []string {
 	return []string{attackHello, attackHalfOpen, attackGone, attackWrongRole, attackStreams, attackHealth, attackNonces}
 }
 
-// attackSources are where attacks come from; agents and operators are at
-// 127.0.0.1, as their servers are.
+// attackSources are the attackers' addresses; agents, operators and servers are at 127.0.0.1.
 func attackSources() []string { return []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"} }
 
 type attackSettings struct {
@@ -44,7 +43,7 @@ type attackSettings struct {
 	Targets []server.Endpoints `json:"targets"`
 }
 
-// attackers are those who attack, with what each attack needs.
+// attackers has what each attack needs.
 type attackers struct {
 	attackSettings
 	kit      kit
@@ -85,7 +84,7 @@ func playAttackers(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// begin starts what one source does to one server.
+// begin starts the attack from one source on one server.
 func (a *attackers) begin(ctx context.Context, all *sync.WaitGroup, from *net.Dialer, on server.Endpoints) error {
 	many := func(n int, once func(context.Context) error) {
 		for range n {
@@ -118,10 +117,10 @@ func (a *attackers) begin(ctx context.Context, all *sync.WaitGroup, from *net.Di
 	return nil
 }
 
-// ownID is the instance whose agent has gone over to the attackers.
+// ownID is the instance whose agent is compromised.
 func (a *attackers) ownID() fleet.InstanceID { return a.kit.Instances[len(a.kit.Instances)-1] }
 
-// again does once again and again, and pauses when it was refused.
+// again calls once repeatedly, with a pause after each refusal.
 func (a *attackers) again(ctx context.Context, once func(context.Context) error) {
 	for ctx.Err() == nil {
 		a.attempts.Add(1)
@@ -133,7 +132,7 @@ func (a *attackers) again(ctx context.Context, once func(context.Context) error)
 
 var errClosed = errors.New("the server closed the connection")
 
-// hold dials, says what say says, and waits until the server closes.
+// hold dials, calls say, and waits until the server closes the connection.
 func hold(ctx context.Context, from *net.Dialer, addr string, say func(net.Conn) error) error {
 	conn, err := from.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -150,7 +149,7 @@ func hold(ctx context.Context, from *net.Dialer, addr string, say func(net.Conn)
 	return errClosed
 }
 
-// sendHello sends all but the end of a ClientHello of 64 KiB.
+// sendHello sends a ClientHello of 64 KiB without its end.
 func sendHello(ctx context.Context, from *net.Dialer, addr string) error {
 	return hold(ctx, from, addr, func(conn net.Conn) error {
 		const record = 1 << 14
@@ -170,7 +169,7 @@ func sendNothing(ctx context.Context, from *net.Dialer, addr string) error {
 	return hold(ctx, from, addr, func(net.Conn) error { return nil })
 }
 
-// sendSlowly sends a request's header, a byte a second.
+// sendSlowly sends a request's header at a byte a second.
 func sendSlowly(ctx context.Context, from *net.Dialer, addr string) error {
 	return hold(ctx, from, addr, func(conn net.Conn) error {
 		for text := "GET / HTTP/1.1\r\nX: " + string(make([]byte, 1000)); text != ""; text = text[1:] {

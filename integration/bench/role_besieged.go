@@ -15,10 +15,10 @@ type besiegedSettings struct {
 	Kit      string        `json:"kit"`
 	Agents   []string      `json:"agents"` // addresses of all servers
 	Interval time.Duration `json:"interval"`
-	Healthy  int           `json:"healthy"` // so many of the kit's instances, the first ones, are to stay
+	Healthy  int           `json:"healthy"` // this many of the kit's instances, the first ones, stay healthy
 }
 
-// besieged are the agents of a server that is attacked.
+// besieged are the agents of a server under attack.
 type besieged struct {
 	*stage
 	settings besiegedSettings
@@ -28,11 +28,11 @@ type besieged struct {
 	stops    map[fleet.InstanceID]context.CancelFunc
 	reported int
 	lost     int
-	next     string                    // the server whose new agents count; empty: none
+	next     string                    // the server whose new agents are counted; empty: none
 	again    map[fleet.InstanceID]bool // healthy ones that have reported to it
 }
 
-// playBesieged holds an agent for every instance of the kit.
+// playBesieged runs an agent for every instance of the kit.
 func playBesieged(ctx context.Context, s *stage) error {
 	p := &besieged{stage: s, stops: map[fleet.InstanceID]context.CancelFunc{}}
 	if err := s.read(&p.settings); err != nil {
@@ -62,7 +62,7 @@ func playBesieged(ctx context.Context, s *stage) error {
 		p.mu.Lock()
 		p.stops[id] = stop
 		p.mu.Unlock()
-		work.Go(func() { _ = a.hold(own) }) // fails with bad settings only, and then nothing connects
+		work.Go(func() { _ = a.hold(own) }) // fails for invalid settings only, and then nothing connects
 	}
 	for command := range s.commands {
 		p.do(command)

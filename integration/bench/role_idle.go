@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// idleSettle is for the start, the agents, and the first sweep after a lease.
+	// idleSettle is the time for the start, the agents, and the first sweep after a lease.
 	idleSettle = 45 * time.Second
-	// idlePeriod is a sweep's, of which a window holds a whole number.
+	// idlePeriod is the interval of sweeps; a window has a whole number of them.
 	idlePeriod = 2 * time.Minute
 	idleLeast  = 2 * idlePeriod
 )
@@ -28,7 +28,7 @@ type idleSettings struct {
 	Dir string `json:"dir"`
 }
 
-// asked are the moments at which a server asked the store for something.
+// asked are the times of a server's requests to the store.
 type asked struct {
 	object.Store
 	mu    sync.Mutex

@@ -15,11 +15,11 @@ import (
 
 type registrantSettings struct {
 	Kit         string `json:"kit"`
-	WarmUp      int    `json:"warm_up"` // so many on "warm", the rest on "go"
+	WarmUp      int    `json:"warm_up"` // this many on "warm", the others on "go"
 	Concurrency int    `json:"concurrency"`
 }
 
-// registrant is one instance about to register.
+// registrant is an instance that is about to register.
 type registrant struct {
 	key   ed25519.PrivateKey
 	nonce string
@@ -67,7 +67,7 @@ func playRegistrants(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// registrants makes the keys and nonces of a kit's instances.
+// registrants creates the keys and nonces of a kit's instances.
 func registrants(k kit) ([]registrant, error) {
 	nonceKey, err := pki.ParsePrivateKey([]byte(k.NonceKey))
 	if err != nil {
@@ -92,8 +92,7 @@ func registrants(k kit) ([]registrant, error) {
 	return out, nil
 }
 
-// registerAll registers everybody, several at a time, and returns how long all
-// of it took.
+// registerAll registers all of them, several at a time, and returns the total duration.
 func registerAll(ctx context.Context, bundle *pki.Bundle, all []registrant, addr string, concurrency int) (time.Duration, error) {
 	todo := make(chan registrant, len(all))
 	for _, r := range all {

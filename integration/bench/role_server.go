@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -27,19 +28,20 @@ type serverSettings struct {
 	CacheDir string           `json:"cache_dir"`
 	Addrs    server.Endpoints `json:"addrs"`
 
-	// Endpoint of dev-s3, whose bucket is filled already. Empty: a store in this
-	// process's memory, which is filled with Shard and its records.
+	// Endpoint of dev-s3, whose bucket has the shard's objects already. Empty: an in-memory store
+	// of this process, which is filled with Shard and its records.
 	Endpoint string      `json:"endpoint"`
 	Shard    shard       `json:"shard"`
 	Phase    fleet.Phase `json:"phase"`
-	Kit      string      `json:"kit"` // where to leave what agents need
+	Kit      string      `json:"kit"` // where the agents' kit is written
+
+	StoreTakes time.Duration `json:"store_takes"` // each request, in addition
 
 	Telling bool `json:"telling"` // of every act and every durable write
-	// Victim: one VM is down when the server starts, so that whoever leads has
-	// something to do.
+	// Victim: one VM is down when the server starts, so that the leader has something to do.
 	Victim  bool   `json:"victim"`
 	Dir     string `json:"dir"`     // of profiles
-	Profile string `json:"profile"` // the name of one that begins at once; empty: none until told
+	Profile string `json:"profile"` // name of the profile that begins at once; empty: none until a command
 }
 
 const bucket = "bench"
@@ -49,12 +51,11 @@ type performer struct {
 	*stage
 	settings serverSettings
 	machines *machines
-	armed    atomic.Bool // acts count from here
+	armed    atomic.Bool // provider calls count from here
 	profiler *profiler
 }
 
-// playServer runs a server with the fake provider until told to stop, or until
-// SIGTERM.
+// playServer runs a server with the fake provider until a command to stop, or SIGTERM.
 func playServer(ctx context.Context, s *stage) error {
 	go garbage.Govern(ctx) // as nstance-server does
 	p := &performer{stage: s}
@@ -70,7 +71,7 @@ func playServer(ctx context.Context, s *stage) error {
 		return err
 	}
 	if p.settings.Victim {
-		p.strike()
+		p.strike(p.machines.world.VMs())
 	}
 	if p.settings.Profile != "" {
 		if err := p.profile(p.settings.Profile); err != nil {
@@ -79,6 +80,9 @@ func playServer(ctx context.Context, s *stage) error {
 	}
 	p.armed.Store(true)
 	go p.obey(ctx)
+	if p.settings.StoreTakes > 0 {
+		store = slowedStore{store, p.settings.StoreTakes}
+	}
 	if p.settings.Telling {
 		store = watchedStore{store, p.wrote}
 	}
@@ -90,7 +94,7 @@ func playServer(ctx context.Context, s *stage) error {
 	return n.run(ctx)
 }
 
-// open opens, and if it is this process's own fills, the store.
+// open opens the store, and fills an in-memory one.
 func (p *performer) open(ctx context.Context) (object.Store, []fleet.Instance, error) {
 	if p.settings.Endpoint != "" {
 		store, err := openS3(p.settings.Endpoint)
@@ -116,33 +120,33 @@ func (p *performer) open(ctx context.Context) (object.Store, []fleet.Instance, e
 }
 
 func openS3(endpoint string) (object.Store, error) {
-	return s3.New(s3.Config{Bucket: bucket, Endpoint: endpoint, PathStyle: true, AccessKeyID: "bench", SecretAccessKey: "bench-secret"})
+	return s3.New(s3.Config{Bucket: bucket, Endpoint: endpoint, PathStyle: true, AccessKeyID: storeKey, SecretAccessKey: storeSecret})
 }
 
-// called tells of the provider's mutations.
+// called sends an event for each mutation at the provider.
 func (p *performer) called(c fake.Call) {
 	if p.settings.Telling && p.armed.Load() && (c.Op == fake.OpCreate || c.Op == fake.OpDelete) {
 		p.tell(event{Kind: "act", At: c.Start, Text: string(c.Op) + " " + string(c.Ref.ID)})
 	}
 }
 
-// wrote tells of durable writes, but for those of the election and the probe.
+// wrote sends an event for each durable write, except those of the election and the probe.
 func (p *performer) wrote(w put) {
 	if !strings.HasPrefix(w.Key, "leader/") && !strings.HasPrefix(w.Key, "probe/") {
 		p.tell(event{Kind: "write", At: w.At, Text: w.Key})
 	}
 }
 
-// strike stops one VM dead.
-func (p *performer) strike() {
-	for _, vm := range p.machines.world.VMs() {
+// strike stops the first VM that runs.
+func (p *performer) strike(all []provider.VM) {
+	for _, vm := range all {
 		if vm.State == provider.StateRunning && p.machines.world.Kill(vm.ID) {
 			return
 		}
 	}
 }
 
-// obey carries out commands.
+// obey executes commands.
 func (p *performer) obey(ctx context.Context) {
 	for command := range p.commands {
 		if err := p.do(command); err != nil {
@@ -164,7 +168,9 @@ func (p *performer) do(command string) error {
 	case "memory":
 		p.tell(event{Kind: command, Text: memoryUse()})
 	case "strike":
-		p.strike()
+		all := p.machines.world.VMs()
+		slices.Reverse(all) // a standby, which has VMs of its own, may have stopped the first
+		p.strike(all)
 	case "forget":
 		p.machines.world.ForgetCalls()
 	case "profile":
@@ -193,7 +199,7 @@ func (p *performer) stopProfile() error {
 	return err
 }
 
-// cpuTime is what this process has used, in user and system mode.
+// cpuTime returns the CPU time of this process, user and system.
 func cpuTime() (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -202,7 +208,7 @@ func cpuTime() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// announcer tells of the log lines that mark a term's beginning.
+// announcer sends events for the log lines that mark the start of a term.
 type announcer struct {
 	slog.Handler
 	stage *stage
@@ -211,7 +217,7 @@ type announcer struct {
 // Handle implements slog.Handler.
 func (a announcer) Handle(ctx context.Context, r slog.Record) error {
 	switch r.Message {
-	case "ready to act", "took over", "serving", "term is over":
+	case "leading", "ready to act", "took over", "serving", "term is over":
 		a.stage.tell(event{Kind: r.Message, At: r.Time})
 	default:
 	}

@@ -5,22 +5,20 @@ import (
 	"time"
 )
 
-// row is one thing to measure, which may yield several figures.
+// row is one measurement, with one or more figures.
 type row struct {
 	name string
 	what string
-	// bound is how long it may take: several times what it does on two cores beside
-	// other work.
+	// bound is its time limit: several times its duration on two cores beside other load.
 	bound time.Duration
 	run   func(context.Context, *bench) ([]figure, error)
-	// background starts, before any row runs, what needs long to be measured and
-	// disturbs nothing; run collects it. Rare.
+	// background starts, before any row runs, what takes long and disturbs nothing; run collects
+	// its result. Rare.
 	background func(context.Context, *bench) error
 }
 
-// rows lists everything there is to measure, in the order of measuring. Idle is
-// last, because it watches in the background for as long as the others take. siegeTime
-// is how long each attack of the row siege lasts.
+// rows lists all rows in their order. Idle is last, because it runs in the background as long as
+// the others. siegeTime is the duration of each attack of the row siege.
 func rows(siegeTime time.Duration) []row {
 	return []row{
 		{name: "planner", what: "decide about one group", bound: 5 * time.Minute, run: measurePlanner},
@@ -34,13 +32,14 @@ func rows(siegeTime time.Duration) []row {
 		{name: "certificates", what: "leaf certificates for instances", bound: 2 * time.Minute, run: measureCertificates},
 		{name: "push", what: "a changed file to 1,000 agents, until all have confirmed it", bound: 10 * time.Minute, run: measurePush},
 		{name: "coldstart", what: "10,000 instance objects on dev-s3 until /health answers 200", bound: 10 * time.Minute, run: measureColdStart},
-		{name: "failover", what: "handover and kill, 200 instances on dev-s3", bound: 15 * time.Minute, run: measureFailover},
+		{name: "failover", what: "handover and kill, 200 instances on dev-s3", bound: 20 * time.Minute, run: measureFailover},
+		{name: "takeover", what: "what follows the lead, with an outdated cache", bound: 15 * time.Minute, run: measureTakeover},
 		{name: "frozen", what: "the leader stopped and continued, 200 instances on dev-s3", bound: 10 * time.Minute, run: measureFrozen},
 		{name: "connected", what: "agents over mutual TLS, three streams each", bound: 20 * time.Minute, run: measureConnected},
 		{name: "siege", what: "1,000 agents while strangers attack from four addresses", bound: 20*time.Minute + 12*siegeTime, run: measureSiege},
 		{name: "kubernetes", what: "the operator on a real control plane, shards in memory", bound: 30 * time.Minute, run: measureKubernetes},
 		{name: "stack", what: "the development stack with Kubernetes", bound: 20 * time.Minute, run: measureStack},
-		{name: "footprint", what: "real binaries: idle RSS, compressed size", bound: 20 * time.Minute, run: measureFootprint},
+		{name: "footprint", what: "real binaries: idle RSS, compressed size, what AWS adds", bound: 20 * time.Minute, run: measureFootprint},
 		{name: "idle", what: "object-storage requests of an idle shard", bound: 10 * time.Minute, run: measureIdle, background: startIdle},
 	}
 }

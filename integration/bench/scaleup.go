@@ -17,13 +17,13 @@ const (
 
 const (
 	scaleUpLarge     = 10_000
-	scaleUpSmallRuns = 5 // a single one is too short to be compared
+	scaleUpSmallRuns = 5 // a single one is too short for a comparison
 )
 
-// measureScaleUp asks for 1,000 instances and waits for the last create call.
-// The config's concurrency stays at its default; only the rate is unlimited. Then it does
-// so for 1,000 and 10,000 with a provider and a store that take no time, so that nothing
-// but the server's own work is left, and compares what an instance of each costs.
+// measureScaleUp requests 1,000 instances and waits for the last create call, with the config's
+// default concurrency and an unlimited rate. Then it does so for 1,000 and 10,000 with a provider
+// and a store without delays, which leaves only the server's own work, and compares the cost per
+// instance.
 func measureScaleUp(ctx context.Context, b *bench) ([]figure, error) {
 	return b.profiled(ctx, "scaleup", func() ([]figure, error) {
 		took, answered, err := scaleUp(ctx, b, scaleUpSize, scaleUpCreate, storeLatency)
@@ -37,8 +37,8 @@ func measureScaleUp(ctx context.Context, b *bench) ([]figure, error) {
 	})
 }
 
-// scaleUpGrowth compares a large group with a small one, in time and in CPU time, which
-// other work on the machine does not stretch.
+// scaleUpGrowth compares a large group with a small one, in elapsed time and in CPU time, which
+// other load does not affect.
 func scaleUpGrowth(ctx context.Context, b *bench) ([]figure, error) {
 	took, used := map[int]time.Duration{}, map[int]time.Duration{}
 	for n, runs := range map[int]int{scaleUpSize: scaleUpSmallRuns, scaleUpLarge: 1} {
@@ -68,8 +68,8 @@ func scaleUpGrowth(ctx context.Context, b *bench) ([]figure, error) {
 	}, nil
 }
 
-// scaleUp is how long it takes from 0 to n, until the last create call, and how long the
-// caller waited for the answer.
+// scaleUp returns the time from 0 to n, until the last create call, and how long the call to the
+// server took.
 func scaleUp(ctx context.Context, b *bench, n int, create, write time.Duration) (took, answered time.Duration, err error) {
 	dir, logger, closeLog, err := b.logged(fmt.Sprintf("scaleup-%d-%s", n, create))
 	if err != nil {
@@ -105,7 +105,7 @@ func scaleUp(ctx context.Context, b *bench, n int, create, write time.Duration) 
 	defer op.close()
 	first, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	if err := op.scale(first, 0); err != nil { // answered once it leads
+	if err := op.scale(first, 0); err != nil { // answers once it leads
 		return 0, 0, err
 	}
 	began := time.Now()

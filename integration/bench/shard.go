@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The one shard and the one group that all rows use.
+// The shard and the group of all rows.
 const (
 	clusterID = "bench"
 	shardID   = "bench-1"
@@ -28,20 +28,20 @@ func groupKey() fleet.GroupKey {
 	return fleet.GroupKey{Tenant: fleet.DefaultTenant, Name: groupName}
 }
 
-// shard is what a row asks of the shard's config; all else has its default.
+// shard has what a row sets in the shard's config; everything else has its default.
 type shard struct {
 	Size      int            `json:"size"`               // of each group
 	Groups    int            `json:"groups,omitempty"`   // 0: one
-	Others    map[string]int `json:"others,omitempty"`   // more groups, by name, with their sizes
-	Provider  map[string]any `json:"provider,omitempty"` // nil: the fake one
+	Others    map[string]int `json:"others,omitempty"`   // more groups: names and sizes
+	Provider  map[string]any `json:"provider,omitempty"` // nil: the fake provider
 	Unlimited bool           `json:"unlimited"`          // create rate
 	NoDrain   bool           `json:"no_drain"`
-	Files     bool           `json:"files"` // of the template: one that a var changes, two that stay
+	Files     bool           `json:"files"` // of the template: one that depends on a var, two that don't
 	// RegistrationTimeout is a duration; empty: the default.
 	RegistrationTimeout string `json:"registration_timeout,omitempty"`
 }
 
-// keys are the shard's groups; the first one is what groupKey names.
+// keys returns the keys of the shard's groups; the first one is groupKey.
 func (s shard) keys() []fleet.GroupKey {
 	keys := []fleet.GroupKey{groupKey()}
 	for n := 1; n < s.Groups; n++ {
@@ -50,7 +50,7 @@ func (s shard) keys() []fleet.GroupKey {
 	return keys
 }
 
-// config is the shard's config as an object's body.
+// config returns the shard's config as an object's body.
 func (s shard) config() ([]byte, error) {
 	p := s.Provider
 	if p == nil {
@@ -96,8 +96,8 @@ func (s shard) config() ([]byte, error) {
 	})
 }
 
-// records are all of the groups' instances in one phase, as a former leader left
-// them: made a moment ago, each with its VM.
+// records returns all of the groups' instances in one phase, as an earlier leader left them: just
+// created, each with its VM.
 func (s shard) records(phase fleet.Phase, now time.Time) ([]fleet.Instance, error) {
 	body, err := s.config()
 	if err != nil {
@@ -107,7 +107,7 @@ func (s shard) records(phase fleet.Phase, now time.Time) ([]fleet.Instance, erro
 	if err != nil {
 		return nil, fmt.Errorf("parse the bench's own config: %w", err)
 	}
-	groups, _ := parsed.Resolve(config.Dynamic{})
+	groups, _ := parsed.Resolve(nil)
 	keys := s.keys()
 	n := s.Size * len(keys)
 	out := make([]fleet.Instance, 0, n)
@@ -125,6 +125,7 @@ func (s shard) records(phase fleet.Phase, now time.Time) ([]fleet.Instance, erro
 		}
 		if phase == fleet.Running {
 			r.RegisteredAt, r.PublicKeySHA256, r.Hostname = &at, strings.Repeat("0", 64), string(id)
+			r.IPs = []string{loopback}
 		}
 		out = append(out, r)
 	}
@@ -137,18 +138,13 @@ func recordKey(i fleet.Instance) string {
 
 const configKey = "config/" + shardID + ".jsonc"
 
-// objects are a shard's config and records as they lie in the bucket.
+// objects returns a shard's config and records as in the bucket.
 func (s shard) objects(records []fleet.Instance) (map[string][]byte, error) {
 	body, err := s.config()
 	if err != nil {
 		return nil, err
 	}
-	operator := fleet.Operator{ID: operatorID, Tenant: fleet.DefaultTenant}
-	known, err := json.Marshal(operator.Written(0, "bench"))
-	if err != nil {
-		return nil, err
-	}
-	out := map[string][]byte{configKey: body, operator.Key(): known}
+	out := map[string][]byte{configKey: body}
 	for _, r := range records {
 		if out[recordKey(r)], err = json.Marshal(r); err != nil {
 			return nil, err
@@ -157,7 +153,7 @@ func (s shard) objects(records []fleet.Instance) (map[string][]byte, error) {
 	return out, nil
 }
 
-// fill puts objects into a store.
+// fill stores objects.
 func fill(ctx context.Context, store object.Store, objects map[string][]byte) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(64)

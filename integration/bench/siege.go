@@ -13,32 +13,32 @@ import (
 
 const (
 	siegeHealthy = 1000
-	// siegeReports is how often an agent reports here, so that a late one is seen.
+	// siegeReports is the interval of the agents' reports here, short enough to notice a late one.
 	siegeReports = 5 * time.Second
 	siegeRSS     = 2
 	siegeSlower  = 3
-	// siegeDeaths is how often a machine dies meanwhile.
+	// siegeDeaths is the interval at which machines die during an attack.
 	siegeDeaths = 2 * time.Second
-	// siegePause is left between two attacks, for what the first one left to go.
+	// siegePause separates two attacks, so that the first one's effects end.
 	siegePause = 15 * time.Second
-	// siegeLead is how long the last attack is under way before the leader is killed.
+	// siegeLead is how long the last attack runs before the leader is killed.
 	siegeLead = 5 * time.Second
-	// siegePatience is how long reconnecting agents are waited for.
+	// siegePatience bounds the wait for reconnecting agents.
 	siegePatience = 2 * time.Minute
 )
 
-// phase is what was seen of the server in one attack, or in quiet.
+// phase has the observations of the server during one attack, or without one.
 type phase struct {
 	lost     int
 	late     time.Duration
 	replaced spread
-	rss      float64 // MiB, the highest
+	rss      float64 // MiB, maximum
 	attempts int
-	refused  int // questions of an operator that had no answer
+	refused  int // an operator's calls without an answer
 }
 
-// measureSiege watches a server with a thousand agents in quiet, under each
-// attack, and while its leader is killed under one.
+// measureSiege observes a server with a thousand agents without an attack, under each attack, and
+// while its leader is killed under one.
 func measureSiege(ctx context.Context, b *bench) ([]figure, error) {
 	s, err := b.newSiege(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// under watches the server while it is attacked.
+// under observes the server during an attack.
 func (s *siege) under(ctx context.Context, attack string) (phase, error) {
 	attackers, err := s.attack(ctx, attack, s.addrs[:1])
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *siege) under(ctx context.Context, attack string) (phase, error) {
 	return seen, err
 }
 
-// watch watches the server for as long as an attack lasts.
+// watch observes the server for the duration of an attack.
 func (s *siege) watch(ctx context.Context) (seen phase, err error) {
 	before, err := s.lost(ctx)
 	if err != nil {
@@ -146,14 +146,13 @@ func (s *siege) watch(ctx context.Context) (seen phase, err error) {
 	return seen, err
 }
 
-// lost asks how often a healthy agent lost its streams so far.
+// lost returns how often healthy agents have lost their streams so far.
 func (s *siege) lost(ctx context.Context) (int, error) {
 	e, err := s.agents.ask(ctx, "lost", 10*time.Second)
 	return int(e.Value), err
 }
 
-// late returns by how much the last report of any healthy agent is overdue, as
-// the server sees it.
+// late returns by how much the last report of any healthy agent is overdue, as the server sees it.
 func (s *siege) late(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -169,8 +168,8 @@ func (s *siege) late(ctx context.Context) (time.Duration, error) {
 	return worst, nil
 }
 
-// strike stops the machine of an agent that is not among the healthy ones and
-// returns how long it takes until the provider is asked for another.
+// strike stops the machine of an agent that is not among the healthy ones and returns the time
+// until the provider is called for a replacement.
 func (s *siege) strike(ctx context.Context) (time.Duration, error) {
 	if len(s.victims) == 0 {
 		return 0, fmt.Errorf("no instance is left to die")
@@ -188,8 +187,8 @@ func (s *siege) strike(ctx context.Context) (time.Duration, error) {
 	return act.At.Sub(at), s.agents.tell("drop " + string(victim))
 }
 
-// failover kills the leader while half-open connections come from everywhere,
-// and waits for all healthy agents, which share an address, to report again.
+// failover kills the leader during half-open connections from all sources, and waits until all
+// healthy agents, which share an address, report again.
 func (s *siege) failover(ctx context.Context) (figure, error) {
 	standby, err := s.start(ctx, 1)
 	if err != nil {

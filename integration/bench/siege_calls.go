@@ -33,7 +33,7 @@ const (
 	forgers          = 4
 )
 
-// identity is an agent's.
+// identity is the identity of an agent.
 func (a *attackers) identity(id fleet.InstanceID) (pki.Endpoint, error) {
 	pair, err := issue(a.ca.IssueAgent, id)
 	if err != nil {
@@ -42,7 +42,7 @@ func (a *attackers) identity(id fleet.InstanceID) (pki.Endpoint, error) {
 	return pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(pki.NewBundle(a.ca.Certificate()), pair), Now: time.Now}, nil
 }
 
-// floods opens calls whose messages of 4 MiB come slowly and never to an end.
+// floods opens calls whose messages of 4 MiB arrive slowly and never end.
 func (a *attackers) floods(ctx context.Context, all *sync.WaitGroup, from *net.Dialer, id fleet.InstanceID, addr, method string) error {
 	endpoint, err := a.identity(id)
 	if err != nil {
@@ -62,7 +62,7 @@ func (a *attackers) floods(ctx context.Context, all *sync.WaitGroup, from *net.D
 	return nil
 }
 
-// sendMessage makes one call, and ends when the server ends it.
+// sendMessage makes one call, which the server ends.
 func sendMessage(ctx context.Context, transport *http.Transport, url string) error {
 	body, message := io.Pipe()
 	defer func() { _ = body.Close() }() // always nil
@@ -93,8 +93,7 @@ func sendMessage(ctx context.Context, transport *http.Transport, url string) err
 	return err
 }
 
-// opensStreams opens and closes streams with the identity of an agent that is
-// one of the shard's.
+// opensStreams opens and closes streams with the identity of one of the shard's agents.
 func (a *attackers) opensStreams(ctx context.Context, all *sync.WaitGroup, from *net.Dialer, addr string) error {
 	endpoint, err := a.identity(a.ownID())
 	if err != nil {
@@ -119,7 +118,7 @@ func (a *attackers) opensStreams(ctx context.Context, all *sync.WaitGroup, from 
 	return nil
 }
 
-// forges shows nonces that some other key has signed.
+// forges sends nonces that are signed with another key.
 func (a *attackers) forges(ctx context.Context, all *sync.WaitGroup, from *net.Dialer, addr string) error {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -148,9 +147,9 @@ func (a *attackers) forges(ctx context.Context, all *sync.WaitGroup, from *net.D
 	for range forgers {
 		all.Go(func() {
 			a.again(ctx, func(ctx context.Context) error {
-				_, err := client.RegisterAgent(ctx, &nstancev1.RegisterAgentRequest{Nonce: token, PublicKey: string(public), Hostname: "bench"})
+				_, err := client.RegisterAgent(ctx, &nstancev1.RegisterAgentRequest{Nonce: token, PublicKey: string(public)})
 				if status.Code(err) == codes.PermissionDenied {
-					return nil // the next one at once
+					return nil // the next one follows at once
 				}
 				return err
 			})

@@ -12,7 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/server"
 )
 
-// siege is the scene: dev-s3, a leader (and later a standby), and its agents.
+// siege is dev-s3, a leader (and later a standby), and its agents.
 type siege struct {
 	bench    *bench
 	s3       *child
@@ -54,7 +54,7 @@ func (b *bench) newSiege(ctx context.Context) (_ *siege, err error) {
 	return s, s.people(ctx)
 }
 
-// start starts the server of one set of addresses.
+// start starts the server at one set of addresses.
 func (s *siege) start(ctx context.Context, n int) (*child, error) {
 	cache, err := s.bench.folder("siege-cache")
 	if err != nil {
@@ -119,8 +119,8 @@ func (s *siege) people(ctx context.Context) error {
 	return s.heard(ctx)
 }
 
-// heard waits until the server has a report of every healthy agent: what the
-// agents have sent may still be on its way.
+// heard waits until the server has a report of every healthy agent: sent reports may still be in
+// transit.
 func (s *siege) heard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -20,13 +20,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// playHour lets two electors with default timing pass an hour of simulated time,
-// and tells how often the standby asked the store. Simulated time is package
-// testing's to give, which runs tests only in a process of their own.
+// playHour runs two electors with default timing for an hour of simulated time, and reports the
+// standby's requests to the store. Package testing provides simulated time, and runs tests only in
+// a process of their own.
 func playHour(ctx context.Context, s *stage) error {
 	hour := func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			// A signal comes from outside of simulated time, where it can't reach in.
+			// A signal can't be received within simulated time.
 			requests, err := standbyHour(context.WithoutCancel(ctx))
 			if err != nil {
 				t.Fatal(err)
@@ -34,7 +34,7 @@ func playHour(ctx context.Context, s *stage) error {
 			s.tell(event{Kind: "hour", Value: float64(requests)})
 		})
 	}
-	os.Args = os.Args[:1] // the role is no flag of package testing's
+	os.Args = os.Args[:1] // package testing does not know the role's flag
 	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "hour", F: hour}}, nil, nil)
 	return nil // not reached: Main ends the process
 }
@@ -70,8 +70,7 @@ func standbyHour(ctx context.Context) (int64, error) {
 	return total, work.Wait()
 }
 
-// memoryLink connects electors without a network, whose waits simulated time
-// could not skip.
+// memoryLink connects electors without a network, whose waits would block simulated time.
 type memoryLink struct{ handlers map[string]http.Handler }
 
 func (l *memoryLink) elector(store object.Store, name string) (*election.Elector, error) {
@@ -107,10 +106,10 @@ func (l *memoryLink) Dial(ctx context.Context, addr string) (election.Stream, er
 
 // Answer implements election.Dialer.
 func (l *memoryLink) Answer(_ context.Context, addr string, _ election.Answer) error {
-	return fmt.Errorf("answer %s: a leader with nothing to do asks nobody", addr)
+	return fmt.Errorf("answer %s: a leader with nothing to do asks no other server", addr)
 }
 
-// memoryStream is both ends of an answer: each write is a line.
+// memoryStream is both ends of a reply: each write is a line.
 type memoryStream struct{ lines chan []byte }
 
 // Header implements http.ResponseWriter.
@@ -137,5 +136,5 @@ func (s *memoryStream) Next() (election.Line, error) {
 	return election.ParseLine(line)
 }
 
-// Close implements election.Stream. The context given to Dial ends the writer.
+// Close implements election.Stream. The end of Dial's context ends the writer.
 func (s *memoryStream) Close() error { return nil }

@@ -22,7 +22,7 @@ const (
 	slowListEnd    = 10 * time.Second      // a machine, from its delete until it is gone
 )
 
-// slowListScene is a shard whose provider lists slowly and tells nothing by itself.
+// slowListScene is a shard whose provider lists slowly and sends no events.
 type slowListScene struct {
 	store   object.Store
 	world   *fake.World
@@ -42,8 +42,8 @@ func (s *slowListScene) called(c fake.Call) {
 	}
 }
 
-// measureSlowList lets 20 of 300 machines die at once, and then scales to none,
-// while a list takes longer than a status call may.
+// measureSlowList lets 20 of 300 machines die at once, and then scales to none, while a list takes
+// longer than a status call may.
 func measureSlowList(ctx context.Context, b *bench) ([]figure, error) {
 	dir, logger, closeLog, err := b.logged("slowlist")
 	if err != nil {
@@ -94,8 +94,7 @@ func (s *slowListScene) settle(ctx context.Context) error {
 	return until(ctx, "300 agents report", 2*time.Minute, func() bool { return s.people.reporting() >= slowListSize })
 }
 
-// deaths has machines stop dead at once, and waits for the creates of their
-// replacements.
+// deaths stops machines at once, and waits for the creates of their replacements.
 func (s *slowListScene) deaths(ctx context.Context) (figure, error) {
 	if err := s.settle(ctx); err != nil {
 		return figure{}, err
@@ -112,7 +111,7 @@ func (s *slowListScene) deaths(ctx context.Context) (figure, error) {
 		noted("%d status calls", s.asked.Load()-asked), err
 }
 
-// end scales to none, and waits until nothing is left but tombstones.
+// end scales to none, and waits until only tombstones are left.
 func (s *slowListScene) end(ctx context.Context) (figure, error) {
 	if err := s.settle(ctx); err != nil {
 		return figure{}, err

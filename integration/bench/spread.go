@@ -9,8 +9,8 @@ import (
 // spread is a set of samples.
 type spread []time.Duration
 
-// at returns the q-th quantile by nearest rank, so that it is always a value
-// that was seen: with few samples the 99th percentile is the worst of them.
+// at returns the q-th quantile by nearest rank, so that it is always one of the samples: with few
+// samples the 99th percentile is their maximum.
 func (s spread) at(q float64) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -25,7 +25,7 @@ func (s spread) p99() time.Duration    { return s.at(0.99) }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// p50p99 makes the two usual figures of a spread; only the second has a target.
+// p50p99 returns the two usual figures; only the second has a target.
 func (s spread) p50p99(name, unit string, one time.Duration, target float64) []figure {
 	value := func(d time.Duration) float64 { return float64(d) / float64(one) }
 	return []figure{

@@ -16,7 +16,7 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// stackSettle is how long the stack's memory settles.
+// stackSettle is the time after which the stack's memory is measured.
 const stackSettle = 15 * time.Second
 
 // devStack is a development stack with Kubernetes in a folder of its own.
@@ -25,8 +25,8 @@ type devStack struct {
 	temp string
 }
 
-// measureStack brings the development stack up with Kubernetes, all of which is built,
-// from nothing and then from what was there before, until nodes are ready.
+// measureStack starts the development stack with Kubernetes, which is built already, from nothing
+// and then from existing data, until nodes are ready.
 func measureStack(ctx context.Context, b *bench) (figures []figure, err error) {
 	temp, err := b.folder("stack")
 	if err != nil {
@@ -90,7 +90,7 @@ type taken struct {
 	count         int // of processes
 }
 
-// memory is what the supervisor, all that it started, and the agents take.
+// memory returns the memory of the supervisor, of all that it started, and of the agents.
 func (s *devStack) memory(ctx context.Context) (taken, error) {
 	out, err := s.ask(ctx, "status")
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *devStack) memory(ctx context.Context) (taken, error) {
 	return used, nil
 }
 
-// below adds all that a process started, and what these did.
+// below adds the descendants of a process.
 func below(ctx context.Context, p *process.Process, all map[int32]*process.Process) {
 	children, err := p.ChildrenWithContext(ctx)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// put is one write that succeeded, or a delete.
+// put is a successful write or delete.
 type put struct {
 	Key    string
 	Absent bool // it created the object
@@ -17,7 +17,7 @@ type put struct {
 	Took   time.Duration
 }
 
-// watchedStore tells of every write that succeeded.
+// watchedStore reports every successful write.
 type watchedStore struct {
 	object.Store
 	wrote func(put)
@@ -40,6 +40,30 @@ func (s watchedStore) Delete(ctx context.Context, key string) error {
 		s.wrote(put{Key: key, At: time.Now()})
 	}
 	return err
+}
+
+// slowedStore makes each request take longer.
+type slowedStore struct {
+	object.Store
+	takes time.Duration
+}
+
+// Get implements object.Store.
+func (s slowedStore) Get(ctx context.Context, key string) (object.Object, error) {
+	time.Sleep(s.takes)
+	return s.Store.Get(ctx, key)
+}
+
+// Put implements object.Store.
+func (s slowedStore) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	time.Sleep(s.takes)
+	return s.Store.Put(ctx, key, body, pre)
+}
+
+// List implements object.Store.
+func (s slowedStore) List(ctx context.Context, prefix, token string) (object.Page, error) {
+	time.Sleep(s.takes)
+	return s.Store.List(ctx, prefix, token)
 }
 
 // creations remembers how long the write of each new record took.

@@ -14,13 +14,13 @@ import (
 
 const (
 	throttledSize   = 200
-	throttledRate   = 2 // creates and deletes a second that the provider takes
+	throttledRate   = 2 // creates and deletes a second that the provider accepts
 	throttledBurst  = 1
 	throttledCreate = 50 * time.Millisecond
 )
 
-// measureThrottled asks for 200 instances of a provider that takes two a second, with
-// a rate that is not limited, and waits for the last machine.
+// measureThrottled requests 200 instances of a provider that accepts two a second, with an
+// unlimited rate in the config, and waits for the last machine.
 func measureThrottled(ctx context.Context, b *bench) ([]figure, error) {
 	dir, logger, closeLog, err := b.logged("throttled")
 	if err != nil {
@@ -49,7 +49,7 @@ func measureThrottled(ctx context.Context, b *bench) ([]figure, error) {
 		defer op.close()
 		first, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
-		if err := op.scale(first, 0); err != nil { // answered once it leads
+		if err := op.scale(first, 0); err != nil { // answers once it leads
 			return nil, err
 		}
 		began := time.Now()

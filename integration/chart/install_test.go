@@ -29,10 +29,10 @@ import (
 
 const release = "nstance-operator"
 
-// patience is how long the API server may take for what it does by itself.
+// patience bounds what the API server does by itself.
 const patience = 3 * time.Minute
 
-// cluster is a real API server without the kinds, on which one Helm installs.
+// cluster is a real API server without the kinds, for Helm to install on.
 type cluster struct {
 	*testing.T
 	module     string
@@ -41,10 +41,9 @@ type cluster struct {
 	api        client.Client
 }
 
-// newCluster begins with a namespace of its own that admits restricted pods only, on an
-// API server of its own without the kinds, which are the chart's to bring. Deleting them
-// from one that has them may take the API server minutes when it has just begun to serve
-// them.
+// newCluster returns a namespace that admits restricted pods only, on an API server of its own
+// without the kinds, which the chart installs. Deleting kinds from an API server that has just
+// begun to serve them may take minutes.
 func newCluster(t *testing.T, module string) *cluster {
 	t.Helper()
 	plane := planetest.Bare(t)
@@ -63,7 +62,7 @@ func newCluster(t *testing.T, module string) *cluster {
 
 const mergePatch = "application/merge-patch+json"
 
-// found are the provider's kinds that there are, by name.
+// found returns the names of the provider's kinds that are installed.
 func (c *cluster) found() map[string]apiextensionsv1.CustomResourceDefinition {
 	c.Helper()
 	var all apiextensionsv1.CustomResourceDefinitionList
@@ -109,11 +108,11 @@ func (c *cluster) pool(more map[string]any) (*unstructured.Unstructured, error) 
 		}
 	}
 	strict := client.WithFieldValidation(c.api, metav1.FieldValidationStrict)
-	err := strict.Apply(c.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("somebody"), client.ForceOwnership)
+	err := strict.Apply(c.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("another"), client.ForceOwnership)
 	return o, err
 }
 
-// uid is that of the pool, by which it is told whether it is still the same.
+// uid returns the pool's UID, which shows whether it is still the same object.
 func (c *cluster) uid() string {
 	c.Helper()
 	o := &unstructured.Unstructured{}
@@ -125,8 +124,8 @@ func (c *cluster) uid() string {
 	return string(o.GetUID())
 }
 
-// TestInstallUpgradeRemove: a release's life. The chart before this one lacks a field of
-// a kind, and what people made while it was installed stays, whatever Helm does.
+// TestInstallUpgradeRemove: a release's life. The earlier chart lacks a field of a kind; objects
+// created while it was installed are kept throughout.
 func TestInstallUpgradeRemove(t *testing.T) {
 	for _, module := range majors() {
 		t.Run(module, func(t *testing.T) {
@@ -138,7 +137,7 @@ func TestInstallUpgradeRemove(t *testing.T) {
 			}
 			made := c.uid()
 
-			// As docs/install.md says it: what was set stays, and what the new chart brings comes.
+			// As in docs/install.md: values that were set are kept, and new defaults apply.
 			c.must("upgrade", release, chart, "--reset-then-reuse-values")
 			c.upgraded()
 			c.eventually("the new field is taken", func() error { _, err := c.pool(map[string]any{"instanceType": "large"}); return err })
@@ -162,7 +161,7 @@ func TestInstallUpgradeRemove(t *testing.T) {
 	}
 }
 
-// TestTakeOwnership: Helm takes over what kubectl apply -k had installed, when told to.
+// TestTakeOwnership: Helm takes over what kubectl apply -k installed, with --take-ownership.
 func TestTakeOwnership(t *testing.T) {
 	for _, module := range majors() {
 		t.Run(module, func(t *testing.T) {
@@ -172,7 +171,7 @@ func TestTakeOwnership(t *testing.T) {
 				t.Fatalf("installed over what is there: %v", err)
 			}
 			args := []string{"install", release, chart, "--take-ownership"}
-			if module == "helm" { // which applies as kubectl apply --server-side does
+			if module == "helm" { // applies as kubectl apply --server-side does
 				args = append(args, "--force-conflicts")
 			}
 			c.must(args...)
@@ -219,7 +218,7 @@ func (c *cluster) kustomize() {
 	}
 }
 
-// upgraded: the Deployment has the new chart's image, and what was set for the old one.
+// upgraded: the Deployment has the new chart's image, and the values set for the old one.
 func (c *cluster) upgraded() {
 	c.Helper()
 	var d appsv1.Deployment
@@ -232,7 +231,7 @@ func (c *cluster) upgraded() {
 	}
 }
 
-// admitted: the namespace takes the operator's pod and the test's.
+// admitted: the namespace admits the operator's pod and the test's.
 func (c *cluster) admitted() {
 	c.Helper()
 	var d appsv1.Deployment
@@ -255,7 +254,7 @@ func (c *cluster) admitted() {
 			c.Errorf("pod %s: %v", p.Name, err)
 		}
 	}
-	// The Service leads to the operator, and not to the test that asks it.
+	// The Service selects the operator, and not this test's pod.
 	var service corev1.Service
 	if err := c.api.Get(c.Context(), client.ObjectKey{Namespace: c.namespace, Name: release}, &service); err != nil {
 		c.Fatal(err)
@@ -274,24 +273,29 @@ func selects(selector, labels map[string]string) bool {
 	return true
 }
 
-// rights: the ServiceAccounts may do what they have to, and nothing of what is others'.
+// rights: the ServiceAccounts have the permissions that they need, and none for other objects.
 func (c *cluster) rights() {
 	c.Helper()
 	for _, r := range []struct {
-		who, ns, verb, resource, sub string
-		may                          bool
+		who, ns, verb, resource, sub, name string
+		may                                bool
 	}{
-		{"nstance-operator", "", "list", "nodes", "", true},
-		{"nstance-operator", c.namespace, "create", "secrets", "", true},
-		{"nstance-operator", c.namespace, "create", "serviceaccounts", "token", true},
-		{"nstance-operator", "kube-system", "get", "secrets", "", false},
-		{"nstance-operator", "", "delete", "nodes", "", false},
-		{"nstance-capi-workload", "", "delete", "nodes", "", true},
-		{"nstance-capi-workload", c.namespace, "get", "secrets", "", false},
+		{"nstance-operator", "", "list", "nodes", "", "", true},
+		{"nstance-operator", c.namespace, "create", "secrets", "", "", true},
+		{"nstance-operator", c.namespace, "get", "secrets", "", "nstance-operator-key", true},
+		{"nstance-operator", c.namespace, "get", "secrets", "", "another", false},
+		{"nstance-operator", c.namespace, "create", "serviceaccounts", "token", "nstance-capi-workload", true},
+		{"nstance-operator", c.namespace, "create", "serviceaccounts", "token", "another", false},
+		{"nstance-operator", "kube-system", "get", "secrets", "", "", false},
+		{"nstance-operator", "", "delete", "nodes", "", "", false},
+		{"nstance-capi-workload", "", "delete", "nodes", "", "", true},
+		{"nstance-capi-workload", c.namespace, "get", "secrets", "", "", false},
 	} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               "system:serviceaccount:" + c.namespace + ":" + r.who,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: r.ns, Verb: r.verb, Resource: r.resource, Subresource: r.sub},
+			User: "system:serviceaccount:" + c.namespace + ":" + r.who,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: r.ns, Verb: r.verb, Resource: r.resource, Subresource: r.sub, Name: r.name,
+			},
 		}}
 		if err := c.api.Create(c.Context(), review); err != nil {
 			c.Fatal(err)
@@ -302,7 +306,7 @@ func (c *cluster) rights() {
 	}
 }
 
-// before is the chart before this one: older, and without a field of a kind.
+// before returns an earlier chart, in which a kind lacks a field.
 func before(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "nstance-operator")

@@ -15,8 +15,8 @@ import (
 
 const reference = "registry.example.com/team/nstance-operator@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// TestPackage: what a release has for Helm and for clusterctl installs that release's
-// operator, by its digest; made twice it is the same.
+// TestPackage: a release's packages for Helm and for clusterctl install that release's operator, by
+// its digest, and are reproducible.
 func TestPackage(t *testing.T) {
 	for _, tag := range []string{"v1.2.3", "v1.2.3-rc.1", ""} {
 		builder := checkout(t, tag)
@@ -56,8 +56,7 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// TestPackageOfAnotherCommit: a chart and an operator that don't belong together are not
-// packaged.
+// TestPackageOfAnotherCommit: a chart and an operator of different commits are not packaged.
 func TestPackageOfAnotherCommit(t *testing.T) {
 	builder := checkout(t, "")
 	built := operator(t, builder)
@@ -74,7 +73,7 @@ func TestPackageOfAnotherCommit(t *testing.T) {
 	}
 }
 
-// checkout is a clone with nothing but what is committed, and a tag of it.
+// checkout returns a clone of the committed files, with a tag.
 func checkout(t *testing.T, tag string) images.Builder {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "clone")
@@ -85,7 +84,7 @@ func checkout(t *testing.T, tag string) images.Builder {
 	return images.Builder{Source: folder, Work: t.TempDir(), Tag: tag, Output: t.Output()}
 }
 
-// operator is a release of what a builder has.
+// operator returns a release as a builder writes it.
 func operator(t *testing.T, builder images.Builder) images.Release {
 	t.Helper()
 	version, err := builder.Version(t.Context())

@@ -16,7 +16,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what Helm renders into the golden files")
 
-// TestLint: Helm finds nothing to say of the chart.
+// TestLint: Helm's linter reports nothing.
 func TestLint(t *testing.T) {
 	for _, module := range majors() {
 		out, err := helm(t, module, "lint", "--strict", chart)
@@ -26,8 +26,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestGoldens: what is applied for the values that people set, the same by both majors.
-// The kinds are left out, for TestKinds has them.
+// TestGoldens: the rendered objects for common values, identical with both majors, without the
+// kinds, which TestKinds checks.
 func TestGoldens(t *testing.T) {
 	values, err := filepath.Glob("testdata/*.values.yaml")
 	if err != nil || len(values) < 5 {
@@ -42,7 +42,7 @@ func TestGoldens(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// One major puts an empty line behind each object.
+				// One major adds an empty line after each object.
 				got = strings.TrimSpace(strings.ReplaceAll(got, "\n\n---", "\n---")) + "\n"
 				if *rewrite && module == majors()[0] {
 					if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
@@ -61,7 +61,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// difference is the first line in which two texts differ, with some before it.
+// difference returns the first line in which two texts differ, with some lines before it.
 func difference(want, got string) string {
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
 	for i := 0; i < len(w) && i < len(g); i++ {
@@ -72,8 +72,8 @@ func difference(want, got string) string {
 	return "one has more lines than the other"
 }
 
-// TestKinds: the chart installs the kinds that config/crd has, and marks them so that
-// they outlive the release, unless that is not wanted.
+// TestKinds: the chart installs the kinds of config/crd, marked so that they outlive the release,
+// unless values say otherwise.
 func TestKinds(t *testing.T) {
 	for _, module := range majors() {
 		for _, c := range []struct{ set, policy string }{{"crds.keep=true", "keep"}, {"crds.keep=false", ""}} {
@@ -111,7 +111,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// kinds are those that the chart renders, by name.
+// kinds returns the kinds that the chart renders, by name.
 func kinds(t *testing.T, module string, args ...string) map[string]apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	text, err := render(t, module, append(args, "--show-only=templates/crds.yaml")...)
@@ -131,12 +131,15 @@ func kinds(t *testing.T, module string, args ...string) map[string]apiextensions
 	return all
 }
 
-// TestValuesAreJudged: what can't be meant is refused, and the error says where it is.
+// TestValuesAreJudged: invalid values are refused, with an error that names the place.
 func TestValuesAreJudged(t *testing.T) {
 	for _, c := range []struct{ args, where string }{
 		{"--set=replica=2", "replica"},
 		{"--set=replicas=two", "/replicas"},
 		{"--set=replicas=-1", "/replicas"},
+		{"--set=strategy.type=Rolling", "/strategy/type"},
+		{"--set=podSecurityContext=none", "/podSecurityContext"},
+		{"--set=securityContext=none", "/securityContext"},
 		{"--set=image.digets=sha256:00", "digets"},
 		{"--set=image.digest=sha256:00", "/image/digest"},
 		{"--set=image.pullPolicy=always", "/image/pullPolicy"},
@@ -147,7 +150,7 @@ func TestValuesAreJudged(t *testing.T) {
 		{"--set=ca.certificates=ca.crt", "/ca/certificates"},
 		{"--set=workload.endpoint=10.0.0.1:6443", "/workload/endpoint"},
 		{"--set=metrics.port=70000", "/metrics/port"},
-		{"--set=metrics.serviceMonitor.enabled=true", "metrics.enabled is false"},
+		{"--set=metrics.serviceMonitor.enabled=true", "requires metrics.enabled"},
 		{"--set=log.level=loud", "/log/level"},
 		{"--set=metrics.port=8081", "/metrics/port"},
 		{"--set=fullnameOverride=9my.operator", "/fullnameOverride"},
@@ -177,13 +180,13 @@ func TestValuesAreJudged(t *testing.T) {
 	}
 }
 
-// TestAsADependency: a parent chart hands down values that are not this chart's.
+// TestAsADependency: a parent chart passes on values that are not this chart's.
 func TestAsADependency(t *testing.T) {
 	for _, module := range majors() {
 		if _, err := render(t, module, "--set=global.region=north,enabled=true"); err != nil {
 			t.Errorf("%s: %v", module, err)
 		}
-		// And people write the same in several ways.
+		// The same value may be written in several ways.
 		if _, err := render(t, module, "--set-string=log.level=2", "--set=extraArgs={-zap-devel,--zap-time-encoding,iso8601}"); err != nil {
 			t.Errorf("%s: %v", module, err)
 		}

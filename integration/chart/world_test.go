@@ -16,16 +16,16 @@ import (
 	"testing"
 )
 
-// chart is the one that is shipped.
+// chart is the chart in this repository.
 const chart = "../../charts/nstance-operator"
 
-// majors are the tool modules of the majors of Helm that people have.
+// majors are the tool modules of Helm's majors in use.
 func majors() []string { return []string{"helm", "helm3"} }
 
-// paths are the programs that were built from tool modules.
+// paths are the paths of the programs built from tool modules.
 var paths sync.Map
 
-// path is where the Helm of a tool module is; the first call builds it.
+// path returns the path of a tool module's Helm, which the first call builds.
 func path(t *testing.T, module string) string {
 	t.Helper()
 	build := sync.OnceValues(func() (string, error) {
@@ -47,7 +47,7 @@ func path(t *testing.T, module string) string {
 	return found
 }
 
-// helm runs a Helm that knows nothing but what it is given, and returns what it printed.
+// helm runs Helm without the user's settings, and returns its output.
 func helm(t *testing.T, module string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), path(t, module), args...)
@@ -63,8 +63,8 @@ func helm(t *testing.T, module string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// render is what a release named nstance-operator in the namespace nstance would apply to
-// a recent Kubernetes.
+// render returns what a release named nstance-operator in the namespace nstance would apply to a
+// recent Kubernetes.
 func render(t *testing.T, module string, args ...string) (string, error) {
 	t.Helper()
 	return helm(t, module, append([]string{"template", "nstance-operator", chart, "--namespace=nstance", "--kube-version=1.36.0"}, args...)...)

@@ -54,6 +54,7 @@ func everything() []step {
 		isolated(in(after("e2e-built", story("e2e-operator")), "operator")),
 		in(target("nix-check"), "shard"), // its development stacks take the ports of e2e's
 		in(target("chart-check"), "tools"),
+		in(target("dashboard-check"), "tools"),
 		in(target("e2e-images"), "images"),
 		in(target("terraform-check"), "tools"),
 		in(target("integration"), "containers"),

@@ -25,18 +25,18 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 )
 
-// installCore installs Cluster API's core as its project does, but for cert-manager: the
-// certificate of its webhooks is made here.
-func (s *scene) installCore() {
-	s.Helper()
-	image := s.StandIn("capi")
-	s.Must(s.cluster.Load(s.Context(), image))
-	text, err := os.ReadFile(filepath.Join(s.StandInFolder("capi"), "install.yaml"))
-	s.Must(err)
-	certificate, key := serving(s, "capi-webhook-service.capi-system.svc")
+// installCore installs Cluster API's core from its manifests, without cert-manager: the certificate
+// of its webhooks is created here.
+func (f *fixture) installCore() {
+	f.Helper()
+	image := f.StandIn("capi")
+	f.Must(f.cluster.Load(f.Context(), image))
+	text, err := os.ReadFile(filepath.Join(f.StandInFolder("capi"), "install.yaml"))
+	f.Must(err)
+	certificate, key := serving(f, "capi-webhook-service.capi-system.svc")
 	b64 := base64.StdEncoding.EncodeToString
 	var out bytes.Buffer
-	for _, o := range objects(s, defaults.ReplaceAll(text, []byte("$1"))) {
+	for _, o := range objects(f, defaults.ReplaceAll(text, []byte("$1"))) {
 		switch o.GetKind() {
 		case "Certificate", "Issuer":
 			continue
@@ -46,25 +46,25 @@ func (s *scene) installCore() {
 		}
 		trust(o.Object, b64(certificate))
 		document, err := kyaml.Marshal(o.Object)
-		s.Must(err)
+		f.Must(err)
 		out.WriteString("---\n")
 		out.Write(document)
 	}
 	out.WriteString("---\napiVersion: v1\nkind: Secret\nmetadata: {name: capi-webhook-service-cert, namespace: capi-system}\n" +
 		"type: kubernetes.io/tls\ndata: {tls.crt: " + b64(certificate) + ", tls.key: " + b64(key) + "}\n")
-	s.write("core.yaml", out.Bytes())
-	s.run("kubectl apply --server-side -f core.yaml")
-	s.Eventually(3*time.Minute, "Cluster API's core is available", func(ctx context.Context) error {
-		_, err := s.try(ctx, "kubectl -n capi-system rollout status deployment capi-controller-manager --timeout 2m")
+	f.write("core.yaml", out.Bytes())
+	f.run("kubectl apply --server-side -f core.yaml")
+	f.Eventually(3*time.Minute, "Cluster API's core is available", func(ctx context.Context) error {
+		_, err := f.try(ctx, "kubectl -n capi-system rollout status deployment capi-controller-manager --timeout 2m")
 		return err
 	})
 }
 
-// defaults are what clusterctl replaces: ${NAME:=default}.
+// defaults are the variables that clusterctl substitutes: ${NAME:=default}.
 var defaults = regexp.MustCompile(`\$\{[A-Z_0-9]+:=([^}]*)\}`)
 
-func objects(s *scene, text []byte) (all []unstructured.Unstructured) {
-	s.Helper()
+func objects(f *fixture, text []byte) (all []unstructured.Unstructured) {
+	f.Helper()
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {
 		var o unstructured.Unstructured
@@ -72,7 +72,7 @@ func objects(s *scene, text []byte) (all []unstructured.Unstructured) {
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		s.Must(err)
+		f.Must(err)
 		all = append(all, o)
 	}
 }
@@ -83,7 +83,7 @@ func nested(o map[string]any, fields ...string) map[string]any {
 	return m
 }
 
-// trust has the API server take a certificate from the webhooks of an object.
+// trust makes the API server trust a certificate for the webhooks of an object.
 func trust(o map[string]any, certificate string) {
 	if hook := nested(o, "spec", "conversion", "webhook", "clientConfig"); hook != nil {
 		hook["caBundle"] = certificate
@@ -94,11 +94,11 @@ func trust(o map[string]any, certificate string) {
 	}
 }
 
-// serving makes a certificate that vouches for itself.
-func serving(s *scene, name string) (certificate, key []byte) {
-	s.Helper()
+// serving creates a self-signed certificate.
+func serving(f *fixture, name string) (certificate, key []byte) {
+	f.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	s.Must(err)
+	f.Must(err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour),
@@ -106,9 +106,9 @@ func serving(s *scene, name string) (certificate, key []byte) {
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	s.Must(err)
+	f.Must(err)
 	secret, err := x509.MarshalECPrivateKey(private)
-	s.Must(err)
+	f.Must(err)
 	certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	return certificate, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})
 }

@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// page is docs/install.md as it reads for the registry, cluster and shard of the story.
+// page is docs/install.md with the test's registry, cluster and shard.
 type page struct {
-	s    *scene
+	s    *fixture
 	text string
 }
 
-func (s *scene) page() page {
-	s.Helper()
-	text, err := os.ReadFile(filepath.Join(s.Root, "docs", "install.md"))
-	s.Must(err)
-	return page{s, strings.NewReplacer(
-		"registry.example.com/nstance", s.registry+"/"+s.Cluster,
-		"cosign.key", filepath.Join(s.home, "cosign.key"), "cosign.pub", filepath.Join(s.home, "cosign.pub"),
-		// The registry has no certificate, which Helm has to be told.
-		"--version 0.1.0", "--plain-http --version "+s.version, "10.0.0.1", s.net.Address(20).String(), "example-cluster", s.Cluster,
+func (f *fixture) page() page {
+	f.Helper()
+	text, err := os.ReadFile(filepath.Join(f.Root, "docs", "install.md"))
+	f.Must(err)
+	return page{f, strings.NewReplacer(
+		"registry.example.com/nstance", f.registry+"/"+f.Cluster,
+		"cosign.key", filepath.Join(f.home, "cosign.key"), "cosign.pub", filepath.Join(f.home, "cosign.pub"),
+		// The registry has no certificate, so Helm needs a flag.
+		"--version 0.1.0", "--plain-http --version "+f.version, "10.0.0.1", f.net.Address(20).String(), "example-cluster", f.Cluster,
 	).Replace(string(text))}
 }
 
-// block is the shell block that has a text in it, which is in one only.
+// block returns the only shell block that contains a text.
 func (p page) block(with string) string {
 	p.s.Helper()
 	var found []string
@@ -44,6 +44,6 @@ func (p page) block(with string) string {
 }
 
 func quoted(text string) string {
-	out, _ := json.Marshal(text) // it takes any string
+	out, _ := json.Marshal(text) // any string is accepted
 	return string(out)
 }

@@ -17,15 +17,15 @@ import (
 // Kubernetes is a whole cluster in a container.
 type Kubernetes struct {
 	*Container
-	Kubeconfig []byte // an administrator's, from this machine
+	Kubeconfig []byte // an administrator's, for this machine
 	made       *k3s.K3sContainer
 }
 
-// clusterWithin is how long a cluster may take until its node is ready.
+// clusterWithin bounds the time until a cluster's node is ready.
 const clusterWithin = 4 * time.Minute
 
-// Kubernetes starts one: the image that K3S_IMAGE names, or the stand-in. Its nodes pull
-// from registry, which is host:port as this machine reaches it, at mirror.
+// Kubernetes starts a cluster: the image of K3S_IMAGE, or the stand-in. Its nodes pull from
+// registry, which is host:port as seen from this machine, through mirror.
 func (w *World) Kubernetes(name string, at At, registry, mirror string) *Kubernetes {
 	w.Helper()
 	image, runtime := w.StandIn("k3s"), w.Privileged()
@@ -43,7 +43,7 @@ func (w *World) Kubernetes(name string, at At, registry, mirror string) *Kuberne
 	return k
 }
 
-// Load gives the cluster's own node images that the engine has.
+// Load loads images of the engine into the cluster's own node.
 func (k *Kubernetes) Load(ctx context.Context, images ...string) error {
 	return k.wrap("load images into", k.made.LoadImages(ctx, images...))
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 )
 
-// At is where a container is on a network of its story.
+// At is a container's place on a network of its story.
 type At struct {
 	Network Network
 	Nth     int // its Address there
 }
 
-// Container is one of a story's own.
+// Container is a container of a story.
 type Container struct {
 	ID      string
-	Name    string     // the name that others on its network know it by
-	Address netip.Addr // on the network that it was made on; it keeps it
+	Name    string     // its name on its network
+	Address netip.Addr // on its first network; it does not change
 
 	api *client.Client
 }
 
-// Run starts a container, and fails the test unless it is ready by what its options wait
-// for. On its network others know it by its name.
+// Run starts a container, and fails the test unless it becomes ready. Other containers on its
+// network reach it by its name.
 func (w *World) Run(name, image string, at At, options ...testcontainers.ContainerCustomizer) *Container {
 	w.Helper()
 	options = append(w.options(name, at), options...)
@@ -37,7 +37,7 @@ func (w *World) Run(name, image string, at At, options ...testcontainers.Contain
 	return w.adopt(made, err, name, at)
 }
 
-// options are those that every container of a story has.
+// options are the options of all containers of a story.
 func (w *World) options(name string, at At) []testcontainers.ContainerCustomizer {
 	return []testcontainers.ContainerCustomizer{
 		testcontainers.WithName(w.Cluster + "-" + name),
@@ -50,13 +50,12 @@ func (w *World) options(name string, at At) []testcontainers.ContainerCustomizer
 	}
 }
 
-// quiet is for what testcontainers tells of its own work, all of which went well if the
-// test does.
+// quiet discards testcontainers' log of its own work, which does not matter if the test passes.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// adopt is a container that testcontainers made.
+// adopt wraps a container that testcontainers created.
 func (w *World) adopt(made testcontainers.Container, err error, name string, at At) *Container {
 	w.Helper()
 	if err != nil {
@@ -71,7 +70,7 @@ func endpoint(alias string, address netip.Addr) *network.EndpointSettings {
 
 func (c *Container) endpoint() *network.EndpointSettings { return endpoint(c.Name, c.Address) }
 
-// Signal sends a signal, such as TERM or KILL, and waits for nothing.
+// Signal sends a signal, such as TERM or KILL, and does not wait.
 func (c *Container) Signal(ctx context.Context, signal string) error {
 	_, err := c.api.ContainerKill(ctx, c.ID, client.ContainerKillOptions{Signal: signal})
 	return c.wrap("send "+signal+" to", err)
@@ -94,19 +93,19 @@ func (c *Container) Start(ctx context.Context) error {
 	return c.wrap("start", err)
 }
 
-// Pause freezes all of its processes, until Unpause.
+// Pause freezes all of its processes until Unpause.
 func (c *Container) Pause(ctx context.Context) error {
 	_, err := c.api.ContainerPause(ctx, c.ID, client.ContainerPauseOptions{})
 	return c.wrap("pause", err)
 }
 
-// Unpause lets them go on.
+// Unpause continues them.
 func (c *Container) Unpause(ctx context.Context) error {
 	_, err := c.api.ContainerUnpause(ctx, c.ID, client.ContainerUnpauseOptions{})
 	return c.wrap("unpause", err)
 }
 
-// Inspect is what the engine says of it.
+// Inspect returns the engine's description of it.
 func (c *Container) Inspect(ctx context.Context) (container.InspectResponse, error) {
 	said, err := c.api.ContainerInspect(ctx, c.ID, client.ContainerInspectOptions{})
 	return said.Container, c.wrap("inspect", err)

@@ -1,12 +1,12 @@
 //go:build integration
 
-// Package containers is what the stories on a container engine share: an engine, a place
-// on it that is a story's own, and images, networks and servers there.
+// Package containers has what the stories on a container engine share: the engine, a story's part
+// of it, and images, networks and servers there.
 //
-// All that a story makes has its label, and what the docker provider makes for it has
-// its cluster's id; both are removed before a story begins and after it ended, so one
-// that was killed leaves nothing behind for long. Nothing else on the engine is touched:
-// other people may use it at the same time.
+// All that a story creates has its label, and what the docker provider creates for it has its
+// cluster's id; both are removed before a story begins and after it ended, so even a killed one
+// leaves nothing behind for long. Nothing else on the engine is touched: other users may use it at
+// the same time.
 package containers
 
 import (
@@ -24,19 +24,19 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 )
 
-// Want is the environment variable that, set to 1, lets stories fail where they would be
-// skipped for want of an engine or an image, and, set to 0, skips them all.
+// Want is an environment variable. Set to 1, stories fail where they would be skipped for lack of
+// an engine or an image; set to 0, all are skipped.
 const Want = "ENGINE"
 
-// Engine is the container engine, for all stories of a package. Its zero value is ready;
-// it is found when the first story begins.
+// Engine is the container engine of all stories of a package. Its zero value is ready; it connects
+// when the first story begins.
 type Engine struct {
 	find sync.Once
 	api  *client.Client
 	err  error
 }
 
-// need returns the engine's API. Without an engine it ends the test.
+// need returns the engine's API. Without an engine it skips or fails the test.
 func (e *Engine) need(t *testing.T) *client.Client {
 	t.Helper()
 	if os.Getenv(Want) == "0" {
@@ -58,8 +58,8 @@ func (e *Engine) need(t *testing.T) *client.Client {
 	return e.api
 }
 
-// miss ends a test that lacks something of the machine: it is skipped, with the reason,
-// unless that is not wanted.
+// miss ends a test for which the machine lacks something: it is skipped, with the reason, or fails
+// if Want is 1.
 func miss(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv(Want) == "1" {
@@ -79,15 +79,14 @@ func connect(ctx context.Context) (*client.Client, error) {
 	return api, err
 }
 
-// withoutReaper has testcontainers do without its reaper where the image of that can't be
-// had. The reaper removes the containers of a test that was killed; without it the sweep
-// at the next begin does. Such machines may have no IPv6 on loopback, which "localhost"
-// may name: the engine's ports are sought on 127.0.0.1 there.
-// It is called before testcontainers first reads these variables.
+// withoutReaper turns testcontainers' reaper off if its image is not available. The reaper removes
+// the containers of a killed test; without it the sweep at the next start does. Such machines may
+// have no IPv6 on loopback, which "localhost" may resolve to, so the engine's ports are dialled on
+// 127.0.0.1. It is called before testcontainers first reads these variables.
 func withoutReaper(ctx context.Context, api *client.Client) error {
 	const disabled, host = "TESTCONTAINERS_RYUK_DISABLED", "TESTCONTAINERS_HOST_OVERRIDE"
 	if os.Getenv(disabled) != "" {
-		return nil // it is decided
+		return nil // already decided
 	}
 	//nolint:staticcheck // the name is deprecated only for having been set
 	image := testcontainers.ReaperDefaultImage
@@ -105,12 +104,12 @@ func withoutReaper(ctx context.Context, api *client.Client) error {
 }
 
 const (
-	// reaperWithin is short: that a registry can't be reached shows late on some machines.
+	// reaperWithin is short: some machines notice late that a registry is unreachable.
 	reaperWithin = 20 * time.Second
 	pullWithin   = 5 * time.Minute
 )
 
-// pull has the engine pull an image, for at most a time.
+// pull makes the engine pull an image, within a time limit.
 func pull(ctx context.Context, api *client.Client, reference string, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

@@ -20,9 +20,8 @@ import (
 	"github.com/nstance/nstance/images/release"
 )
 
-// StandIn is the reference of an image that the environment may name, by a variable
-// such as MINIO_IMAGE, and that `make integration-images` builds a stand-in for. Without
-// either the test ends here.
+// StandIn returns the reference of an image that the environment names, by a variable such as
+// MINIO_IMAGE, or of its stand-in from `make integration-images`. Without either it ends the test.
 func (w *World) StandIn(name string) string {
 	w.Helper()
 	variable := strings.ToUpper(name) + "_IMAGE"
@@ -41,8 +40,8 @@ func (w *World) StandIn(name string) string {
 	return reference
 }
 
-// StandInFolder is what `make integration-images` left of a stand-in: the image, and
-// what its recipe puts beside it. Where it is not built the test ends here.
+// StandInFolder returns the folder of a stand-in from `make integration-images`: the image, and
+// other files of its recipe. If it is not built, the test ends.
 func (w *World) StandInFolder(name string) string {
 	w.Helper()
 	cmd := exec.CommandContext(w.Context(), filepath.Join(w.Root, ".ci", "stand-in"), "-n", name)
@@ -56,10 +55,10 @@ func (w *World) StandInFolder(name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Pull has the engine pull an image.
+// Pull makes the engine pull an image.
 func (w *World) Pull(reference string) error { return pull(w.Context(), w.API, reference, pullWithin) }
 
-// importImage makes an image of what .ci/stand-in left in a folder.
+// importImage creates an image from the files of .ci/stand-in in a folder.
 func importImage(ctx context.Context, api *client.Client, folder, reference string) error {
 	changes, err := os.ReadFile(filepath.Join(folder, "changes"))
 	if err != nil {
@@ -76,7 +75,7 @@ func importImage(ctx context.Context, api *client.Client, folder, reference stri
 		return fmt.Errorf("import %s: %w", reference, err)
 	}
 	defer done.Close()
-	// The image is there when the answer is at its end, which also tells what went wrong.
+	// The image exists at the end of the response, which also has any error.
 	said, err := io.ReadAll(done)
 	if err == nil {
 		_, err = api.ImageInspect(ctx, reference)
@@ -87,9 +86,9 @@ func importImage(ctx context.Context, api *client.Client, folder, reference stri
 	return nil
 }
 
-// Product builds images of the product from this tree, as `make images` does, without
-// the engine; serves them from a registry on a loopback port, until the test ends; and
-// has the engine pull them. It returns their references by digest, by program.
+// Product builds images of the product from this tree, as `make images` does, without the engine;
+// serves them from a registry on a loopback port until the test ends; and makes the engine pull
+// them. It returns their references by digest, by program.
 func (w *World) Product(programs ...string) map[string]string {
 	w.Helper()
 	served, err := registry.Open(w.Context(), filepath.Join(w.Dir, "registry"))

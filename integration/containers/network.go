@@ -12,21 +12,21 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Network is one of a story's own.
+// Network is a network of a story.
 type Network struct {
 	Name   string
-	Subnet netip.Prefix // a /24: the engine hands out addresses of its upper half, Address those of the lower
+	Subnet netip.Prefix // a /24: the engine assigns addresses of its upper half, Address those of the lower
 }
 
-// Address is the nth address of a network, from 2 to 127, which the engine gives to
-// nobody who does not ask for it. The first is the gateway's.
+// Address returns the nth address of a network, from 2 to 127, which the engine assigns only on
+// request. The first is the gateway's.
 func (n Network) Address(nth int) netip.Addr {
 	four := n.Subnet.Addr().As4()
 	four[3] += byte(nth)
 	return netip.AddrFrom4(four)
 }
 
-// Network makes a bridge network with a subnet that is free on the engine.
+// Network creates a bridge network with a subnet that is unused on the engine.
 func (w *World) Network(name string) Network {
 	w.Helper()
 	var last error
@@ -49,7 +49,7 @@ func (w *World) Network(name string) Network {
 	return Network{}
 }
 
-// Disconnect takes a container off a network, with whatever is under way on it.
+// Disconnect disconnects a container from a network, and breaks its connections there.
 func (c *Container) Disconnect(ctx context.Context, n Network) error {
 	_, err := c.api.NetworkDisconnect(ctx, n.Name, client.NetworkDisconnectOptions{Container: c.ID, Force: true})
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *Container) Disconnect(ctx context.Context, n Network) error {
 	return nil
 }
 
-// Connect puts it back, with the address and the alias that it was made with there.
+// Connect reconnects it, with its original address and alias there.
 func (c *Container) Connect(ctx context.Context, n Network) error {
 	_, err := c.api.NetworkConnect(ctx, n.Name, client.NetworkConnectOptions{Container: c.ID, EndpointConfig: c.endpoint()})
 	if err != nil {

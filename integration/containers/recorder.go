@@ -19,30 +19,29 @@ import (
 	"time"
 )
 
-// Call is one change that a server asked of the engine, whatever became of it.
+// Call is a server's request to the engine that changes something, whatever its result.
 type Call struct {
 	Server string
-	Began  time.Time // when the engine was asked
+	Began  time.Time // when the request was made
 	Method string
-	Path   string        // without the API's version and without a query
-	Took   time.Duration // until the answer was passed on; 0: it is under way
+	Path   string        // without the API's version and the query
+	Took   time.Duration // until the response was forwarded; 0: in progress
 }
 
-// Recorder notes the changes that servers ask of the engine. It is safe for concurrent
-// use.
+// Recorder records the servers' changes at the engine. It is safe for concurrent use.
 type Recorder struct {
 	mu    sync.Mutex
 	calls []Call
 }
 
-// Calls are those so far, in the order in which they were asked for.
+// Calls returns the calls so far, in the order of their requests.
 func (r *Recorder) Calls() []Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.calls)
 }
 
-// noting passes a server's requests on to next, and notes those that don't only read.
+// noting forwards a server's requests to next, and records those that are not reads.
 func (r *Recorder) noting(server string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method == http.MethodGet || req.Method == http.MethodHead {
@@ -63,7 +62,7 @@ func (r *Recorder) noting(server string, next http.Handler) http.Handler {
 	})
 }
 
-// note notes a call that begins now.
+// note records a call that begins now.
 func (r *Recorder) note(server, method, path string) (nth int, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,8 +71,8 @@ func (r *Recorder) note(server, method, path string) (nth int, began time.Time) 
 	return len(r.calls) - 1, began
 }
 
-// Socket is a socket of the engine's, for one server, that notes what passes. It belongs
-// to the group that the engine's own belongs to. It is there until the test ends.
+// Socket creates a socket of the engine for one server, which records its calls. It belongs to the
+// group of the engine's own socket, and exists until the test ends.
 func (w *World) Socket(r *Recorder, server string) string {
 	w.Helper()
 	engine := w.socket()
@@ -84,7 +83,7 @@ func (w *World) Socket(r *Recorder, server string) string {
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", engine)
 		}},
-		FlushInterval: -1, // events are told as they happen
+		FlushInterval: -1, // events are flushed as they happen
 		ErrorLog:      log.New(io.Discard, "", 0),
 	}
 	folder := filepath.Join(w.Dir, server)
@@ -94,13 +93,13 @@ func (w *World) Socket(r *Recorder, server string) string {
 	w.Must(err)
 	w.Must(os.Chown(path, -1, groupOf(w, engine)))
 	w.Must(os.Chmod(path, 0o660))
-	front := &http.Server{Handler: r.noting(server, proxy), ReadHeaderTimeout: 10 * time.Second, ErrorLog: proxy.ErrorLog}
+	front := &http.Server{Handler: r.noting(server, proxy), ReadHeaderTimeout: time.Minute, ErrorLog: proxy.ErrorLog}
 	go func() { _ = front.Serve(listener) }() // it ends with the server
 	w.Cleanup(func() { _ = front.Close() })
 	return path
 }
 
-// socket is the path of the engine's own.
+// socket returns the path of the engine's own socket.
 func (w *World) socket() string {
 	w.Helper()
 	path, ok := strings.CutPrefix(w.API.DaemonHost(), "unix://")
@@ -110,7 +109,7 @@ func (w *World) socket() string {
 	return path
 }
 
-// groupOf is the group that a file belongs to.
+// groupOf returns the group of a file.
 func groupOf(w *World, path string) int {
 	w.Helper()
 	info, err := os.Stat(path)

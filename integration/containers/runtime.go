@@ -23,7 +23,7 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// runtimeName is what the engine knows integration/cluster/runtime by.
+// runtimeName is the engine's name for integration/cluster/runtime.
 const runtimeName = "nstance-integration"
 
 const (
@@ -31,10 +31,9 @@ const (
 	enginePid      = "/var/run/docker.pid"
 )
 
-// Privileged is the runtime that privileged containers need on this engine; empty: its
-// default will do. A host that lacks CAP_SYS_RESOURCE can't give them all that they are
-// promised, and needs a runtime that leaves out what it lacks. The engine is told of that
-// one, which needs root, and keeps it.
+// Privileged returns the runtime for privileged containers on this engine; empty: the default one.
+// A host without CAP_SYS_RESOURCE can't grant them all privileges, and needs a runtime that leaves
+// out the missing ones. It is added to the engine's settings, which needs root, and stays there.
 func (w *World) Privileged() string {
 	w.Helper()
 	whole, err := unlimited()
@@ -61,8 +60,8 @@ func unlimited() (bool, error) {
 	return set&(1<<24) != 0, err
 }
 
-// register builds the runtime, keeps it with the name of its content, so that containers
-// that use another one now go on with that, and has the engine read of it.
+// register builds the runtime and adds it to the engine's settings. Its file is named by its
+// content, so that containers which use another version can continue.
 func (w *World) register() error {
 	fresh := filepath.Join(w.Dir, runtimeName)
 	build := exec.CommandContext(w.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", fresh, "./integration/cluster/runtime")
@@ -88,15 +87,15 @@ func (w *World) register() error {
 	if err = reload(w.Context(), w.API); err == nil {
 		return nil
 	}
-	// An engine that does not read this file, or can't, is to find it as it was.
+	// If the engine does not read this file, or can't, the file is restored.
 	if before == nil {
 		return errors.Join(err, os.Remove(engineSettings))
 	}
 	return errors.Join(err, replace(engineSettings, before))
 }
 
-// tell writes the runtime into the engine's settings, all others as they were, and
-// returns what the file was before; nil: there was none.
+// tell writes the runtime into the engine's settings, which are otherwise kept, and returns the
+// file's earlier content; nil: it did not exist.
 func tell(program string) (before []byte, changed bool, err error) {
 	text, err := os.ReadFile(engineSettings)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -124,7 +123,7 @@ func tell(program string) (before []byte, changed bool, err error) {
 	return before, true, replace(engineSettings, append(text, '\n'))
 }
 
-// replace writes a file as a whole or not at all.
+// replace writes a file atomically.
 func replace(path string, text []byte) error {
 	fresh := path + ".new"
 	if err := os.WriteFile(fresh, text, 0o644); err != nil {
@@ -133,7 +132,7 @@ func replace(path string, text []byte) error {
 	return os.Rename(fresh, path)
 }
 
-// reload has the engine read its settings, which ends no container.
+// reload makes the engine reload its settings, which ends no container.
 func reload(ctx context.Context, api *client.Client) error {
 	text, err := os.ReadFile(enginePid)
 	if err != nil {

@@ -20,25 +20,25 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker"
 )
 
-// EncryptionKey is that of each story's cluster.
+// EncryptionKey is the key of each story's cluster.
 const EncryptionKey = "thisisatest32bytekey123456789012"
 
-// user is what the product's images run as.
+// user is the user of the product's images.
 const user = 65532
 
-// Server says how one server of a shard is started.
+// Server describes how a server of a shard is started.
 type Server struct {
 	Image  string // of nstance-server
 	Shard  string
 	Store  *Store
-	Bucket string // the shard's config is in it
-	Socket string // of the engine; empty: the engine's own
+	Bucket string // has the shard's config
+	Socket string // of the engine; empty: the engine's own socket
 	Flags  []string
 }
 
-// Server starts a server as a container, on the network of its story, where the others
-// know it by its name. It does not wait until that is ready: see Health. Its state is in
-// memory, and gone with each end of the process, as a cache may be at any time.
+// Server starts a server as a container, on the network of its story, where others reach it by its
+// name. It does not wait for readiness: see Health. Its cache is in memory, and lost at each end of
+// the process, as a cache may be at any time.
 func (w *World) Server(name string, at At, s Server) *Container {
 	w.Helper()
 	socket := s.Socket
@@ -60,7 +60,7 @@ func (w *World) Server(name string, at At, s Server) *Container {
 		}))
 }
 
-// Health is what a server answers at its health address. Any status but 200 is an error.
+// Health returns a server's answer at its health address. Any status but 200 is an error.
 func Health(ctx context.Context, address netip.Addr) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -68,7 +68,7 @@ func Health(ctx context.Context, address netip.Addr) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A connection is for one request: a server closes it after that.
+	// No keep-alive: a server closes the connection after a request.
 	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		return "", err

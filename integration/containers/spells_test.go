@@ -10,16 +10,16 @@ import (
 	"github.com/nstance/nstance/integration/containers"
 )
 
-// TestSpells: servers that follow each other have a spell each; one that acts once while
-// another does shows.
+// TestSpells: consecutive servers have one spell each; a server that acts once during another's
+// spell is visible.
 func TestSpells(t *testing.T) {
 	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
 	for name, c := range map[string]struct {
-		calls string // a server per second
+		calls string // one server per second
 		want  []containers.Spell
 	}{
-		"nobody": {"", nil},
-		"one":    {"aa", []containers.Spell{{Server: "a", First: at(0), Last: at(1), Calls: 2}}},
+		"none": {"", nil},
+		"one":  {"aa", []containers.Spell{{Server: "a", First: at(0), Last: at(1), Calls: 2}}},
 		"in turn": {"aab", []containers.Spell{
 			{Server: "a", First: at(0), Last: at(1), Calls: 2}, {Server: "b", First: at(2), Last: at(2), Calls: 1},
 		}},

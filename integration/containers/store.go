@@ -20,22 +20,22 @@ import (
 
 const (
 	region      = "us-east-1"
-	startWithin = 2 * time.Minute // a machine may have much else to do
+	startWithin = 2 * time.Minute // generous for a machine under load
 )
 
-// Store is an S3 server in a container. This machine and the containers on its network
-// reach it at the same address.
+// Store is an S3 server in a container. This machine and the containers on its network reach it at
+// the same address.
 type Store struct {
 	*Container
 	Endpoint   string // a URL
 	id, secret string
 }
 
-// Data is where a store keeps its objects: on a volume of the story's, which outlives the
-// container's end, or, with a size such as 24m, in memory, with no more room than that.
+// Data is the storage of a store: a volume of the story, which outlives the container, or memory of
+// a limited size, such as 24m.
 type Data struct{ Size string }
 
-// MinIO starts one: the image that MINIO_IMAGE names, or the stand-in.
+// MinIO starts a store with the image of MINIO_IMAGE, or the stand-in.
 func (w *World) MinIO(name string, at At, data Data) *Store {
 	w.Helper()
 	image := w.StandIn("minio")
@@ -47,7 +47,7 @@ func (w *World) MinIO(name string, at At, data Data) *Store {
 	return s
 }
 
-// Versitygw starts one: the image that VERSITYGW_IMAGE names, or the stand-in.
+// Versitygw starts a store with the image of VERSITYGW_IMAGE, or the stand-in.
 func (w *World) Versitygw(name string, at At, data Data) *Store {
 	w.Helper()
 	s := &Store{id: "integration", secret: "integration-secret"}
@@ -65,7 +65,7 @@ func endpointURL(address netip.Addr, port uint16) string {
 	return "http://" + netip.AddrPortFrom(address, port).String()
 }
 
-// data mounts what a store keeps its objects on.
+// data mounts the storage of a store.
 func (w *World) data(folder, name string, data Data) testcontainers.CustomizeRequestOption {
 	if data.Size != "" {
 		return testcontainers.WithTmpfs(map[string]string{folder: "size=" + data.Size})
@@ -77,22 +77,22 @@ func (w *World) data(folder, name string, data Data) testcontainers.CustomizeReq
 	return testcontainers.WithHostConfigModifier(func(host *container.HostConfig) { host.Mounts = append(host.Mounts, volume) })
 }
 
-// Config is the way to a bucket of it.
+// Config returns the configuration for a bucket of the store.
 func (s *Store) Config(bucket string) s3.Config {
 	return s3.Config{
-		Bucket: bucket, Endpoint: s.Endpoint, Region: region, PathStyle: true, AccessKeyID: s.id, SecretAccessKey: s.secret,
+		Bucket: bucket, Endpoint: s.Endpoint, Region: region, PathStyle: true, Insecure: true, AccessKeyID: s.id, SecretAccessKey: s.secret,
 	}
 }
 
-// Env is that way for a program, but for the bucket's name.
+// Env returns the environment for a program that uses the store, without the bucket's name.
 func (s *Store) Env() map[string]string {
 	return map[string]string{
 		"AWS_ENDPOINT_URL": s.Endpoint, "AWS_REGION": region, "AWS_S3_USE_PATH_STYLE": "true",
-		"AWS_ACCESS_KEY_ID": s.id, "AWS_SECRET_ACCESS_KEY": s.secret,
+		"AWS_ACCESS_KEY_ID": s.id, "AWS_SECRET_ACCESS_KEY": s.secret, "NSTANCE_INSECURE_STORAGE": "true",
 	}
 }
 
-// Bucket makes a bucket and opens it.
+// Bucket creates a bucket and opens it.
 func (w *World) Bucket(s *Store, name string) *s3.Store {
 	w.Helper()
 	api, err := minio.New(strings.TrimPrefix(s.Endpoint, "http://"), &minio.Options{

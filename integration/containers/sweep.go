@@ -22,13 +22,13 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// labels are those of what a story makes, and of what is made for it.
+// labels are the labels of what a story creates, and of what is created for it.
 func (w *World) labels() []string {
 	return []string{Label + "=" + w.Story, provider.TagClusterID + "=" + w.Cluster}
 }
 
-// containers are all of the story, dead ones too: first its own, then what its servers
-// made, which they would make again as long as they are there.
+// containers returns all containers of the story, also dead ones: first its own, then those created
+// by its servers, which would replace them while they run.
 func (w *World) containers(ctx context.Context) ([]container.Summary, error) {
 	var all []container.Summary
 	seen := map[string]bool{}
@@ -47,7 +47,7 @@ func (w *World) containers(ctx context.Context) ([]container.Summary, error) {
 	return all, nil
 }
 
-// sweep removes all of the story. What another removes meanwhile is gone too.
+// sweep removes everything of the story. Concurrent removals are no errors.
 func (w *World) sweep(ctx context.Context) error {
 	errs := w.sweepContainers(ctx)
 	ours := client.Filters{}.Add("label", Label+"="+w.Story)
@@ -71,7 +71,7 @@ func (w *World) sweep(ctx context.Context) error {
 	return errors.Join(append(errs, w.forgetImages(ctx))...)
 }
 
-// sweepContainers looks twice: a server may have been making one as it ended.
+// sweepContainers removes twice: a server may have been creating one while it ended.
 func (w *World) sweepContainers(ctx context.Context) (errs []error) {
 	for range 2 {
 		all, err := w.containers(ctx)
@@ -81,7 +81,7 @@ func (w *World) sweepContainers(ctx context.Context) (errs []error) {
 			errs = append(errs, err)
 		}
 	}
-	// One that another is removing is still on its network.
+	// A container that is being removed is still on its network.
 	for waited := 0; waited < 300; waited++ {
 		if all, err := w.containers(ctx); err != nil || len(all) == 0 || retry.Wait(ctx, 100*time.Millisecond) != nil {
 			return append(errs, err)
@@ -90,8 +90,8 @@ func (w *World) sweepContainers(ctx context.Context) (errs []error) {
 	return errs
 }
 
-// forgetImages removes the product's images that were pulled for the story: each run has
-// a registry with a port of its own, so nobody would use them again.
+// forgetImages removes the product's images that were pulled for the story: each run has a registry
+// on another port, so they would never be used again.
 func (w *World) forgetImages(ctx context.Context) error {
 	images, err := w.API.ImageList(ctx, client.ImageListOptions{})
 	if err != nil {
@@ -112,7 +112,7 @@ func (w *World) forgetImages(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// left names what of the story is still there.
+// left returns the names of what is left of the story.
 func (w *World) left(ctx context.Context) (names []string, err error) {
 	all, err := w.containers(ctx)
 	if err != nil {
@@ -146,13 +146,13 @@ func nameOf(c container.Summary) string {
 	return strings.TrimPrefix(c.Names[0], "/")
 }
 
-// logs is the folder of what containers said in a story that failed.
+// logs is the folder for the containers' logs of a failed story.
 func (w *World) logs() string { return filepath.Join(w.Root, "temp", "integration", w.Story) }
 
-// logEnd is how many lines of each container's log are shown beside the failure.
+// logEnd is how many lines of each container's log are printed with the failure.
 const logEnd = 15
 
-// saveLogs writes what each container said to a file, and shows the end of it.
+// saveLogs writes each container's log to a file, and prints its end.
 func (w *World) saveLogs(ctx context.Context) {
 	all, err := w.containers(ctx)
 	if err == nil {
@@ -173,7 +173,7 @@ func (w *World) saveLogs(ctx context.Context) {
 	}
 }
 
-// said is what a container wrote to both of its outputs.
+// said returns a container's output, stdout and stderr.
 func (w *World) said(ctx context.Context, id string) ([]byte, error) {
 	log, err := w.API.ContainerLogs(ctx, id, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Timestamps: true})
 	if err != nil {

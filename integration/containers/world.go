@@ -18,19 +18,19 @@ import (
 // Label is on each container, network and volume of a story, with the story's name.
 const Label = "nstance.integration"
 
-// World is a story's place on the engine.
+// World is a story's part of the engine.
 type World struct {
 	*testing.T
 	API     *client.Client
 	Story   string
-	Cluster string // the id of the story's cluster, by which the docker provider's containers are known
-	Root    string // the repository's top folder
-	Dir     string // a folder of the story's own, with a path short enough for sockets; all may enter it
+	Cluster string // the id of the story's cluster, which is in the labels of the docker provider's containers
+	Root    string // the repository's root
+	Dir     string // the story's folder, with a path short enough for sockets, accessible to all users
 }
 
-// Begin gives a story its place, with nothing in it, and takes all away when the test
-// ends. The name is of letters, digits and dashes, and at most 20 long; two runs of one
-// story can't use an engine at the same time. Without an engine the test ends here.
+// Begin prepares a story, with nothing left from earlier runs, and removes everything when the test
+// ends. The name has letters, digits and dashes, at most 20; two runs of one story can't use an
+// engine at the same time. Without an engine the test ends here.
 func (e *Engine) Begin(t *testing.T, story string) *World {
 	t.Helper()
 	api := e.need(t)
@@ -40,10 +40,10 @@ func (e *Engine) Begin(t *testing.T, story string) *World {
 	}
 	w := &World{T: t, API: api, Story: story, Cluster: "integration-" + story, Root: root}
 	w.lock()
-	// Known by the story, so that a run that was killed leaves it to the next one, and short,
-	// for sockets: not in TMPDIR, which is each run's own.
+	// The name is derived from the story, so that the next run removes what a killed one left, and
+	// short enough for sockets: not in TMPDIR, which differs between runs.
 	w.Dir = fmt.Sprintf("/tmp/nstance-%s-%d", story, os.Getuid())
-	err = errors.Join(os.RemoveAll(w.Dir), os.Mkdir(w.Dir, 0o755), os.Chmod(w.Dir, 0o755)) // for the users that containers run as
+	err = errors.Join(os.RemoveAll(w.Dir), os.Mkdir(w.Dir, 0o755), os.Chmod(w.Dir, 0o755)) // for the users of the containers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,15 +59,15 @@ func (e *Engine) Begin(t *testing.T, story string) *World {
 	return w
 }
 
-// In is the same place in a subtest.
+// In returns the same World for a subtest.
 func (w *World) In(t *testing.T) *World {
 	within := *w
 	within.T = t
 	return &within
 }
 
-// Eventually waits until check returns nil, for at most a time, and returns how long it
-// took. It asks every 20 ms: there is no event to wait for.
+// Eventually waits until check returns nil, within a time limit, and returns how long it took. It
+// polls every 20 ms, as there is no event to wait for.
 func (w *World) Eventually(within time.Duration, what string, check func(context.Context) error) time.Duration {
 	w.Helper()
 	began := time.Now()
@@ -87,7 +87,7 @@ func (w *World) Eventually(within time.Duration, what string, check func(context
 	}
 }
 
-// lock holds the story for this run.
+// lock locks the story for this run.
 func (w *World) lock() {
 	w.Helper()
 	file, err := hold(w.Story)
@@ -95,7 +95,7 @@ func (w *World) lock() {
 	w.Cleanup(func() { _ = file.Close() })
 }
 
-// Held says why a story can't begin now; nil: it can.
+// Held returns why a story can't begin now; nil: it can.
 func (w *World) Held(story string) error {
 	file, err := hold(story)
 	if err == nil {
@@ -106,8 +106,8 @@ func (w *World) Held(story string) error {
 
 // hold takes a story's lock, until the file is closed.
 func hold(story string) (*os.File, error) {
-	// One place for all users of this machine, whatever TMPDIR says: they have one engine.
-	// Where a file in it is another user's, the kernel may refuse O_CREATE.
+	// One folder for all users of this machine, whatever TMPDIR is, as they share the engine. In
+	// it, the kernel may refuse O_CREATE for another user's file.
 	path := "/tmp/nstance-integration-" + story + ".lock"
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -117,13 +117,13 @@ func hold(story string) (*os.File, error) {
 		return nil, fmt.Errorf("hold the story %q: %w", story, err)
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = file.Close() // it holds nothing
+		_ = file.Close() // no lock is held
 		return nil, fmt.Errorf("the story %q is being told by another process, which holds %s: %w", story, path, err)
 	}
 	return file, nil
 }
 
-// end saves what containers said, if the test failed, and removes everything.
+// end saves the containers' logs if the test failed, and removes everything.
 func (w *World) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

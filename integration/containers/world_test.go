@@ -18,9 +18,9 @@ import (
 
 var engine containers.Engine
 
-// TestNothingIsLeft: what a story makes, what the docker provider makes for its cluster,
-// and what an earlier run left are gone when the test ends, running or not; what belongs
-// to another story is not touched.
+// TestNothingIsLeft: what a story creates, what the docker provider creates for its cluster, and
+// leftovers of an earlier run are gone when the test ends, running or not; other stories are not
+// touched.
 func TestNothingIsLeft(t *testing.T) {
 	var before, ours []string
 	var api *client.Client
@@ -40,7 +40,7 @@ func TestNothingIsLeft(t *testing.T) {
 		before = append(before, create(w, map[string]string{containers.Label: "harness"}))
 	})
 	if t.Failed() || api == nil {
-		t.SkipNow() // the reason is told above
+		t.SkipNow() // the reason is logged above
 	}
 	t.Cleanup(func() {
 		if _, err := api.ContainerRemove(context.Background(), other, client.ContainerRemoveOptions{}); err != nil {
@@ -72,8 +72,8 @@ func gone(t *testing.T, api *client.Client, ids []string) {
 	}
 }
 
-// TestRecorder: what a server changes on the engine is noted, what it reads is not, and
-// both reach the engine.
+// TestRecorder: a server's changes at the engine are recorded, its reads are not, and both reach
+// the engine.
 func TestRecorder(t *testing.T) {
 	w := engine.Begin(t, "recorder")
 	var recorder containers.Recorder
@@ -92,11 +92,11 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
-// TestBusy: a story can't be told twice at a time.
+// TestBusy: a story can't run twice at the same time.
 func TestBusy(t *testing.T) {
 	w := engine.Begin(t, "busy")
 	if err := w.Held("busy"); err == nil || !strings.Contains(err.Error(), "busy") {
-		t.Errorf("the story is held by nobody: %v", err)
+		t.Errorf("the story has no holder: %v", err)
 	}
 	if err := w.Held("idle"); err != nil {
 		t.Error(err)

@@ -1,6 +1,6 @@
-// Command deflake runs the tests of packages again and again, under the race detector, in a
-// new order each time, and beside a load if one is asked for. It ends after the round in
-// which a package failed, and names those that did.
+// Command deflake repeats the tests of packages under the race detector, in a new order each time,
+// with as many packages in parallel as go test, and optionally under load. It ends after the round
+// in which a package failed, and names those that did.
 //
 //	go run ./integration/deflake ./pkg/pki                     until it fails
 //	go run ./integration/deflake -run TestCSR ./pkg/pki        some of its tests
@@ -22,23 +22,25 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// busy is the argument with which this program is part of the load.
+// busy is the argument that makes this program a process of the load.
 const busy = "busy"
 
-// options are how often packages are run, and how.
+// options say how often packages are run, and how.
 type options struct {
 	run     string        // a pattern of test names; empty: all
 	times   int           // rounds; 0: until a package fails
-	load    int           // busy processes for each core
-	timeout time.Duration // of one package's run
-	folder  string        // of test binaries and logs
+	load    int           // busy processes per core
+	timeout time.Duration // for one package's run
+	folder  string        // for test binaries and logs
 }
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == busy {
-		for n := uint64(1); n != 0; n++ { // for as long as any round lasts
+		for n := uint64(1); n != 0; n++ { // covers the longest round
 		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -76,19 +78,19 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return rounds(ctx, out, o, all)
 }
 
-// rounds runs all packages once a round, until one has failed or there were enough.
+// rounds runs all packages in rounds, until one has failed or the number of rounds is reached.
 func rounds(ctx context.Context, out io.Writer, o options, all []tested) error {
 	for n := 1; o.times == 0 || n <= o.times; n++ {
 		began := time.Now()
+		errs := round(ctx, o, all)
+		if ctx.Err() != nil {
+			return fmt.Errorf("round %d: interrupted", n)
+		}
 		var failed []string
-		for _, p := range all {
-			err := p.run(ctx, o)
-			if ctx.Err() != nil {
-				return fmt.Errorf("round %d: interrupted", n)
-			}
+		for at, err := range errs {
 			if err != nil {
-				fmt.Fprintf(out, "round %d: %s: %v\n", n, p.name, err)
-				failed = append(failed, fmt.Sprintf("  %s: %s", p.name, p.log(o.folder)))
+				fmt.Fprintf(out, "round %d: %s: %v\n", n, all[at].name, err)
+				failed = append(failed, fmt.Sprintf("  %s: %s", all[at].name, all[at].log(o.folder)))
 			}
 		}
 		if len(failed) > 0 {
@@ -99,7 +101,22 @@ func rounds(ctx context.Context, out io.Writer, o options, all []tested) error {
 	return nil
 }
 
-// load starts processes that do nothing but compute, until unload is called.
+// round runs all packages once, and returns the error of each.
+func round(ctx context.Context, o options, all []tested) []error {
+	errs := make([]error, len(all))
+	var some errgroup.Group
+	some.SetLimit(runtime.NumCPU())
+	for at, p := range all {
+		some.Go(func() error {
+			errs[at] = p.run(ctx, o)
+			return nil // the others still run
+		})
+	}
+	_ = some.Wait()
+	return errs
+}
+
+// load starts processes that only compute, until unload is called.
 func load(ctx context.Context, processes int) (unload func(), err error) {
 	ctx, unload = context.WithCancel(ctx)
 	program, err := os.Executable()

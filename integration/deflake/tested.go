@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// tested is a package whose test binary is built.
+// tested is a package with a built test binary.
 type tested struct {
 	name   string // its import path
-	folder string // where its tests run
+	folder string // the working directory of its tests
 	binary string
 }
 
-// build compiles the tests of all packages that patterns name and that have some.
+// build compiles the tests of all packages that match patterns and have tests.
 func build(ctx context.Context, out io.Writer, folder string, patterns []string) (all []tested, err error) {
 	list := exec.CommandContext(ctx, "go", append([]string{"list", "-f",
 		"{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, patterns...)...)
@@ -56,7 +56,7 @@ func build(ctx context.Context, out io.Writer, folder string, patterns []string)
 	return all, nil
 }
 
-// race are what turns the race detector on, which needs a C compiler.
+// race returns the flag for the race detector, which needs a C compiler.
 func race(ctx context.Context) (env, flags []string) {
 	compiler, err := exec.CommandContext(ctx, "go", "env", "CC").Output()
 	if err != nil {
@@ -68,15 +68,15 @@ func race(ctx context.Context) (env, flags []string) {
 	return append(os.Environ(), "CGO_ENABLED=1"), []string{"-race"}
 }
 
-// file is one of the package, in the folder of all.
+// file returns the path of a file of the package in the common folder.
 func (p tested) file(folder, ext string) string {
 	return filepath.Join(folder, strings.ReplaceAll(p.name, "/", "_")+ext)
 }
 
-// log is the file of the package's output.
+// log returns the file of the package's output.
 func (p tested) log(folder string) string { return p.file(folder, ".log") }
 
-// run runs the tests once. The error of tests that failed says how long they took.
+// run runs the tests once. The error of failed tests has the time that they took.
 func (p tested) run(ctx context.Context, o options) error {
 	log, err := os.Create(p.log(o.folder))
 	if err != nil {

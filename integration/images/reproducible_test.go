@@ -26,12 +26,12 @@ import (
 	"github.com/nstance/nstance/images/release"
 )
 
-// address is that of the registry in every build: a base image's name, which has it,
-// is part of a digest. It is not the one of `make images`, which may be serving.
+// address is the registry's address in every build: it is part of a base image's name, and so of a
+// digest. It differs from that of `make images`, which may run at the same time.
 const address = "127.0.0.1:5018"
 
-// TestReproducible builds one commit twice, in different folders, each with an empty
-// build cache, by people whose environments have nothing in common.
+// TestReproducible builds one commit twice, in different folders, each with an empty build cache,
+// and in environments with nothing in common.
 //
 // The agent stands for all programs, which are built alike. PROGRAMS=… names others.
 func TestReproducible(t *testing.T) {
@@ -39,7 +39,7 @@ func TestReproducible(t *testing.T) {
 	if programs == "" {
 		programs = "nstance-agent"
 	}
-	// What somebody has set with go env -w.
+	// A setting as from go env -w.
 	config := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(config, "go"), 0o755); err != nil {
 		t.Fatal(err)
@@ -70,14 +70,13 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// elsewhere is what was built in a clone.
+// elsewhere is the result of a build in a clone.
 type elsewhere struct {
 	release.Release
 	sums []byte // of an archive
 }
 
-// buildElsewhere builds images of HEAD in a clone, with an empty build cache, and
-// looks at what is in them.
+// buildElsewhere builds images of HEAD in a clone, with an empty build cache, and inspects them.
 func buildElsewhere(t *testing.T, programs, umask string, environment ...string) elsewhere {
 	t.Helper()
 	folder := t.TempDir()
@@ -91,7 +90,7 @@ func buildElsewhere(t *testing.T, programs, umask string, environment ...string)
 		}
 	}
 	run(".", nil, `git clone -q "$(git rev-parse --show-toplevel)" "$1"`, clone)
-	// Compiled in peace, for a hostile environment is for what this starts.
+	// Compiled with a normal environment, since the hostile one is for the build that it starts.
 	command := filepath.Join(folder, "images")
 	run(clone, nil, `GOTOOLCHAIN=$(sed -n 's/.*GOTOOLCHAIN=//p' .ko.yaml) go build -o "$1" ./images`, command)
 	run(clone, environment, `exec "$@"`, command, "build", "--work="+work, "--address="+address,
@@ -112,8 +111,8 @@ func buildElsewhere(t *testing.T, programs, umask string, environment ...string)
 	return elsewhere{built, sums(t, folder, agent)}
 }
 
-// sums are those of a folder of archives. The agent in that for Linux has to be the one
-// that is in the image too.
+// sums returns the checksums of a folder of archives. The agent in the archive for Linux has to be
+// the one in the image.
 func sums(t *testing.T, folder string, agent []byte) []byte {
 	t.Helper()
 	archives, err := filepath.Glob(filepath.Join(folder, "*_linux_amd64.tar.gz"))
@@ -158,7 +157,7 @@ func sums(t *testing.T, folder string, agent []byte) []byte {
 	return list
 }
 
-// inspect holds what was built against what .ko.yaml promises, and returns the programs.
+// inspect checks a build against the promises of .ko.yaml, and returns the programs.
 func inspect(t *testing.T, work string, built release.Release) map[string][]byte {
 	t.Helper()
 	programs := map[string][]byte{}
@@ -239,7 +238,7 @@ func inspectBinary(t *testing.T, where string, program []byte, architecture stri
 	}
 }
 
-// binary is the program in an image.
+// binary returns the program in an image.
 func binary(t *testing.T, image v1.Image, program string) []byte {
 	t.Helper()
 	flat := mutate.Extract(image)

@@ -18,18 +18,18 @@ import (
 	"github.com/nstance/nstance/images/release"
 )
 
-// TestVerificationFails: what was signed verifies, and whatever an attacker who can
-// write to the registry might offer instead does not.
+// TestVerificationFails: signed images verify, and nothing else does that an attacker who can write
+// to the registry might offer.
 func TestVerificationFails(t *testing.T) {
-	w := newWorld(t)
-	signed := w.image(t, "signed")
-	if err := w.Sign(t.Context(), signed, w.signer); err != nil {
+	f := newFixture(t)
+	signed := f.image(t, "signed")
+	if err := f.Sign(t.Context(), signed, f.signer); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Verify(t.Context(), signed, w.trust); err != nil {
+	if err := f.Verify(t.Context(), signed, f.trust); err != nil {
 		t.Fatalf("what was signed does not verify: %v", err)
 	}
-	_, other := w.keys(t, "other")
+	_, other := f.keys(t, "other")
 
 	for _, c := range []struct {
 		name string
@@ -37,17 +37,17 @@ func TestVerificationFails(t *testing.T) {
 		key  release.Trust
 		want string
 	}{
-		{"unsigned", func(t *testing.T) release.Release { return w.image(t, "unsigned") }, w.trust, "signature of unsigned"},
+		{"unsigned", func(t *testing.T) release.Release { return f.image(t, "unsigned") }, f.trust, "signature of unsigned"},
 		{"signed with another key", func(*testing.T) release.Release { return signed }, other, "signature of signed"},
-		{"signature of another image", func(t *testing.T) release.Release { return w.moved(t, signed) }, w.trust, "signature of moved"},
-		{"no SBOM", func(t *testing.T) release.Release { return w.onlySigned(t) }, w.trust, "SBOM of only-signed"},
-		{"no image", func(*testing.T) release.Release { return release.Release{} }, w.trust, "no images to verify"},
-		{"nobody is trusted", func(*testing.T) release.Release { return signed }, release.Trust{}, "whose signature counts"},
-		// The last one, for it damages what was signed.
-		{"a layer that is another one", func(t *testing.T) release.Release { return w.altered(t, signed) }, w.trust, "is not what was signed"},
+		{"signature of another image", func(t *testing.T) release.Release { return f.moved(t, signed) }, f.trust, "signature of moved"},
+		{"no SBOM", func(t *testing.T) release.Release { return f.onlySigned(t) }, f.trust, "SBOM of only-signed"},
+		{"no image", func(*testing.T) release.Release { return release.Release{} }, f.trust, "no images to verify"},
+		{"no signer is trusted", func(*testing.T) release.Release { return signed }, release.Trust{}, "whose signature counts"},
+		// It comes last, as it damages signed images.
+		{"a layer that is another one", func(t *testing.T) release.Release { return f.altered(t, signed) }, f.trust, "is not what was signed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := w.Verify(t.Context(), c.made(t), c.key)
+			err := f.Verify(t.Context(), c.made(t), c.key)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("verified with %v, want an error with %q", err, c.want)
 			}
@@ -55,37 +55,37 @@ func TestVerificationFails(t *testing.T) {
 	}
 }
 
-// TestSBOMIsNoSignature: an image of which the key has signed an SBOM only is not
-// signed, though a verifier that asks for no type of statement would be content.
+// TestSBOMIsNoSignature: an image of which only an SBOM is signed does not count as signed,
+// although a verifier that checks no statement type would accept it.
 func TestSBOMIsNoSignature(t *testing.T) {
-	w := newWorld(t)
-	made := w.onlyAttested(t)
+	f := newFixture(t)
+	made := f.onlyAttested(t)
 	platform := made.Images[0].Reference
-	err := w.Verify(t.Context(), made, w.trust)
+	err := f.Verify(t.Context(), made, f.trust)
 	if err == nil || !strings.Contains(err.Error(), "signature of attested") || !strings.Contains(err.Error(), platform) {
 		t.Errorf("verified with %v, want an error about the signature of %s", err, platform)
 	}
 }
 
-// TestArchivesAreVerified: what was signed verifies, and nothing else does.
+// TestArchivesAreVerified: signed archives verify, and nothing else does.
 func TestArchivesAreVerified(t *testing.T) {
-	w := newWorld(t)
-	_, other := w.keys(t, "other")
-	folder := filepath.Join(w.Work, "dist")
-	names, err := w.Dist(t.Context(), folder, []release.Archive{{OS: "linux", Architecture: "amd64", Programs: []string{"nstance-agent"}}})
+	f := newFixture(t)
+	_, other := f.keys(t, "other")
+	folder := filepath.Join(f.Work, "dist")
+	names, err := f.Dist(t.Context(), folder, []release.Archive{{OS: "linux", Architecture: "amd64", Programs: []string{"nstance-agent"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.VerifyDist(t.Context(), folder, w.trust); err == nil {
-		t.Error("what nobody signed verifies")
+	if err := f.VerifyDist(t.Context(), folder, f.trust); err == nil {
+		t.Error("what was not signed verifies")
 	}
-	if err := w.SignDist(t.Context(), folder, w.signer); err != nil {
+	if err := f.SignDist(t.Context(), folder, f.signer); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.VerifyDist(t.Context(), folder, w.trust); err != nil {
+	if err := f.VerifyDist(t.Context(), folder, f.trust); err != nil {
 		t.Fatalf("what was signed does not verify: %v", err)
 	}
-	if err := w.VerifyDist(t.Context(), folder, other); err == nil {
+	if err := f.VerifyDist(t.Context(), folder, other); err == nil {
 		t.Error("what another key signed verifies")
 	}
 	archive, list := filepath.Join(folder, names[0]), filepath.Join(folder, "SHA256SUMS")
@@ -97,48 +97,48 @@ func TestArchivesAreVerified(t *testing.T) {
 	if err := os.WriteFile(archive, body, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.VerifyDist(t.Context(), folder, w.trust); err == nil || !strings.Contains(err.Error(), names[0]) {
+	if err := f.VerifyDist(t.Context(), folder, f.trust); err == nil || !strings.Contains(err.Error(), names[0]) {
 		t.Errorf("an altered archive: %v", err)
 	}
 	sum := sha256.Sum256(body)
 	if err := os.WriteFile(list, []byte(hex.EncodeToString(sum[:])+"  "+names[0]+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.VerifyDist(t.Context(), folder, w.trust); err == nil || !strings.Contains(err.Error(), "signature of") {
+	if err := f.VerifyDist(t.Context(), folder, f.trust); err == nil || !strings.Contains(err.Error(), "signature of") {
 		t.Errorf("sums that were altered with it: %v", err)
 	}
 }
 
-// TestChartIsSigned: the chart that a registry holds is signed by its digest.
+// TestChartIsSigned: the chart in a registry is signed by its digest.
 func TestChartIsSigned(t *testing.T) {
-	w := newWorld(t)
-	operator := w.image(t, "nstance-operator")
-	paths, err := w.Chart(t.Context(), operator, filepath.Join(w.Work, "chart"))
+	f := newFixture(t)
+	operator := f.image(t, "nstance-operator")
+	paths, err := f.Chart(t.Context(), operator, filepath.Join(f.Work, "chart"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := paths[0]
-	reference, err := w.PushChart(t.Context(), operator, path, w.host+"/charts", w.signer, w.trust)
+	reference, err := f.PushChart(t.Context(), operator, path, f.host+"/charts", f.signer, f.trust)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := remote.Image(digest(t, reference)); err != nil {
 		t.Errorf("the registry has no chart %s: %v", reference, err)
 	}
-	_, other := w.keys(t, "other")
-	if reference, err := w.PushChart(t.Context(), operator, path, w.host+"/charts", w.signer, other); err == nil {
+	_, other := f.keys(t, "other")
+	if reference, err := f.PushChart(t.Context(), operator, path, f.host+"/charts", f.signer, other); err == nil {
 		t.Errorf("%s verifies with a key that has not signed it", reference)
 	}
-	_, err = w.PushChart(t.Context(), operator, path, "registry.example.com/charts", w.signer, w.trust)
+	_, err = f.PushChart(t.Context(), operator, path, "registry.example.com/charts", f.signer, f.trust)
 	if err == nil || !strings.Contains(err.Error(), "on this machine only") {
-		t.Errorf("a chart whose image nobody else can pull: %v", err)
+		t.Errorf("a chart whose image no other machine can pull: %v", err)
 	}
 }
 
-// moved is an image that the bundles of another one have been made to refer to.
-func (w *world) moved(t *testing.T, from release.Release) release.Release {
+// moved is an image to which the bundles of another one were made to refer.
+func (f *fixture) moved(t *testing.T, from release.Release) release.Release {
 	t.Helper()
-	to := w.image(t, "moved")
+	to := f.image(t, "moved")
 	sources, targets := from.Images[0].References(), to.Images[0].References()
 	for i, source := range sources {
 		target := digest(t, targets[i])
@@ -167,25 +167,25 @@ func (w *world) moved(t *testing.T, from release.Release) release.Release {
 	return to
 }
 
-// onlySigned is an image that is signed, without SBOM.
-func (w *world) onlySigned(t *testing.T) release.Release {
+// onlySigned is a signed image without SBOM.
+func (f *fixture) onlySigned(t *testing.T) release.Release {
 	t.Helper()
-	made := w.image(t, "only-signed")
+	made := f.image(t, "only-signed")
 	without := made.Images[0]
 	without.Platforms = nil
-	if err := w.Sign(t.Context(), release.Release{Images: []release.Image{without}}, w.signer); err != nil {
+	if err := f.Sign(t.Context(), release.Release{Images: []release.Image{without}}, f.signer); err != nil {
 		t.Fatal(err)
 	}
 	platform := without
 	platform.Reference = made.Images[0].Platforms[0].Reference
-	if err := w.Sign(t.Context(), release.Release{Images: []release.Image{platform}}, w.signer); err != nil {
+	if err := f.Sign(t.Context(), release.Release{Images: []release.Image{platform}}, f.signer); err != nil {
 		t.Fatal(err)
 	}
 	return made
 }
 
-// altered is an image of which the registry holds a layer with other contents.
-func (w *world) altered(t *testing.T, from release.Release) release.Release {
+// altered is an image with a modified layer in the registry.
+func (f *fixture) altered(t *testing.T, from release.Release) release.Release {
 	t.Helper()
 	ref, err := name.ParseReference(from.Images[0].Platforms[0].Reference)
 	if err != nil {
@@ -200,7 +200,7 @@ func (w *world) altered(t *testing.T, from release.Release) release.Release {
 		t.Fatal(err)
 	}
 	layer := manifest.Layers[0]
-	blob := filepath.Join(w.folder, "blobs", layer.Digest.Algorithm, layer.Digest.Hex)
+	blob := filepath.Join(f.folder, "blobs", layer.Digest.Algorithm, layer.Digest.Hex)
 	content, err := os.ReadFile(blob)
 	if err != nil {
 		t.Fatal(err)

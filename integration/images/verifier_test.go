@@ -25,15 +25,15 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker/signature"
 )
 
-// TestVerifierAgreesWithCosign: the server's own check of a signature, for which it links
-// no cosign, says of each image what cosign says of it.
+// TestVerifierAgreesWithCosign: the server's own verification, which does not link cosign, has the
+// same result as cosign for each image.
 func TestVerifierAgreesWithCosign(t *testing.T) {
-	w := newWorld(t)
-	signed := w.image(t, "signed")
-	if err := w.Sign(t.Context(), signed, w.signer); err != nil {
+	f := newFixture(t)
+	signed := f.image(t, "signed")
+	if err := f.Sign(t.Context(), signed, f.signer); err != nil {
 		t.Fatal(err)
 	}
-	_, other := w.keys(t, "other")
+	_, other := f.keys(t, "other")
 	key := func(trust release.Trust) signature.Key {
 		text, err := os.ReadFile(trust.Key)
 		if err != nil {
@@ -51,19 +51,19 @@ func TestVerifierAgreesWithCosign(t *testing.T) {
 		trust release.Trust
 		want  string // empty: signed
 	}{
-		{"signed", signed, w.trust, ""},
+		{"signed", signed, f.trust, ""},
 		{"another key", signed, other, "another key"},
-		{"unsigned", w.image(t, "unsigned"), w.trust, "none at all"},
-		{"the signature of another image", w.moved(t, signed), w.trust, "a signature of another image"},
-		{"an SBOM only", w.onlyAttested(t), w.trust, "which is no signature"},
+		{"unsigned", f.image(t, "unsigned"), f.trust, "has none for it"},
+		{"the signature of another image", f.moved(t, signed), f.trust, "a signature of another image"},
+		{"an SBOM only", f.onlyAttested(t), f.trust, "which is not a signature"},
 	} {
 		for _, reference := range c.made.Images[0].References() {
 			byTag, err := registry.New("").Resolve(t.Context(), reference)
 			if err != nil || byTag != reference {
 				t.Fatalf("%s: %s resolves to %s, %v", c.name, reference, byTag, err)
 			}
-			ours := registry.New("").Verify(t.Context(), reference, key(c.trust))
-			theirs := w.VerifyStatement(t.Context(), reference, signature.PredicateType, c.trust)
+			ours := registry.New("").Verify(t.Context(), reference, key(c.trust), &registry.Seen{})
+			theirs := f.VerifyStatement(t.Context(), reference, signature.PredicateType, c.trust)
 			if (ours == nil) != (theirs == nil) || (ours == nil) != (c.want == "") {
 				t.Errorf("%s: %s: the server says %v, cosign %v", c.name, reference, ours, theirs)
 			}
@@ -74,16 +74,16 @@ func TestVerifierAgreesWithCosign(t *testing.T) {
 	}
 }
 
-// onlyAttested is an image for one architecture of which the key signed an SBOM only.
-func (w *world) onlyAttested(t *testing.T) release.Release {
+// onlyAttested is an image for one architecture of which only an SBOM is signed.
+func (f *fixture) onlyAttested(t *testing.T) release.Release {
 	t.Helper()
-	made := w.image(t, "attested")
-	if err := w.Sign(t.Context(), made, w.signer); err != nil {
+	made := f.image(t, "attested")
+	if err := f.Sign(t.Context(), made, f.signer); err != nil {
 		t.Fatal(err)
 	}
 	platform := made.Images[0].Platforms[0].Reference
 	for _, of := range bundles(t, platform) {
-		if w.isSignature(t, platform, of) {
+		if f.isSignature(t, platform, of) {
 			if err := remote.Delete(digest(t, platform).Context().Digest(of.Digest.String())); err != nil {
 				t.Fatal(err)
 			}
@@ -95,8 +95,8 @@ func (w *world) onlyAttested(t *testing.T) release.Release {
 	return release.Release{Images: []release.Image{{Name: "attested", Reference: platform}}}
 }
 
-// isSignature reports whether a bundle about an image says that it is its signature.
-func (w *world) isSignature(t *testing.T, reference string, of v1.Descriptor) bool {
+// isSignature reports whether a bundle claims to be the signature of an image.
+func (f *fixture) isSignature(t *testing.T, reference string, of v1.Descriptor) bool {
 	t.Helper()
 	bundle, err := remote.Image(digest(t, reference).Context().Digest(of.Digest.String()))
 	if err != nil {
@@ -109,9 +109,9 @@ func (w *world) isSignature(t *testing.T, reference string, of v1.Descriptor) bo
 	return manifest.Annotations["dev.sigstore.bundle.predicateType"] == signature.PredicateType
 }
 
-// TestKindsOfKeys: what cosign signs with any kind of key that the server takes counts.
+// TestKindsOfKeys: cosign's signatures verify with every kind of key that the server supports.
 func TestKindsOfKeys(t *testing.T) {
-	w := newWorld(t)
+	f := newFixture(t)
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -122,10 +122,10 @@ func TestKindsOfKeys(t *testing.T) {
 	}
 	for name, private := range map[string]any{"ed25519": edwards, "rsa": factors} {
 		t.Run(name, func(t *testing.T) {
-			trust, signer := w.imported(t, private)
-			made := w.image(t, name)
+			trust, signer := f.imported(t, private)
+			made := f.image(t, name)
 			made.Images[0].Platforms = nil
-			if err := w.Sign(t.Context(), made, signer); err != nil {
+			if err := f.Sign(t.Context(), made, signer); err != nil {
 				t.Fatal(err)
 			}
 			text, err := os.ReadFile(trust.Key)
@@ -136,21 +136,21 @@ func TestKindsOfKeys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := registry.New("").Verify(t.Context(), made.Images[0].Reference, key); err != nil {
+			if err := registry.New("").Verify(t.Context(), made.Images[0].Reference, key, &registry.Seen{}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// TestWithoutReferrers: in a registry that has no referrers API cosign's signature is
-// found by the tag that stands in for it.
+// TestWithoutReferrers: in a registry without the referrers API, cosign's signature is found by the
+// fallback tag.
 func TestWithoutReferrers(t *testing.T) {
-	w := newWorld(t)
-	w.host = registrytest.Serve(t, registrytest.Handler(false))
-	made := w.image(t, "signed")
+	f := newFixture(t)
+	f.host = registrytest.Serve(t, registrytest.Handler(false))
+	made := f.image(t, "signed")
 	made.Images[0].Platforms = nil
-	text, err := os.ReadFile(w.trust.Key)
+	text, err := os.ReadFile(f.trust.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,19 +159,19 @@ func TestWithoutReferrers(t *testing.T) {
 		t.Fatal(err)
 	}
 	reference := made.Images[0].Reference
-	if err := registry.New("").Verify(t.Context(), reference, key); !errors.Is(err, provider.ErrInvalid) {
+	if err := registry.New("").Verify(t.Context(), reference, key, &registry.Seen{}); !errors.Is(err, provider.ErrInvalid) {
 		t.Errorf("unsigned: %v", err)
 	}
-	if err := w.Sign(t.Context(), made, w.signer); err != nil {
+	if err := f.Sign(t.Context(), made, f.signer); err != nil {
 		t.Fatal(err)
 	}
-	if err := registry.New("").Verify(t.Context(), reference, key); err != nil {
+	if err := registry.New("").Verify(t.Context(), reference, key, &registry.Seen{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// imported has cosign take over a key that was made elsewhere.
-func (w *world) imported(t *testing.T, private any) (release.Trust, release.Signer) {
+// imported makes cosign import a key that was created elsewhere.
+func (f *fixture) imported(t *testing.T, private any) (release.Trust, release.Signer) {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 var digits = regexp.MustCompile(`\d+`)
 
-// kill ends an instance's agent the hard way, as a dying machine would.
+// kill kills an instance's agent, as when a machine dies.
 func (s *stack) kill(shard, id string) {
 	s.t.Helper()
 	if s.provider == "docker" {
@@ -51,12 +51,13 @@ func (s *stack) container(id string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// machines counts the machines of a shard that run right now, by looking at
-// processes or containers rather than by asking a server.
+// machines counts the running machines of a shard, by processes or containers instead of a server's
+// answer.
 func (s *stack) machines(shard string) int {
 	s.t.Helper()
 	if s.provider == "docker" {
-		out, err := exec.Command("docker", "ps", "-q", "--filter", "label=nstance:shard="+shard).Output()
+		out, err := exec.Command("docker", "ps", "-q", "--filter", "label=nstance:engine-scope="+s.temp,
+			"--filter", "label=nstance:shard="+shard).Output()
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func running(pid int) bool {
 	return !strings.HasPrefix(strings.TrimSpace(after), "Z")
 }
 
-// providers are the kinds that can run here. The missing engine is said loudly.
+// providers returns the providers that can run here. A missing engine is logged prominently.
 func providers(t *testing.T) []string {
 	t.Helper()
 	if err := exec.Command("docker", "info").Run(); err != nil {

@@ -31,8 +31,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestBadInput tells story 9: each piece of bad input gets its one clear error,
-// and changes nothing.
+// TestBadInput is story 9: each invalid input gets one clear error, and changes nothing.
 func TestBadInput(t *testing.T) {
 	s := up(t, "process", false)
 	before := append(s.running("dev-1"), s.running("dev-2")...)
@@ -55,7 +54,7 @@ func TestBadInput(t *testing.T) {
 	story("09 a server that can't start", badStarts)
 	story("09 an expired nonce", func(s *stack) {
 		const leeway = 60 * time.Second
-		time.Sleep(time.Until(minted.Add(leeway + 3*time.Second))) // the clocks of two hosts may differ by as much
+		time.Sleep(time.Until(minted.Add(leeway + 3*time.Second))) // the allowed difference between the clocks of two hosts
 		_, err := s.registerOperator(short, newKey(s.t))
 		s.refused(err, codes.PermissionDenied, "expired")
 	})
@@ -65,7 +64,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// refused checks that an error has a code and says what is wrong.
+// refused checks the code and the text of an error.
 func (s *stack) refused(err error, code codes.Code, text string) {
 	s.t.Helper()
 	if status.Code(err) != code || !strings.Contains(status.Convert(err).Message(), text) {
@@ -101,8 +100,8 @@ func badConfigs(s *stack) {
 	}
 }
 
-// brokenConfig breaks the config in the bucket and restarts the server, which
-// must run the last accepted one, say so, and touch nobody.
+// brokenConfig breaks the config in the bucket and restarts the server, which must run the last
+// accepted one, report that, and touch no instance.
 func brokenConfig(s *stack) {
 	file := filepath.Join(s.temp, "dev-s3", "config", "dev-1.jsonc")
 	good, err := os.ReadFile(file)
@@ -155,7 +154,7 @@ func newKey(t *testing.T) ed25519.PrivateKey {
 	return key
 }
 
-// pool trusts the cluster's CA.
+// pool returns a pool with the cluster's CA.
 func (s *stack) pool() *x509.CertPool {
 	s.t.Helper()
 	body, err := os.ReadFile(filepath.Join(s.temp, "admin", "ca.crt"))
@@ -195,7 +194,7 @@ func (s *stack) registerOperator(nonce string, key ed25519.PrivateKey) (*nstance
 func badNonces(s *stack) {
 	nonce := strings.TrimSpace(s.admin("cluster", "nonce"))
 	key := newKey(s.t)
-	for range 2 { // the same key may come again: a lost reply must not cost the nonce
+	for range 2 { // the same key may be used again: a lost reply must not cost the nonce
 		if _, err := s.registerOperator(nonce, key); err != nil {
 			s.t.Fatalf("register with a good nonce: %v", err)
 		}
@@ -253,10 +252,15 @@ func badCertificates(s *stack) {
 		s.t.Errorf("another CA: want the handshake to fail, have %v", err)
 	}
 
-	// Another tenant sees nothing of this one's.
+	// Another tenant, which has to exist, sees nothing of this one.
 	other := filepath.Join(s.t.TempDir(), "identity")
-	s.admin("cluster", "register-operator", "--tenant", "other", "--output-dir", other)
-	if out := s.admin("group", "list", "-o", "json", "--identity-dir", other); strings.TrimSpace(out) != "[]" {
+	register := []string{"cluster", "register-operator", "--tenant", "other", "--output-dir", other}
+	if _, errOut, code := s.try(register...); code == 0 || !strings.Contains(errOut, `"other" is not declared in the config of any shard`) {
+		s.t.Errorf("an operator of a tenant that is not declared: exit %d, %s", code, errOut)
+	}
+	s.reconfigure("dev-1", `"groups": {`, `"tenants": { "other": {} }, "groups": {`)
+	s.admin(register...)
+	if out := s.admin("group", "list", "-o", "json", "--shard", "dev-1", "--identity-dir", other); strings.TrimSpace(out) != "[]" {
 		s.t.Errorf("tenant other sees groups: %s", out)
 	}
 	_, errOut, code := s.try("instance", "status", s.running("dev-1")[0], "--shard", "dev-1", "--identity-dir", other)
@@ -299,7 +303,7 @@ func badStarts(s *stack) {
 		"--election-addr", "127.0.0.1:0", "--registration-addr", "127.0.0.1:0", "--operator-addr", "127.0.0.1:0", "--agent-addr", "127.0.0.1:0",
 	}
 
-	// Ports that are taken end the process with the field and the address.
+	// Ports that are in use end the process, with the field and the address.
 	out, err := server(s.env, "--health-addr", "127.0.0.1:8990").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "127.0.0.1:8990 is already in use") {
 		s.t.Errorf("health port taken: %v\n%s", err, out)
@@ -309,8 +313,7 @@ func badStarts(s *stack) {
 		s.t.Errorf("port taken: %v\n%s", err, out)
 	}
 
-	// What may yet be mended is waited for, with the part in the health answer and
-	// the reason in the log.
+	// Temporary problems are retried, with the part in the health answer and the reason in the log.
 	for name, c := range map[string]struct{ key, want string }{
 		"missing encryption key": {"", "NSTANCE_ENCRYPTION_KEY"},
 		"short encryption key":   {"NSTANCE_ENCRYPTION_KEY=short", "32"},

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// configFile is where dev-s3 keeps a shard's config.
+// configFile returns dev-s3's file of a shard's config.
 func (s *stack) configFile(shard string) string {
 	return filepath.Join(s.temp, "dev-s3", "config", shard+".jsonc")
 }
@@ -24,8 +24,8 @@ func (s *stack) write(shard, text string) {
 	}
 }
 
-// with returns the shard's config with texts replaced in pairs, each of which
-// must be there.
+// with returns the shard's config with pairs of old and new texts replaced, each of which must
+// occur.
 func (s *stack) with(shard string, pairs ...string) string {
 	s.t.Helper()
 	body, err := os.ReadFile(s.configFile(shard))
@@ -42,7 +42,7 @@ func (s *stack) with(shard string, pairs ...string) string {
 	return text
 }
 
-// reconfigure changes a shard's config and has it read, until the test ends.
+// reconfigure changes a shard's config and refreshes it, until the test ends.
 func (s *stack) reconfigure(shard string, pairs ...string) {
 	s.t.Helper()
 	old := s.with(shard)
@@ -54,8 +54,7 @@ func (s *stack) reconfigure(shard string, pairs ...string) {
 	s.refresh(shard)
 }
 
-// refresh has a shard read its config, which must be valid, and returns what
-// the shard did with it.
+// refresh makes a shard read its config, which must be valid, and returns the result.
 func (s *stack) refresh(shard string, more ...string) string {
 	s.t.Helper()
 	var all []struct {
@@ -68,8 +67,7 @@ func (s *stack) refresh(shard string, more ...string) string {
 	return all[0].Outcome
 }
 
-// received reads a file that an instance's agent has been sent; ok is false when
-// it is not there.
+// received reads a file that was sent to an instance's agent; ok is false if it does not exist.
 func (s *stack) received(shard, id, name string) (content string, ok bool) {
 	s.t.Helper()
 	return s.onMachine(shard, id, "recv/"+name)
@@ -100,12 +98,12 @@ func (s *stack) receives(shard, id, name string, pass func(string) bool) string 
 	return last
 }
 
-// holds returns a check that a content has a text in it.
+// holds returns a check that a file contains a text.
 func holds(text string) func(string) bool {
 	return func(content string) bool { return strings.Contains(content, text) }
 }
 
-// TestConfig tells what becomes of a config while its shard runs.
+// TestConfig changes the config of a running shard in several ways.
 func TestConfig(t *testing.T) {
 	tell(t, "process", false,
 		story{"16 a refresh that is not valid changes nothing, and names everything wrong", refusesConfig},
@@ -124,7 +122,7 @@ func refusesConfig(s *stack) {
 	if code != 1 || !strings.Contains(errOut, "templates.knd.subnet_pool") || !strings.Contains(errOut, "groups.default.web.size") {
 		s.t.Errorf("exit %d: %s", code, errOut)
 	}
-	s.scale("dev-1", 3) // the shard goes on with what it accepted
+	s.scale("dev-1", 3) // the shard keeps the accepted config
 	s.scale("dev-1", 2)
 	s.write("dev-1", good)
 	s.refresh("dev-1")
@@ -155,7 +153,7 @@ func removesGroup(s *stack) {
 	if code != 2 || !strings.Contains(errOut, "default/extra") || !strings.Contains(errOut, "--yes") {
 		s.t.Errorf("a refresh that takes a group away: exit %d, %s", code, errOut)
 	}
-	s.dev("kill", "dev-1") // nor does a restart take it away
+	s.dev("kill", "dev-1") // a restart does not remove it either
 	s.dev("start", "dev-1")
 	s.eventually("the next leader says what it waits for", func() (bool, string) {
 		out, errOut, _ := s.try("config", "status", "--shard", "dev-1", "-o", "json")
@@ -179,7 +177,9 @@ func removesGroup(s *stack) {
 }
 
 func separatesTenants(s *stack) {
-	s.reconfigure("dev-1", `"groups": {`, `"tenants": { "prod": {} }, "groups": { "prod": { "web": { "template": "knd", "size": 1 } },`)
+	s.reconfigure("dev-1", `"groups": {`, `"tenants": { "prod": {} }, "groups": { "prod": { "web": { "template": "prd", "size": 1 } },`,
+		`"workers": [`, `"prod": { "subnets": ["theirs"], "tenants": ["prod"] }, "workers": [`,
+		`"templates": {`, `"templates": { "prd": { "tenants": ["prod"], "kind": "prd", "arch": "amd64", "subnet_pool": "prod" },`)
 	identity := filepath.Join(s.t.TempDir(), "prod")
 	s.admin("cluster", "register-operator", "--tenant", "prod", "--output-dir", identity)
 	mine := s.running("dev-1") // of tenant default
@@ -218,25 +218,42 @@ func separatesTenants(s *stack) {
 }
 
 func watchesAll(s *stack) {
-	done := make(chan string)
-	go func() {
-		out, errOut, _ := s.try("watch", "--shard", "dev-1", "--timeout", "12s", "-o", "json")
-		done <- out + errOut
+	path := filepath.Join(s.t.TempDir(), "watch")
+	file, err := os.Create(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer file.Close()
+	watch := exec.Command(filepath.Join(s.bin, "nstance-admin"), "watch", "--shard", "dev-1", "-o", "json")
+	watch.Env, watch.Stdout, watch.Stderr = append(os.Environ(), s.env...), file, file
+	if err := watch.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() {
+		_ = watch.Process.Kill()
+		_ = watch.Wait()
 	}()
-	s.scale("dev-1", 3)
-	s.scale("dev-1", 2)
-	out := <-done
-	for _, want := range []string{`"actual_size":3`, `"kind":"snapshot"`, `"phase":"draining"`, `"phase":"deleted"`, `"size":2`} {
-		if !strings.Contains(out, want) {
-			s.t.Errorf("the watch did not tell %s:\n%s", want, out)
+	tells := func(wants ...string) {
+		s.t.Helper()
+		for _, want := range wants {
+			s.eventually("the watch tells "+want, func() (bool, string) {
+				out, err := os.ReadFile(path)
+				return err == nil && strings.Contains(string(out), want), string(out)
+			})
 		}
 	}
+	tells(`"kind":"snapshot"`) // otherwise the next steps may be over before they are observed
+	s.scale("dev-1", 3)
+	tells(`"actual_size":3`) // a watch may leave out a state that another one has followed
+	s.scale("dev-1", 2)
+	tells(`"phase":"INSTANCE_PHASE_DRAINING"`, `"phase":"INSTANCE_PHASE_DELETED"`, `"size":2`)
 }
 
-// TestRenewal runs a stack whose agents' certificates live for half a minute.
+// TestRenewal runs a stack whose agents' certificates are valid for a minute: a third of it is left
+// for a late renewal.
 func TestRenewal(t *testing.T) {
 	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: "process"}
-	s.bring("--client-certificate-life", "30s")
+	s.bring("--client-certificate-life", "1m")
 	t.Run("20 agents renew their certificates with new keys, streams intact", func(t *testing.T) {
 		mine := *s
 		mine.t = t
@@ -270,7 +287,7 @@ func renews(s *stack) {
 	if now := lost(); now != opened {
 		s.t.Errorf("streams broke %d times", now-opened)
 	}
-	// A new connection is made with the new certificate, long after the first ended.
+	// A new connection uses the new certificate, long after the first one expired.
 	s.dev("kill", "dev-1")
 	s.dev("start", "dev-1")
 	s.settle("dev-1", 2)

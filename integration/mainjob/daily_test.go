@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestDaily tells stories 1 to 5 on one stack per provider: coming up, scaling,
-// losing one agent, losing the server, losing every agent.
+// TestDaily is stories 1 to 5 on one stack per provider: coming up, scaling, losing one agent,
+// losing the server, losing every agent.
 func TestDaily(t *testing.T) {
 	tellEverywhere(t,
 		story{"01 two shards come up, two agents each", comesUp},
@@ -59,8 +59,8 @@ func scales(s *stack) {
 	s.scale("dev-1", 2)
 }
 
-// replacesOne tells how soon the create is called; the benchmark's row replacement has the
-// target for it, and tests of pkg/server/reconcile hold it in simulated time.
+// replacesOne logs how soon the create is called; the benchmark's row replacement has the target
+// for it, and tests of pkg/server/reconcile check it in simulated time.
 func replacesOne(s *stack) { replacesOneBy(s, "dev-1") }
 
 // replacesOneBy is replacesOne where another server may lead dev-1.
@@ -77,7 +77,7 @@ func replacesOneBy(s *stack, leader string) {
 	s.eventually("the dead one is a tombstone", func() (bool, string) {
 		for _, i := range s.instances("dev-1", "--deleted") {
 			if i.ID == victim {
-				return i.Phase == "deleted", i.Phase
+				return i.Phase == "deleted", string(i.Phase)
 			}
 		}
 		return false, "no record"
@@ -97,8 +97,8 @@ func survivesCache(s *stack) {
 	})
 }
 
-// adopts kills the server and starts it again: the same agents must go on, with
-// nothing created and nothing deleted.
+// adopts kills the server and restarts it: the same agents must continue, without any creates and
+// deletes.
 func adopts(s *stack, kill func()) {
 	s.settle("dev-1", 2)
 	before := s.running("dev-1")
@@ -121,7 +121,7 @@ func replacesAll(s *stack) {
 	s.scale("dev-1", 4)
 	before := s.running("dev-1")
 
-	// Count real machines all the while.
+	// Real machines are counted throughout.
 	stop, most := make(chan struct{}), atomic.Int64{}
 	counted := make(chan struct{})
 	go func() {

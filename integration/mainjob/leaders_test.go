@@ -5,16 +5,16 @@ package mainjob
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// TestLeaders tells stories 7 and 8: who leads, and what happens when the store
-// is gone. The servers are the same whatever the agents are, so one provider is
-// enough. How long it takes is told, and asserted elsewhere: the benchmark's rows
-// failover, frozen and coldstart have the targets of real processes, and the tests of
-// pkg/server/election hold what simulated servers need.
+// TestLeaders is stories 7 and 8: leader election, and an unavailable store. The servers are the
+// same for all kinds of agents, so one provider is enough. Durations are logged, and asserted
+// elsewhere: the benchmark's rows failover, frozen and coldstart have the targets of real
+// processes, and the tests of pkg/server/election those of simulated servers.
 func TestLeaders(t *testing.T) {
 	tell(t, "process", true,
 		story{"07 SIGTERM hands over", func(s *stack) { failsOver(s, syscall.SIGTERM) }},
@@ -26,7 +26,7 @@ func TestLeaders(t *testing.T) {
 	)
 }
 
-// leader returns which of the servers of dev-1 leads, and the other one.
+// leader returns the server of dev-1 that leads, and the other one.
 func (s *stack) leader() (leads, other string) {
 	s.t.Helper()
 	s.eventually("one of dev-1 and standby leads", func() (bool, string) {
@@ -42,25 +42,32 @@ func (s *stack) leader() (leads, other string) {
 	return leads, other
 }
 
-// readyAfter waits for a server's next "ready to act" after a moment, and returns
-// how long it took.
+// readyAfter waits for a server's next "ready to act" after a time, and returns how long it took.
 func (s *stack) readyAfter(name string, from time.Time) time.Duration {
 	s.t.Helper()
-	var took time.Duration
-	s.eventually(name+" acts", func() (bool, string) {
-		for _, line := range s.logs(name, `msg="ready to act"`) {
-			if at := s.timeAttr(line, "time"); at.After(from) {
-				took = at.Sub(from)
-				return true, ""
+	_, took := s.successor(from, name)
+	return took
+}
+
+// successor is readyAfter for the first of several servers that acts.
+func (s *stack) successor(from time.Time, names ...string) (name string, took time.Duration) {
+	s.t.Helper()
+	s.eventually(strings.Join(names, " or ")+" acts", func() (bool, string) {
+		for _, name = range names {
+			for _, line := range s.logs(name, `msg="ready to act"`) {
+				if at := s.timeAttr(line, "time"); at.After(from) {
+					took = at.Sub(from)
+					return true, ""
+				}
 			}
 		}
 		return false, ""
 	})
-	return took
+	return name, took
 }
 
-// noWait fails when a server had to wait, after a moment, until a predecessor could act no
-// more: one that gives up its lead says so, and nothing is waited for.
+// noWait fails if a server waited, after a time, for a predecessor's fence window: a leader that
+// steps down announces it, so that there is no wait.
 func (s *stack) noWait(name string, from time.Time) {
 	s.t.Helper()
 	for _, line := range s.logs(name, `msg="election phase changed"`, "to=waiting") {
@@ -77,10 +84,10 @@ func failsOver(s *stack, sig syscall.Signal) {
 	if err := syscall.Kill(s.component(leads).PID, sig); err != nil {
 		s.t.Fatal(err)
 	}
-	took := s.readyAfter(other, from)
-	s.t.Logf("%s acted %s after %s to %s", other, took, sig, leads)
+	next, took := s.successor(from, other, leads) // the stack restarts the old leader at once
+	s.t.Logf("%s acted %s after %s to %s", next, took, sig, leads)
 	if sig == syscall.SIGTERM {
-		s.noWait(other, from)
+		s.noWait(next, from)
 	}
 	s.settle("dev-1", 2)
 	if after := s.running("dev-1"); !slices.Equal(before, after) {
@@ -120,8 +127,8 @@ func stops(s *stack) {
 }
 
 func restartsAlone(s *stack) {
-	// dev-2 has no standby; the supervisor starts it again half a second after it
-	// died, which is not the server's time.
+	// dev-2 has no standby; the supervisor restarts it half a second after its death, which does
+	// not count as the server's time.
 	pid := s.component("dev-2").PID
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		s.t.Fatal(err)
@@ -155,7 +162,7 @@ func storeAway(s *stack) {
 			code int
 		}{out + errOut, code}
 	}()
-	time.Sleep(20 * time.Second) // the story: the store is away for 20 s
+	time.Sleep(20 * time.Second) // the story: the store is unavailable for 20 s
 	if n := s.machines("dev-1"); n != 2 {
 		s.t.Errorf("want 2 machines while nothing can be recorded, have %d", n)
 	}

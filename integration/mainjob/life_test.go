@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// TestLife tells what an instance receives, and how it goes.
+// TestLife tests what an instance receives, and how it is deleted.
 func TestLife(t *testing.T) {
 	tellEverywhere(t,
 		story{"10 files and certificates reach every agent without a rotation", delivers},
@@ -49,7 +49,7 @@ const theFiles = `"vars": { "color": "blue" }, "files": {
       "app.conf": { "kind": "string", "content": "color = {{ .Vars.color }}\n" }
     }, "subnet_pool": "workers"`
 
-// configureFiles gives the example's template files, for the length of a story.
+// configureFiles configures the example's template files, for the duration of a story.
 func configureFiles(s *stack) {
 	s.t.Helper()
 	login := filepath.Join(s.t.TempDir(), "login.json")
@@ -128,16 +128,16 @@ func pushes(s *stack) {
 func rotates(s *stack) {
 	before := s.running("dev-1")
 	stop, most := s.mostMachines("dev-1")
-	// It stays so: to take it back would rotate them again, under the next story.
-	s.write("dev-1", s.with("dev-1", `"subnet_pool": "workers"`, `"args": { "env": { "BUILD": "2" } }, "subnet_pool": "workers"`))
+	// The config stays: reverting it would rotate the instances again, during the next story.
+	s.write("dev-1", s.with("dev-1", `"subnet_pool": "workers"`, `"args": { "env": { "DEV_BUILD": "2" } }, "subnet_pool": "workers"`))
 	s.refresh("dev-1")
-	s.eventually("everybody is rotated", func() (bool, string) {
+	s.eventually("all are rotated", func() (bool, string) {
 		now := s.running("dev-1")
 		return len(now) == 2 && !slices.ContainsFunc(now, func(id string) bool { return slices.Contains(before, id) }), strings.Join(now, " ")
 	})
 	s.settle("dev-1", 2)
 	stop()
-	if n := most.Load(); n > 4 { // size and one more, and one that drains
+	if n := most.Load(); n > 4 { // size, one surplus, and one that drains
 		s.t.Errorf("%d machines at one time", n)
 	}
 	if reasons := s.reasons("dev-1", before); reasons != "infra-drift infra-drift" {
@@ -145,7 +145,7 @@ func rotates(s *stack) {
 	}
 }
 
-// mostMachines counts machines until it is stopped.
+// mostMachines counts machines until it is stopped, and returns the maximum.
 func (s *stack) mostMachines(shard string) (stop func(), most *atomic.Int64) {
 	most = &atomic.Int64{}
 	end, ended := make(chan struct{}), make(chan struct{})
@@ -164,7 +164,7 @@ func (s *stack) mostMachines(shard string) (stop func(), most *atomic.Int64) {
 	return func() { close(end); <-ended }, most
 }
 
-// reasons are why instances went, in the order of ids.
+// reasons returns why instances were deleted, ordered by id.
 func (s *stack) reasons(shard string, ids []string) string {
 	s.t.Helper()
 	var out []string
@@ -196,10 +196,11 @@ func drains(s *stack) {
 		n := s.machines("dev-1")
 		return n == 2, fmt.Sprint(n)
 	})
-	s.admin("instance", "ack", oldest) // again does no harm
+	s.admin("instance", "ack", oldest) // a repetition is harmless
 }
 
-// quiet waits until a shard has just so many machines, none on its way in or out.
+// quiet waits until a shard has exactly this many machines, without creates and deletes in
+// progress.
 func (s *stack) quiet(shard string, n int) {
 	s.t.Helper()
 	s.settle(shard, n)
@@ -261,10 +262,10 @@ func expires(s *stack) {
 	}
 }
 
-// announced runs one group's agents against a metadata service that demands
-// tokens and announces, once asked to, the end of the machine.
+// announced runs one group's agents with a metadata service that requires tokens and announces the
+// termination of the machine on request.
 func announced(s *stack) {
-	// Tokens count up, so that who came after the notice is not meant by it.
+	// Tokens increase, so that the notice does not apply to instances created after it.
 	var tokens, noticed atomic.Int64
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, r *http.Request) {
@@ -295,11 +296,11 @@ func announced(s *stack) {
 	imds.Listener = l
 	imds.Start()
 	s.t.Cleanup(imds.Close)
-	s.reconfigure("dev-1", `"web": {`, `"spot": { "template": "knd", "size": 1, "drain_timeout": "1m", "args": { "env": {
+	s.reconfigure("dev-1", `"web": {`, `"spot": { "template": "knd", "size": 1, "drain_timeout": "10m", "args": { "env": {
 		"NSTANCE_PROVIDER": "aws", "NSTANCE_SPOT_POLL_INTERVAL": "200ms", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "`+imds.URL+`" } } }, "web": {`)
 	spot := func() (ids []string) {
 		for _, i := range s.instances("dev-1", "--group", "spot") {
-			ids = append(ids, i.ID+" "+i.Phase)
+			ids = append(ids, i.ID+" "+string(i.Phase))
 		}
 		return ids
 	}

@@ -18,9 +18,9 @@ import (
 // quirkLasts is longer than a lease of the development stack.
 const quirkLasts = 40 * time.Second
 
-// TestStoreTurnsQuirky holds that no machine goes when the store gets a quirk under a
-// leader, that the leader goes on or the log names what the store lacks or answers, as the
-// table of docs/storage.md says, and that a leader acts again when the quirk is gone.
+// TestStoreTurnsQuirky: no machine is deleted when the store gets a quirk under a leader; the
+// leader continues, or the log names what the store lacks or answers, as in the table of
+// docs/storage.md; and a leader acts again when the quirk ends.
 func TestStoreTurnsQuirky(t *testing.T) {
 	slots := make(chan struct{}, 6) // they mostly wait
 	for _, mode := range quirks.Modes() {
@@ -70,11 +70,11 @@ func turnsQuirky(t *testing.T, mode, want string) {
 	})
 }
 
-// staysFor fails if one of the machines goes within a time, or another comes, and returns
-// what the server's health was other than that it leads; empty: nothing else.
+// staysFor fails if the set of machines changes within a time, and returns what the server's health
+// was other than leading; empty: nothing else.
 func (s *stack) staysFor(span time.Duration, health string, machines []string) (other string) {
 	s.t.Helper()
-	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(200 * time.Millisecond) { // other processes: no event to wait for
+	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(200 * time.Millisecond) { // no event to wait for
 		if now := s.processes(); !slices.Equal(now, machines) || s.machines("dev-1") != len(machines) {
 			s.t.Fatalf("machines are now %q, %d of them alive, were %q", now, s.machines("dev-1"), machines)
 		}
@@ -85,7 +85,7 @@ func (s *stack) staysFor(span time.Duration, health string, machines []string) (
 	return other
 }
 
-// processes are the files of the machines' processes, sorted.
+// processes returns the sorted files of the machines' processes.
 func (s *stack) processes() []string {
 	files, err := filepath.Glob(filepath.Join(s.temp, "agents", "dev-1", "*", "pid"))
 	if err != nil {

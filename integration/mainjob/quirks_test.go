@@ -19,8 +19,8 @@ import (
 	"github.com/nstance/nstance/pkg/object/objecttest/quirks"
 )
 
-// TestStoreQuirks holds that a server before a store with a quirk does what the table of
-// docs/storage.md says: it leads and brings its group to size, or names what the store lacks.
+// TestStoreQuirks: a server whose store has a quirk behaves as in the table of docs/storage.md: it
+// leads and brings its group to size, or names what the store lacks.
 func TestStoreQuirks(t *testing.T) {
 	slots := make(chan struct{}, 3)
 	for _, mode := range quirks.Modes() {
@@ -33,8 +33,7 @@ func TestStoreQuirks(t *testing.T) {
 	}
 }
 
-// quirkRow returns what the table of docs/storage.md says of a quirk: what happens at a
-// start, and under a leader.
+// quirkRow returns the table's entries for a quirk: what happens at a start, and under a leader.
 func quirkRow(t *testing.T, mode string) []string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root(t), "docs", "storage.md"))
@@ -71,9 +70,9 @@ func meetsQuirk(t *testing.T, mode, row string) {
 		}
 		return
 	}
-	// "refused: PROPERTY. Advice" and "waits, and says why: the store answers STATUS CODE".
+	// "refused: PROPERTY. Advice" and "waits, and says why: the store returned STATUS CODE".
 	_, property, _ := strings.Cut(row, ": ")
-	property, _, _ = strings.Cut(strings.TrimPrefix(property, "the store answers "), ". ")
+	property, _, _ = strings.Cut(strings.TrimPrefix(property, "the store returned "), ". ")
 	s.eventually("the server names "+property, func() (bool, string) {
 		code, body := get(health)
 		said, _ := os.ReadFile(log)
@@ -94,18 +93,23 @@ func (s *stack) recordCount(bucket string) int {
 	return len(files)
 }
 
-// serveQuirk starts a server whose store has a quirk, and returns its log file, its health
-// URL and the store.
+// serveQuirk starts a server whose store has a quirk, and returns its log file, its health URL and
+// the store.
 func (s *stack) serveQuirk(mode, bucket string) (log, health string, store *quirks.Store) {
 	s.t.Helper()
 	t := s.t
 	s.writeQuirkConfig(bucket)
-	inner, err := dev.New(dev.Config{Root: bucket, Bucket: "dev"})
+	inner, err := dev.New(dev.Config{
+		Root: bucket, Bucket: "dev", Keys: dev.Key("dev", "dev", ""),
+		Wrap: func(inner http.Handler) http.Handler {
+			store = quirks.New(mode, inner)
+			return store
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store = quirks.New(mode, inner)
-	front := httptest.NewServer(store)
+	front := httptest.NewServer(inner)
 	t.Cleanup(func() { front.Close(); inner.Close() })
 	args := []string{
 		"--shard", "dev-1", "--id", "one", "--storage-provider", "s3", "--storage-bucket", "dev",
@@ -156,7 +160,7 @@ func (s *stack) writeQuirkConfig(bucket string) {
 	}
 }
 
-// killMachines ends the machines, which outlive their server.
+// killMachines kills the machines, which outlive their server.
 func (s *stack) killMachines() {
 	dirs, _ := filepath.Glob(filepath.Join(s.temp, "agents", "dev-1", "*", "pid"))
 	for _, file := range dirs {
@@ -165,15 +169,14 @@ func (s *stack) killMachines() {
 	s.eventually("nothing is left", func() (bool, string) { left := s.left(); return left == "", left })
 }
 
-// lastPort is the port that freeAddrs gave away last. They lie below those that Linux gives
-// to connections (ip_local_port_range in ip(7)), where a port that is free now may be a
-// connection's before a server listens on it.
+// lastPort is the last port that freeAddrs returned. Ports are below Linux's range for connections
+// (ip_local_port_range in ip(7)): in it, a free port may be used by a connection before a server
+// listens on it.
 var lastPort atomic.Uint32
 
 const firstPort = 23_000
 
-// freeAddrs returns loopback addresses on which nothing listens, and which no other test
-// is given.
+// freeAddrs returns loopback addresses on which nothing listens, and which no other test gets.
 func freeAddrs(t *testing.T, n int) []string {
 	t.Helper()
 	var addrs []string
@@ -185,7 +188,7 @@ func freeAddrs(t *testing.T, n int) []string {
 		addr := fmt.Sprintf("127.0.0.1:%d", port)
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
-			continue // something else listens there
+			continue // the port is in use
 		}
 		l.Close()
 		addrs = append(addrs, addr)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TestRecords tells story 6: records and machines that do not match.
+// TestRecords is story 6: records and machines that do not match.
 func TestRecords(t *testing.T) {
 	tellEverywhere(t,
 		story{"06 an agent whose record was removed is replaced, then deleted", losesRecord},
@@ -24,7 +24,7 @@ func TestRecords(t *testing.T) {
 	)
 }
 
-// recordFile is the object of an instance's record, as a file of dev-s3.
+// recordFile returns dev-s3's file of an instance's record.
 func (s *stack) recordFile(shard, id string) string {
 	s.t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.temp, "dev-s3", "instance", shard, "*.json"))
@@ -88,8 +88,8 @@ func findsStray(s *stack) {
 	}
 }
 
-// startStray starts a machine that carries the tags of an instance nobody
-// recorded: those of a real one, with another id.
+// startStray starts a machine with the tags of an unrecorded instance: those of a real one, with
+// another id.
 func (s *stack) startStray(shard, like string) string {
 	s.t.Helper()
 	last := "0"
@@ -100,8 +100,9 @@ func (s *stack) startStray(shard, like string) string {
 	if s.provider == "docker" {
 		out, err := exec.Command("docker", "run", "-d",
 			"--label", "nstance:managed=true", "--label", "nstance:cluster-id=example-cluster", "--label", "nstance:shard="+shard,
+			"--label", "nstance:engine-scope="+s.temp,
 			"--label", "nstance:instance-id="+id, "--label", "nstance:tenant=default", "--label", "nstance:group=web",
-			"-v", filepath.Join(s.bin, "dev-s3")+":/idle:ro", "--entrypoint", "/idle", // any program that just runs
+			"-v", filepath.Join(s.bin, "dev-s3")+":/idle:ro", "--entrypoint", "/idle", // any long-running program
 			"nstance-agent:dev", "--root", "/opt/nstance-agent/recv").CombinedOutput()
 		if err != nil {
 			s.t.Fatalf("start a stray container: %v\n%s", err, out)
@@ -133,9 +134,9 @@ printf '%s\n%s\n%s\n' "$$" "$boot" "$stat" >"$1"; exec sleep 1000`, "sh", filepa
 	return id
 }
 
-// losesBucket empties the records under a running fleet of twelve, as a wrong
-// prefix or a lost bucket would. The server must not touch the machines, nor make
-// new ones, and must say what it wants to know.
+// losesBucket deletes the records of a running fleet of twelve, as with a wrong prefix or a lost
+// bucket. The server must neither touch the machines nor create new ones, and must log what an
+// administrator has to check.
 func losesBucket(s *stack) {
 	s.scale("dev-1", 12)
 	records := filepath.Join(s.temp, "dev-s3", "instance", "dev-1")
@@ -160,7 +161,7 @@ func losesBucket(s *stack) {
 			return strings.Contains(c.Message, "12")
 		}), out
 	})
-	// Three sweeps must pass without anything happening to the machines.
+	// For three sweeps nothing may happen to the machines.
 	deadline := time.Now().Add(32 * time.Second)
 	for time.Now().Before(deadline) {
 		if n := s.machines("dev-1"); n != 12 {
@@ -168,7 +169,7 @@ func losesBucket(s *stack) {
 		}
 		time.Sleep(500 * time.Millisecond) // sampling
 	}
-	// The records come back, and everything goes on as before.
+	// The records are restored, and everything continues as before.
 	s.dev("kill", "dev-1")
 	if err := os.RemoveAll(records); err != nil {
 		s.t.Fatal(err)

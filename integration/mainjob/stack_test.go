@@ -1,8 +1,8 @@
 //go:build integration
 
-// Package mainjob tells the stories of the main job with the real binaries: the
-// development stack is brought up in a folder of its own, things are killed,
-// stopped, removed and garbled, and what a person would see is checked.
+// Package mainjob runs the stories of the main job with the real binaries: the development stack
+// starts in a folder of its own, processes and files are killed, stopped, removed and damaged, and
+// the effects visible to users are checked.
 package mainjob
 
 import (
@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// stack is a running development stack and the tools to see and harm it.
+// stack is a running development stack, with the tools to inspect and damage it.
 type stack struct {
 	t        *testing.T
 	bin      string
@@ -47,8 +47,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// up brings the stack up and takes it down, with everything checked to be gone,
-// when the test ends.
+// up starts the stack, and stops it when the test ends, with a check that nothing is left.
 func up(t *testing.T, provider string, standby bool) *stack {
 	t.Helper()
 	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: provider}
@@ -60,7 +59,7 @@ func up(t *testing.T, provider string, standby bool) *stack {
 	return s
 }
 
-// bring brings the stack up with further flags.
+// bring starts the stack with additional flags.
 func (s *stack) bring(args ...string) {
 	s.t.Helper()
 	t := s.t
@@ -81,7 +80,7 @@ type story struct {
 	tell func(*stack)
 }
 
-// tell brings a stack up and tells stories on it, one after another.
+// tell starts a stack and runs stories on it, one after the other.
 func tell(t *testing.T, provider string, standby bool, stories ...story) {
 	s := up(t, provider, standby)
 	for _, st := range stories {
@@ -93,14 +92,14 @@ func tell(t *testing.T, provider string, standby bool, stories ...story) {
 	}
 }
 
-// tellEverywhere tells stories on a stack of each provider that can run here.
+// tellEverywhere runs stories on a stack of each provider that can run here.
 func tellEverywhere(t *testing.T, stories ...story) {
 	for _, provider := range providers(t) {
 		t.Run(provider, func(t *testing.T) { tell(t, provider, false, stories...) })
 	}
 }
 
-// dev runs bin/dev on this stack and returns what it printed.
+// dev runs bin/dev on this stack and returns its output.
 func (s *stack) dev(args ...string) string {
 	s.t.Helper()
 	args = append(args, "--bin", s.bin, "--temp", s.temp, "--examples", cmp.Or(s.examples, examples(s.t)), "--provider", s.provider)
@@ -120,7 +119,7 @@ type component struct {
 	Detail  string `json:"detail"`
 }
 
-// component asks the supervisor about one process.
+// component returns the supervisor's status of one process.
 func (s *stack) component(name string) component {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(s.bin, "dev"), "status", "--temp", s.temp)
@@ -142,8 +141,7 @@ func (s *stack) component(name string) component {
 	return component{}
 }
 
-// try runs nstance-admin and returns its output, its error text and whether it
-// succeeded.
+// try runs nstance-admin and returns its output, its error output and whether it succeeded.
 func (s *stack) try(args ...string) (stdout, stderr string, code int) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -160,7 +158,7 @@ func (s *stack) try(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
 }
 
-// admin is try for what must succeed.
+// admin is try for commands that must succeed.
 func (s *stack) admin(args ...string) string {
 	s.t.Helper()
 	out, errOut, code := s.try(args...)
@@ -171,13 +169,12 @@ func (s *stack) admin(args ...string) string {
 }
 
 type group struct {
-	Shard        string   `json:"shard"`
-	Key          string   `json:"key"`
-	Size         int      `json:"size"`
-	ActualSize   int      `json:"actual_size"`
-	PendingSize  int      `json:"pending_size"`
-	DrainingSize int      `json:"draining_size"`
-	ProviderIDs  []string `json:"provider_ids"`
+	Shard        string `json:"shard"`
+	Key          string `json:"key"`
+	Size         int    `json:"size"`
+	ActualSize   int    `json:"actual_size"`
+	PendingSize  int    `json:"pending_size"`
+	DrainingSize int    `json:"draining_size"`
 }
 
 func (s *stack) groups() []group {
@@ -189,8 +186,7 @@ func (s *stack) groups() []group {
 	return groups
 }
 
-// web returns the example group of one shard; ok is false while the shard has
-// no leader that answers.
+// web returns the example group of one shard; ok is false while no leader of the shard answers.
 func (s *stack) web(shard string) (g group, ok bool) {
 	s.t.Helper()
 	out, _, code := s.try("group", "list", "-o", "json", "--shard", shard, "--timeout", "5s")
@@ -205,9 +201,18 @@ func (s *stack) web(shard string) (g group, ok bool) {
 	return groups[i], true
 }
 
+// phase is a phase as people write it, from the name of the enum.
+type phase string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *phase) UnmarshalText(name []byte) error {
+	*p = phase(strings.ToLower(strings.TrimPrefix(string(name), "INSTANCE_PHASE_")))
+	return nil
+}
+
 type instance struct {
 	ID        string     `json:"id"`
-	Phase     string     `json:"phase"`
+	Phase     phase      `json:"phase"`
 	Reason    string     `json:"reason"`
 	Connected bool       `json:"connected"`
 	Provider  string     `json:"provider_id"`
@@ -224,7 +229,7 @@ func (s *stack) instances(shard string, more ...string) []instance {
 	return all
 }
 
-// running are the ids of the instances that run, oldest first.
+// running returns the ids of the running instances, oldest first.
 func (s *stack) running(shard string) []string {
 	s.t.Helper()
 	var ids []string
@@ -242,7 +247,7 @@ func (s *stack) scale(shard string, size int) {
 	s.admin("group", "scale", "web", fmt.Sprint(size), "--shard", shard, "--wait")
 }
 
-// settle waits until web has size instances, all running, nothing in between.
+// settle waits until web has exactly size instances, all of them running.
 func (s *stack) settle(shard string, size int) {
 	s.t.Helper()
 	s.eventually(fmt.Sprintf("web of %s has %d instances", shard, size), func() (bool, string) {
@@ -251,11 +256,11 @@ func (s *stack) settle(shard string, size int) {
 	})
 }
 
-// patience is how long anything may take: many times what it does, since what is in time
-// is the benchmark's matter, and other work on the machine is not to fail a story.
+// patience bounds every wait, generously: durations are measured by the benchmark, and load on the
+// machine must not fail a story.
 const patience = 2 * time.Minute
 
-// eventually polls until ask says yes.
+// eventually polls until ask returns true.
 func (s *stack) eventually(what string, ask func() (bool, string)) {
 	s.t.Helper()
 	var last string
@@ -270,7 +275,7 @@ func (s *stack) eventually(what string, ask func() (bool, string)) {
 	s.t.Fatalf("not within %s: %s; last seen: %s", patience, what, last)
 }
 
-// logs returns the lines of a component's log that hold all the given texts.
+// logs returns the lines of a component's log that contain all the texts.
 func (s *stack) logs(name string, texts ...string) []string {
 	s.t.Helper()
 	f, err := os.Open(filepath.Join(s.temp, "logs", name+".log"))
@@ -290,7 +295,7 @@ func (s *stack) logs(name string, texts ...string) []string {
 
 var attr = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S*)`)
 
-// attrs reads the key=value pairs of a log line.
+// attrs parses the key=value pairs of a log line.
 func attrs(line string) map[string]string {
 	out := map[string]string{}
 	for _, m := range attr.FindAllStringSubmatch(line, -1) {
@@ -308,7 +313,7 @@ func (s *stack) timeAttr(line, key string) time.Time {
 	return at
 }
 
-// nothingLeft fails when a process or container of the stack is still there.
+// nothingLeft fails if a process or container of the stack still exists.
 func (s *stack) nothingLeft() {
 	s.t.Helper()
 	if left := s.left(); left != "" {
@@ -316,7 +321,7 @@ func (s *stack) nothingLeft() {
 	}
 }
 
-// left lists the stack's processes and containers that are there.
+// left lists the stack's existing processes and containers.
 func (s *stack) left() string {
 	s.t.Helper()
 	out, err := exec.Command("ps", "-eo", "pid,stat,args").Output()
@@ -330,7 +335,7 @@ func (s *stack) left() string {
 		}
 	}
 	if s.provider == "docker" {
-		out, err := exec.Command("docker", "ps", "-a", "--filter", "label=nstance:cluster-id=example-cluster",
+		out, err := exec.Command("docker", "ps", "-a", "--filter", "label=nstance:engine-scope="+s.temp,
 			"--format", "{{.ID}} {{.Names}} {{.Status}}").Output()
 		if err != nil {
 			s.t.Fatalf("list containers: %v", err)

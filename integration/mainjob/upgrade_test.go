@@ -13,10 +13,9 @@ import (
 	"time"
 )
 
-// TestUpgrade tells story 20: the previous version and this one share a shard.
-// Either leads after the other and works on what the other wrote, either's agents
-// talk to the other's servers, and going back, with the groups put together again,
-// loses nothing.
+// TestUpgrade is story 20: the previous version and this one share a shard. Each leads after the
+// other and continues from what the other wrote, agents of each talk to the other's servers, and a
+// downgrade loses nothing.
 func TestUpgrade(t *testing.T) {
 	v := upOf(t, previous)
 	for _, st := range []struct {
@@ -30,9 +29,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// handsOver upgrades both servers to a version, or takes them back to it: first the
-// standby, which then takes over, then the other. Before and after it the shard
-// works.
+// handsOver upgrades or downgrades both servers to a version: first the standby, which then takes
+// over, then the other. The shard works before and after.
 func (v *versions) handsOver(to string) {
 	v.t.Helper()
 	from := previous
@@ -46,9 +44,6 @@ func (v *versions) handsOver(to string) {
 	v.swap(other, to)
 	v.leader() // the standby follows
 	before := v.running("dev-1")
-	if to == previous {
-		v.putTogether()
-	}
 	began := time.Now()
 	v.dev("stop", leads)
 	took := v.readyAfter(other, began)
@@ -62,50 +57,8 @@ func (v *versions) handsOver(to string) {
 	v.works(to, from)
 }
 
-// putTogether is what whoever goes back to the previous version does by hand: that one
-// knows the groups of all tenants in one object, which this one left saying that they
-// have moved.
-func (v *versions) putTogether() {
-	v.t.Helper()
-	together := map[string]any{}
-	rev := 0.0
-	for _, file := range v.tenants() {
-		body, err := os.ReadFile(file)
-		if err != nil {
-			v.t.Fatal(err)
-		}
-		var of struct {
-			Rev    float64         `json:"rev"`
-			Groups json.RawMessage `json:"groups"`
-		}
-		if err := json.Unmarshal(body, &of); err != nil {
-			v.t.Fatalf("%s: %v", file, err)
-		}
-		rev = max(rev, of.Rev)
-		together[strings.TrimSuffix(filepath.Base(file), ".jsonc")] = of.Groups
-	}
-	body, err := json.Marshal(map[string]any{"rev": rev + 1, "writer": "by hand", "groups": together})
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(v.temp, "dev-s3", "groups", "dev-1.jsonc"), body, 0o644); err != nil {
-		v.t.Fatal(err)
-	}
-}
-
-// tenants are the files of the objects that each tenant has of its groups.
-func (v *versions) tenants() []string {
-	v.t.Helper()
-	files, err := filepath.Glob(filepath.Join(v.temp, "dev-s3", "groups", "dev-1", "*.jsonc"))
-	if err != nil || len(files) == 0 {
-		v.t.Fatalf("no tenant has an object of its groups: %v", err)
-	}
-	return files
-}
-
-// works has a shard that one version leads make instances with agents of both
-// versions, told by the tools of both, and reach their agents; then all is as
-// before.
+// works makes a shard with a leader of one version create instances with agents of both versions,
+// by the tools of both, and reach their agents; then all is as before.
 func (v *versions) works(leader, other string) {
 	v.t.Helper()
 	v.quiet("dev-1", 2)
@@ -129,7 +82,7 @@ func (v *versions) works(leader, other string) {
 	v.quiet("dev-1", 2)
 }
 
-// says changes a file that every instance has, and waits until all have it.
+// says changes a file of every instance, and waits until all have it.
 func (v *versions) says(shard, text string) {
 	v.t.Helper()
 	config := v.with(shard)
@@ -147,7 +100,7 @@ func (v *versions) says(shard, text string) {
 	}
 }
 
-// onDemand asks for the instance that a key names.
+// onDemand requests the instance of a key.
 func (v *versions) onDemand(key string) string {
 	v.t.Helper()
 	var all []instance
@@ -158,28 +111,29 @@ func (v *versions) onDemand(key string) string {
 	return all[0].ID
 }
 
-// fromTheFuture is what a version to come says beside, in the objects and in those
-// that lie within them.
+// fromTheFuture is a field of a future version, for objects and for those within them.
 const fromTheFuture = `"future":{"by":["x",2.50]}`
 
-// grafts are the texts after which fromTheFuture is put into each kind of object.
+// grafts are the texts after which fromTheFuture is inserted into each kind of object. Records of
+// operators are sealed with all their fields, so adding one needs the CA's key.
 var grafts = map[string][]string{
-	"config":           {"{"},
-	"applied":          {`"cluster": {`}, // its first line is of one write, like the election's record
-	"groups":           {"{", `"web":{`},
-	"leader":           {"{", `"addrs":{`},
-	"instance":         {"{", `"provider":{`, `"hashes":{`},
-	"request":          {"{"},
-	"cluster/operator": {"{"},
+	"config":   {"{"},
+	"applied":  {`"cluster": {`}, // only its first line is a single write, like the election's record
+	"groups":   {"{"},
+	"leader":   {"{", `"addrs":{`},
+	"instance": {"{", `"provider":{`, `"hashes":{`},
+	"request":  {"{"},
 }
 
-// objects are the files of one kind of object of the shard.
+// objects returns the files of one kind of object of the shard.
 func (v *versions) objects(kind string) []string {
 	v.t.Helper()
 	pattern := filepath.Join(v.temp, "dev-s3", kind, "*")
 	switch kind {
-	case "config", "applied", "groups", "leader":
+	case "config", "applied", "leader":
 		pattern = filepath.Join(v.temp, "dev-s3", kind, "dev-1.json*")
+	case "groups":
+		pattern = filepath.Join(v.temp, "dev-s3", kind, "dev-1", "*", "*.json")
 	case "instance", "request":
 		pattern = filepath.Join(v.temp, "dev-s3", kind, "dev-1", "*.json")
 	}
@@ -198,8 +152,8 @@ func compact(text []byte) string {
 	return out.String()
 }
 
-// modernize has every object of the shard look as if a version to come had written
-// it. Its servers must be stopped.
+// modernize makes every object of the shard look as if a future version had written it. Its servers
+// must be stopped.
 func (v *versions) modernize() {
 	v.t.Helper()
 	for kind, places := range grafts {
@@ -208,7 +162,7 @@ func (v *versions) modernize() {
 			if err != nil {
 				v.t.Fatal(err)
 			}
-			text := strings.ReplaceAll(compact(body), ","+fromTheFuture, "") // of the time before
+			text := strings.ReplaceAll(compact(body), ","+fromTheFuture, "") // from before
 			text = strings.ReplaceAll(text, fromTheFuture+",", "")
 			for _, place := range places {
 				if !strings.Contains(text, place) {
@@ -223,22 +177,19 @@ func (v *versions) modernize() {
 	}
 }
 
-// keeps checks that what the version to come said is still there.
+// keeps checks that the future version's fields are still there.
 func (v *versions) keeps(version string, files map[string][]string) {
 	v.t.Helper()
 	for kind, places := range grafts {
 		want := len(places)
 		if kind == "leader" {
-			want = 0 // each holder's own
+			want = 0 // each holder has its own
 		}
 		for _, file := range files[kind] {
 			body, err := os.ReadFile(file)
 			if err != nil {
 				v.t.Errorf("the %s version: %v", version, err)
 				continue
-			}
-			if kind == "groups" { // of which each tenant has its part once this version has led
-				body = append([]byte(compact(body)), v.ofTenants()...)
 			}
 			if text := compact(body); strings.Count(text, fromTheFuture) != want {
 				v.t.Errorf("after the %s version has led, %s has %d of the %d fields that it does not know:\n%s",
@@ -248,20 +199,8 @@ func (v *versions) keeps(version string, files map[string][]string) {
 	}
 }
 
-func (v *versions) ofTenants() (all []byte) {
-	v.t.Helper()
-	for _, file := range v.tenants() {
-		body, err := os.ReadFile(file)
-		if err != nil {
-			v.t.Fatal(err)
-		}
-		all = append(all, compact(body)...)
-	}
-	return all
-}
-
-// readsTheFuture has each version lead alone over objects of a version to come, of
-// which the election record was released.
+// readsTheFuture makes each version lead alone over objects of a future version, whose election
+// record was released.
 func readsTheFuture(v *versions) {
 	v.scale("dev-1", 2)
 	v.quiet("dev-1", 2)
@@ -297,7 +236,7 @@ func readsTheFuture(v *versions) {
 				v.t.Errorf("the %s version lost %s", version, id)
 			}
 		}
-		v.scale("dev-1", 2) // the oldest go: records of the version to come are written
+		v.scale("dev-1", 2) // the oldest are deleted: the future version's records are written
 		v.eventually("two are gone", func() (bool, string) {
 			out := strings.Join(v.running("dev-1"), " ")
 			return v.machines("dev-1") == 3, out

@@ -22,17 +22,17 @@ const (
 	present  = "present"
 )
 
-// product is what users install, and may upgrade one by one.
+// product lists the programs that users install, and may upgrade one by one.
 var product = []string{"nstance-server", "nstance-agent", "nstance-admin"}
 
-// versions is a stack whose binaries can be replaced while it runs, as a package
-// manager does: what runs goes on, and what is started is of the new version.
+// versions is a stack whose binaries can be replaced while it runs, as a package manager does:
+// running processes continue, and new ones are of the new version.
 type versions struct {
 	*stack
-	folders map[string]string // of the binaries of each version
+	folders map[string]string // folders of the binaries of each version
 }
 
-// upOf brings up a stack with a standby, of one version.
+// upOf starts a stack with a standby, of one version.
 func upOf(t *testing.T, version string) *versions {
 	t.Helper()
 	now := filepath.Join(root(t), "bin")
@@ -57,11 +57,11 @@ func upOf(t *testing.T, version string) *versions {
 	return v
 }
 
-// newer are the settings of the examples that the previous version does not know, a
-// line each. It refuses a config with them, so they come after an upgrade.
-const newer = "create_backoff"
+// newer are the settings in the examples that the previous version does not know, one per line. It
+// refuses a config with them, so they are added after an upgrade.
+func newer() []string { return nil }
 
-// examplesForBoth writes the examples into a folder as both versions take them.
+// examplesForBoth writes the examples without newer settings into a folder.
 func examplesForBoth(t *testing.T, folder string) string {
 	t.Helper()
 	if err := os.CopyFS(folder, os.DirFS(examples(t))); err != nil {
@@ -72,7 +72,9 @@ func examplesForBoth(t *testing.T, folder string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return strings.Contains(line, newer) })
+		lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
+			return slices.ContainsFunc(newer(), func(setting string) bool { return strings.Contains(line, setting) })
+		})
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(strings.Join(lines, "\n")), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +82,7 @@ func examplesForBoth(t *testing.T, folder string) string {
 	return folder
 }
 
-// in returns the same stack for a part of the test.
+// in returns the same stack for a subtest.
 func (v *versions) in(t *testing.T) *versions {
 	mine := *v.stack
 	mine.t = t
@@ -99,14 +101,14 @@ func (v *versions) install(version, binary string) {
 	}
 }
 
-// swap stops a server, and starts it as one of another version.
+// swap stops a server, and starts it in another version.
 func (v *versions) swap(name, version string) {
 	v.t.Helper()
 	v.dev("stop", name)
 	v.start(name, version)
 }
 
-// start starts a server that was stopped, as one of a version.
+// start starts a stopped server in a version.
 func (v *versions) start(name, version string) {
 	v.t.Helper()
 	v.install(version, "nstance-server")
@@ -118,7 +120,7 @@ func (v *versions) start(name, version string) {
 	v.runs(v.component(name).PID, version, "nstance-server")
 }
 
-// runs checks which binary a process really is.
+// runs checks which binary a process runs.
 func (v *versions) runs(pid int, version, binary string) {
 	v.t.Helper()
 	want, err := filepath.EvalSymlinks(filepath.Join(v.folders[version], binary))
@@ -131,9 +133,9 @@ func (v *versions) runs(pid int, version, binary string) {
 	}
 }
 
-// buildPrevious returns the folder of the binaries of the previous version, which
-// it builds once per commit and machine. What is missing for that is said, and
-// fails the test: to skip it would hide that an upgrade was not tried.
+// buildPrevious returns the folder of the previous version's binaries, which it builds once per
+// commit and machine. If something for that is missing the test fails: a skip would hide that an
+// upgrade was not tested.
 func buildPrevious(t *testing.T) string {
 	t.Helper()
 	pinned, err := os.ReadFile(filepath.Join(root(t), previousFile))

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestWatch tells what WATCH=1 does: who changes the source sees it run, in the servers
-// and in the agents, and no instance is lost by that. The source here is a folder with a
-// single file, and to build it is to put binaries of another version into their place.
+// TestWatch tests WATCH=1: a change of the source gets into the running servers and agents, and no
+// instance is lost. Here the source is a folder with a single file, and its build installs binaries
+// of another version.
 func TestWatch(t *testing.T) {
 	for _, provider := range providers(t) {
 		t.Run(provider, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestWatch(t *testing.T) {
 
 			write(t, filepath.Join(source, "main.go"), "bad")
 			s.eventually("the failed build is told", func() (bool, string) {
-				return len(s.logs("dev", "the build failed")) == 1, ""
+				return len(s.logs("dev", "build failed")) == 1, ""
 			})
 			if now := s.component("dev-1").PID; now != server {
 				t.Errorf("after a failed build the server's process is %d, and %d before", now, server)
@@ -65,7 +65,7 @@ func ids(all []instance) (ids []string) {
 	return ids
 }
 
-// agentVersion is what an agent says of itself where it runs.
+// agentVersion returns the version that an agent reports.
 func (s *stack) agentVersion(i instance) string {
 	s.t.Helper()
 	status := []string{filepath.Join(s.bin, "nstance-agent"), "status", "--output", "json"}
@@ -85,7 +85,7 @@ func (s *stack) agentVersion(i instance) string {
 	return said.Version
 }
 
-// buildAs returns a folder with binaries that say that they are this version.
+// buildAs returns a folder with binaries of this version.
 func buildAs(t *testing.T, version string, binaries ...string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -99,7 +99,7 @@ func buildAs(t *testing.T, version string, binaries ...string) string {
 	return folder
 }
 
-// copied is a folder with the binaries of another one, which may be replaced.
+// copied returns a copy of a folder of binaries, which may be replaced.
 func copied(t *testing.T, from string) string {
 	t.Helper()
 	to := t.TempDir()
@@ -115,9 +115,14 @@ func copied(t *testing.T, from string) string {
 	return to
 }
 
+// write writes a file atomically: half of it would be another change.
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	next := filepath.Join(t.TempDir(), "next")
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, path); err != nil {
 		t.Fatal(err)
 	}
 }

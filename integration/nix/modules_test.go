@@ -18,10 +18,10 @@ import (
 
 var update = flag.Bool("update", false, "write what is compared with testdata into it")
 
-// machines are those of the example, with the unit of each.
+// machines are the example's machines, with the unit of each.
 var machines = map[string]string{"server": "nstance-server.service", "machine": "nstance-agent.service"}
 
-// unit is the text of a unit of the example's machines, with no store in it.
+// unit returns the text of a unit of the example's machines, without store paths.
 func unit(t *testing.T, machine, name string) string {
 	t.Helper()
 	text := here.must(t, "eval", here.of(`nixosConfigurations.`+machine+`.config.systemd.units."`+name+`".text`), "--raw")
@@ -29,8 +29,7 @@ func unit(t *testing.T, machine, name string) string {
 	return stored.ReplaceAllString(text, "/nix/store/$1$3")
 }
 
-// TestUnits compares what the modules make of the example's machines with what it was, word by
-// word.
+// TestUnits compares the units of the example's machines with golden files.
 func TestUnits(t *testing.T) {
 	texts := map[string]string{}
 	for machine, name := range machines {
@@ -59,7 +58,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// settings are what a unit says, by name; a list's parts are in one text.
+// settings returns a unit's settings, by name; a list is joined to one text.
 func settings(text string) map[string]string {
 	all := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -78,7 +77,7 @@ func settings(text string) map[string]string {
 	return all
 }
 
-// TestHardening: a service on NixOS is denied all that it is denied elsewhere.
+// TestHardening: a service on NixOS has all restrictions that it has elsewhere.
 func TestHardening(t *testing.T) {
 	differs := []string{
 		"ExecStart", "EnvironmentFile", "WantedBy", "User", "Group", "DynamicUser", "ReadWritePaths", "ExecReload",
@@ -97,7 +96,8 @@ func TestHardening(t *testing.T) {
 	}
 }
 
-// TestExposure has systemd judge the units: 0 is best, 10 is worst. docs/nix.md has the figures.
+// TestExposure rates the units by systemd-analyze: 0 is best, 10 is worst. docs/nix.md has the
+// figures.
 func TestExposure(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("SKIPPED: what systemd says of the units: no systemd-analyze in the path")
@@ -108,7 +108,7 @@ func TestExposure(t *testing.T) {
 	}
 	for machine, name := range machines {
 		path := filepath.Join(t.TempDir(), name)
-		// What it starts is of no interest, and need not be there.
+		// The programs that it starts are not relevant, and need not exist.
 		text := regexp.MustCompile(`(?m)^(Exec[A-Za-z]*)=.*$`).ReplaceAllString(unit(t, machine, name), "$1=/bin/true")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestExposure(t *testing.T) {
 		if found == nil {
 			t.Fatalf("systemd-analyze says\n%s", out)
 		}
-		// Another systemd may judge by a little more.
+		// Another version of systemd may rate slightly higher.
 		promised := regexp.MustCompile("\\| `" + regexp.QuoteMeta(name) + "` \\| ([0-9.]+) \\|").FindSubmatch(pages)
 		if promised == nil {
 			t.Fatalf("docs/nix.md has no line of %s", name)
@@ -141,14 +141,14 @@ func score(t *testing.T, text []byte) float64 {
 	return n
 }
 
-// TestFirewall: what is opened is what a server listens on, whoever says where that is.
+// TestFirewall: the ports that a server listens on are open, wherever they are configured.
 func TestFirewall(t *testing.T) {
 	for module, want := range map[string]string{
-		`{ openFirewall = false; }`:              `[]`,
-		`{ }`:                                    `[8994,8991,8993,8992]`,
-		`{ settings.agent-addr = "[::]:7994"; }`: `[7994,8991,8993,8992]`,
-		`{ config.server.bind.agent_addr = "0.0.0.0:6994"; }`:                                       `[6994,8991,8993,8992]`,
-		`{ settings.agent-addr = ":7994"; config.server.bind = { agent_addr = "0.0.0.0:6994"; }; }`: `[7994,8991,8993,8992]`,
+		`{ openFirewall = false; }`:           `[]`,
+		`{ }`:                                 `[8994,8991,8993,8992]`,
+		`{ flags.agent-addr = "[::]:7994"; }`: `[7994,8991,8993,8992]`,
+		`{ settings.server.bind.agent_addr = "0.0.0.0:6994"; }`:                                    `[6994,8991,8993,8992]`,
+		`{ flags.agent-addr = ":7994"; settings.server.bind = { agent_addr = "0.0.0.0:6994"; }; }`: `[7994,8991,8993,8992]`,
 	} {
 		flake := here.configuration(t, `{
 			services.nstance-server = { enable = true; shard = "a"; storage.bucket = "b"; openFirewall = nixpkgs.lib.mkDefault true; } // `+module+`;
@@ -160,13 +160,13 @@ func TestFirewall(t *testing.T) {
 	}
 }
 
-// TestTwice: a module that is imported by two ways is one module.
+// TestTwice: a module that is imported in two ways is one module.
 func TestTwice(t *testing.T) {
 	flake := here.configuration(t, `nstance.nixosModules.nstance-server nstance.nixosModules.default`)
 	here.must(t, "eval", flake+"#nixosConfigurations.mine.config.system.build.toplevel.drvPath", "--raw")
 }
 
-// TestOptions: what is wrong is refused, in words that name the option.
+// TestOptions: invalid values are refused, with messages that name the option.
 func TestOptions(t *testing.T) {
 	cases := here.must(t, "eval", here.configuration(t, "")+"#cases", "--json", "--apply",
 		"cases: { good = builtins.attrNames cases.good; bad = builtins.mapAttrs (name: c: c.says) cases.bad; }")
@@ -197,12 +197,12 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestConfigIsChecked: a machine whose shard could not run is not built.
+// TestConfigIsChecked: a machine with an invalid config of its shard does not build.
 func TestConfigIsChecked(t *testing.T) {
 	build := func(size string) (said string, err error) {
 		flake := here.configuration(t, `{
 			imports = [ "${nstance}/nix/example/server.nix" ];
-			services.nstance-server.config.groups.default.more = { template = "knd"; size = `+size+`; };
+			services.nstance-server.settings.groups.default.more = { template = "knd"; size = `+size+`; };
 		}`)
 		_, said, err = here.run(t, "build", flake+"#nixosConfigurations.mine.config.system.build.toplevel", "--no-link")
 		return said, err

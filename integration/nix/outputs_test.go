@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// TestOutputs evaluates all that the flake offers, for each kind of machine.
+// TestOutputs evaluates all outputs of the flake, for each kind of machine.
 func TestOutputs(t *testing.T) {
 	for output, want := range map[string][]string{
 		"packages": {
@@ -28,7 +28,7 @@ func TestOutputs(t *testing.T) {
 		},
 	} {
 		for _, system := range []string{"x86_64-linux", "aarch64-linux", "aarch64-darwin"} {
-			if system == "aarch64-darwin" { // neither NixOS nor kube-apiserver is there
+			if system == "aarch64-darwin" { // NixOS and kube-apiserver are not available
 				linux := map[string][]string{"checks": {"options", "shard"}, "packages": {"plane"}, "apps": {"dev-k8s"}}
 				want = slices.DeleteFunc(slices.Clone(want), func(name string) bool { return slices.Contains(linux[output], name) })
 			}
@@ -60,7 +60,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// TestShell: what `make check` misses on a machine, the flake's shell has.
+// TestShell: the flake's shell has what `make check` may miss on a machine.
 func TestShell(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(here.repository, ".ci", "check"))
 	if err != nil {
@@ -75,7 +75,7 @@ func TestShell(t *testing.T) {
 	}
 	for _, tool := range lacks {
 		if tool[1] == "terraform" {
-			continue // nixpkgs takes its license for none that is free; make terraform-check builds OpenTofu itself
+			continue // its license is unfree in nixpkgs; make terraform-check builds OpenTofu itself
 		}
 		if name := has[tool[1]]; name == "" || !strings.Contains(packages, `"`+name+`"`) {
 			t.Errorf("the shell has no %s: %s", tool[1], packages)
@@ -83,7 +83,7 @@ func TestShell(t *testing.T) {
 	}
 }
 
-// TestOverlay has the flake's packages made of somebody's own package set.
+// TestOverlay builds the flake's packages from another package set.
 func TestOverlay(t *testing.T) {
 	apply := `overlay: builtins.mapAttrs (name: p: p.drvPath) (overlay (import ` + here.nixpkgs + `/packages.nix {
 		lib = import ` + here.nixpkgs + `/lib.nix; system = "x86_64-linux"; packagesFor = null;
@@ -100,9 +100,9 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
-// TestBuild builds the agent and looks at what came out.
+// TestBuild builds the agent and inspects the result.
 func TestBuild(t *testing.T) {
-	// By way of a person's own flake: one that is given another nixpkgs knows of no commit.
+	// Through a user's own flake: one that overrides nixpkgs knows no commit.
 	mine := here.configuration(t, "") + "#packages." + here.system + ".nstance-agent"
 	agent := filepath.Join(here.build(t, mine), "bin", "nstance-agent")
 	version, err := exec.CommandContext(t.Context(), agent, "--version").Output()
@@ -141,7 +141,8 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestChecks builds the checks that need only an evaluation, and plants what each has to find.
+// TestChecks builds the checks that only need an evaluation, and plants an error that each has to
+// find.
 func TestChecks(t *testing.T) {
 	check := func(flake, name string) (said string, err error) {
 		_, said, err = here.run(t, "build", flake+"#checks."+here.system+"."+name, "--no-link")
@@ -161,8 +162,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestMachines has Python read what the test of two machines tells them to do. The machines
-// themselves are evaluated with the checks.
+// TestMachines makes Python parse the test script of two machines. The machines themselves are
+// evaluated with the checks.
 func TestMachines(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -176,7 +177,7 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// TestVendorHash: what is downloaded has to be what was recorded.
+// TestVendorHash: downloads have to match the recorded hash.
 func TestVendorHash(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(here.repository, "nix", "hashes.json"))
 	if err != nil {
@@ -193,7 +194,7 @@ func TestVendorHash(t *testing.T) {
 	}
 }
 
-// TestSource: a change of a page builds nothing anew, and one of the code does.
+// TestSource: a change of a page rebuilds nothing, and one of the code does.
 func TestSource(t *testing.T) {
 	path := func(flake string) string {
 		return here.must(t, "eval", flake+"#packages."+here.system+".nstance-server.drvPath", "--raw")

@@ -17,8 +17,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker"
 )
 
-// TestRunDev does what README tells a person with Nix to do, in an empty folder, with programs
-// that lie where nothing can be written.
+// TestRunDev follows README's instructions for Nix, in an empty folder, with programs in a
+// read-only folder.
 func TestRunDev(t *testing.T) {
 	t.Run("process", func(t *testing.T) { runDev(t, "process") })
 	t.Run("docker", func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestRunDev(t *testing.T) {
 	})
 }
 
-// said is what a program has printed so far.
+// said is a program's output so far.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -47,14 +47,14 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-// stack is a stack that `nix run` has brought up.
+// stack is a stack that `nix run` started.
 type stack struct {
 	folder string
 	out    said
 	stop   func() error // as Ctrl-C does
 }
 
-// start runs an app of the flake in an empty folder, until it says that it is up.
+// start runs an app of the flake in an empty folder, until it reports that it is up.
 func start(t *testing.T, app, up string, env ...string) *stack {
 	t.Helper()
 	folder, err := filepath.EvalSymlinks(t.TempDir())
@@ -76,7 +76,7 @@ func start(t *testing.T, app, up string, env ...string) *stack {
 		close(ended)
 	}()
 	s.stop = sync.OnceValue(func() error {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // it may have ended
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // it may have ended already
 		select {
 		case <-ended:
 		case <-time.After(time.Minute):
@@ -100,7 +100,7 @@ func start(t *testing.T, app, up string, env ...string) *stack {
 	return s
 }
 
-// tries are what it tells to type, after it has said a text.
+// tries returns the commands that it suggests after a text.
 func (s *stack) tries(t *testing.T, after string) []string {
 	t.Helper()
 	_, text, _ := strings.Cut(s.out.String(), after)
@@ -118,7 +118,7 @@ func (s *stack) tries(t *testing.T, after string) []string {
 	return lines
 }
 
-// end presses Ctrl-C, after which nothing may be left but the folder temp.
+// end sends Ctrl-C, after which only the folder temp may be left.
 func (s *stack) end(t *testing.T) {
 	t.Helper()
 	if err := s.stop(); err != nil {
@@ -138,7 +138,7 @@ func runDev(t *testing.T, provider string) {
 	s.end(t)
 }
 
-// TestRunDevK8s does the same with Kubernetes beside it, of programs that the flake builds.
+// TestRunDevK8s does the same with Kubernetes, whose programs the flake builds.
 func TestRunDevK8s(t *testing.T) {
 	if !here.plane {
 		t.Skip("SKIPPED: the stub has no Kubernetes: make testplane builds it")
@@ -151,7 +151,7 @@ func TestRunDevK8s(t *testing.T) {
 	s.end(t)
 }
 
-// sh runs what a person types, and looks for what they then read.
+// sh runs a suggested command, and looks for text in its output.
 func sh(t *testing.T, folder, line string, reads ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
@@ -175,7 +175,7 @@ func quoted(args []string) string {
 	return b.String()
 }
 
-// left fails when anything of a stack is left but its folder.
+// left fails if anything of a stack but its folder is left.
 func left(t *testing.T, folder string) {
 	t.Helper()
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")

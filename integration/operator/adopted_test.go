@@ -20,38 +20,37 @@ import (
 	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
-// TestObjectsThatAreMadeAnew: after a restore from a backup, and after a move to another
-// place, all objects are others and have no status. Their instances are taken as they
-// are, and no other one is made.
+// TestObjectsThatAreMadeAnew: after a restore from a backup, or a move to another cluster, all
+// objects are new and have no status. They adopt their instances, and no others are created.
 func TestObjectsThatAreMadeAnew(t *testing.T) {
-	w := begin(t, nil)
-	w.operate()
-	w.running("web", 4)
+	f := newFixture(t, nil)
+	f.operate()
+	f.running("web", 4)
 	for _, name := range []string{"one", "two"} {
-		w.pod(name, nil)
+		f.pod(name, nil)
 	}
-	w.onDemand(2)
-	before := w.alive()
+	f.onDemand(2)
+	before := f.alive()
 
-	w.operator.kill(syscall.SIGTERM)
-	backup := w.pause()
-	w.lose(backup)
-	w.restore(w.namespace, backup, false)
-	w.operator = w.start("operator")
-	w.adopted(before)
+	f.operator.kill(syscall.SIGTERM)
+	backup := f.pause()
+	f.lose(backup)
+	f.restore(f.namespace, backup, false)
+	f.operator = f.start("operator")
+	f.adopted(before)
 
-	w.operator.kill(syscall.SIGTERM)
-	moved, old := w.pause(), w.in(t)
-	w.namespace = w.plane.Namespace(t)
-	w.registration()
-	w.grant()
-	w.restore(w.namespace, moved, true)
+	f.operator.kill(syscall.SIGTERM)
+	moved, old := f.pause(), f.in(t)
+	f.namespace = f.plane.Namespace(t)
+	f.registration()
+	f.grant()
+	f.restore(f.namespace, moved, true)
 	old.lose(moved)
-	w.operator = w.start("operator")
-	w.adopted(before)
+	f.operator = f.start("operator")
+	f.adopted(before)
 }
 
-// kinds are those of a Cluster's objects, owners first.
+// kinds are the kinds of a Cluster's objects, owners first.
 func kinds() []schema.GroupVersionKind {
 	var all []schema.GroupVersionKind
 	for _, k := range []struct{ core, ours string }{
@@ -66,14 +65,14 @@ func kinds() []schema.GroupVersionKind {
 	return all
 }
 
-// pause has nobody work on the Cluster any more, and returns all of its objects. Cluster
-// API notes it on a Machine only when it next looks at that for another reason.
-func (w *world) pause() (all []unstructured.Unstructured) {
-	w.Helper()
-	w.pauseCluster(true)
-	w.eventually("Cluster API pauses", func(ctx context.Context) error {
+// pause makes controllers ignore the Cluster, and returns all of its objects. Cluster API shows
+// that on a Machine only when it reconciles it for another reason.
+func (f *fixture) pause() (all []unstructured.Unstructured) {
+	f.Helper()
+	f.pauseCluster(true)
+	f.eventually("Cluster API pauses", func(ctx context.Context) error {
 		var err error
-		if all, err = w.objects(ctx); err != nil {
+		if all, err = f.objects(ctx); err != nil {
 			return err
 		}
 		for _, o := range all {
@@ -86,21 +85,21 @@ func (w *world) pause() (all []unstructured.Unstructured) {
 	return all
 }
 
-func (w *world) pauseCluster(on bool) {
-	w.Helper()
+func (f *fixture) pauseCluster(on bool) {
+	f.Helper()
 	c := &clusterv1.Cluster{}
-	c.Namespace, c.Name = w.namespace, clusterName
+	c.Namespace, c.Name = f.namespace, clusterName
 	patch := client.RawPatch(clusterMerge, fmt.Appendf(nil, `{"spec":{"paused":%t}}`, on))
-	if err := w.api.Patch(w.Context(), c, patch); err != nil {
-		w.Fatal(err)
+	if err := f.api.Patch(f.Context(), c, patch); err != nil {
+		f.Fatal(err)
 	}
 }
 
-func (w *world) objects(ctx context.Context) (all []unstructured.Unstructured, err error) {
+func (f *fixture) objects(ctx context.Context) (all []unstructured.Unstructured, err error) {
 	for _, kind := range kinds() {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind)
-		if err := w.api.List(ctx, list, client.InNamespace(w.namespace)); err != nil {
+		if err := f.api.List(ctx, list, client.InNamespace(f.namespace)); err != nil {
 			return nil, err
 		}
 		all = append(all, list.Items...)
@@ -116,21 +115,21 @@ func holds(o *unstructured.Unstructured, condition string) bool {
 	})
 }
 
-// lose takes objects away without anybody's doing.
-func (w *world) lose(all []unstructured.Unstructured) {
-	w.Helper()
+// lose removes objects without their deletion being handled.
+func (f *fixture) lose(all []unstructured.Unstructured) {
+	f.Helper()
 	for _, o := range slices.Backward(all) {
-		o.SetNamespace(w.namespace)
+		o.SetNamespace(f.namespace)
 		patch := client.RawPatch(clusterMerge, []byte(`{"metadata":{"finalizers":null}}`))
-		if err := w.api.Patch(w.Context(), o.DeepCopy(), patch); client.IgnoreNotFound(err) != nil {
-			w.Fatal(err)
+		if err := f.api.Patch(f.Context(), o.DeepCopy(), patch); client.IgnoreNotFound(err) != nil {
+			f.Fatal(err)
 		}
-		if err := w.api.Delete(w.Context(), o.DeepCopy()); client.IgnoreNotFound(err) != nil {
-			w.Fatal(err)
+		if err := f.api.Delete(f.Context(), o.DeepCopy()); client.IgnoreNotFound(err) != nil {
+			f.Fatal(err)
 		}
 	}
-	w.eventually("they are gone", func(ctx context.Context) error {
-		left, err := w.objects(ctx)
+	f.eventually("they are gone", func(ctx context.Context) error {
+		left, err := f.objects(ctx)
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("%s %s is there", left[0].GetKind(), left[0].GetName())
 		}
@@ -138,10 +137,10 @@ func (w *world) lose(all []unstructured.Unstructured) {
 	})
 }
 
-// restore makes objects anew in a namespace: names, labels, annotations and spec, as
-// backups do, or as clusterctl moves them, with their owners' new UIDs and finalizers.
-func (w *world) restore(namespace string, all []unstructured.Unstructured, owners bool) {
-	w.Helper()
+// restore recreates objects in a namespace: names, labels, annotations and spec, as backups do and
+// clusterctl moves them, with their owners' new UIDs and finalizers.
+func (f *fixture) restore(namespace string, all []unstructured.Unstructured, owners bool) {
+	f.Helper()
 	uids := map[types.UID]types.UID{}
 	for _, was := range all {
 		o := &unstructured.Unstructured{Object: map[string]any{"spec": was.Object["spec"]}}
@@ -156,47 +155,47 @@ func (w *world) restore(namespace string, all []unstructured.Unstructured, owner
 			for i := range refs {
 				uid, known := uids[refs[i].UID]
 				if !known {
-					w.Fatalf("%s %s is owned by %s %s, which was not moved before", was.GetKind(), was.GetName(), refs[i].Kind, refs[i].Name)
+					f.Fatalf("%s %s is owned by %s %s, which was not moved before", was.GetKind(), was.GetName(), refs[i].Kind, refs[i].Name)
 				}
 				refs[i].UID = uid
 			}
 			o.SetOwnerReferences(refs)
 		}
-		if err := w.api.Create(w.Context(), o); err != nil {
-			w.Fatal(err)
+		if err := f.api.Create(f.Context(), o); err != nil {
+			f.Fatal(err)
 		}
 		uids[was.GetUID()] = o.GetUID()
 	}
 }
 
-// adopted starts work on the Cluster again, and waits until all is as it was.
-func (w *world) adopted(before []string) {
-	w.Helper()
-	planetest.Consistently(w.T, 5*time.Second, "nothing happens while it is paused", func(context.Context) error {
-		if now := w.alive(); !slices.Equal(now, before) {
+// adopted unpauses the Cluster, and waits until all is as before.
+func (f *fixture) adopted(before []string) {
+	f.Helper()
+	planetest.Consistently(f.T, 5*time.Second, "nothing happens while it is paused", func(context.Context) error {
+		if now := f.alive(); !slices.Equal(now, before) {
 			return fmt.Errorf("instances %v, want %v", now, before)
 		}
 		return nil
 	})
-	w.pauseCluster(false)
-	w.running("web", 4)
-	w.onDemand(2)
-	w.available()
-	planetest.Consistently(w.T, 5*time.Second, "the instances are those from before", func(context.Context) error {
-		if now := w.alive(); !slices.Equal(now, before) {
+	f.pauseCluster(false)
+	f.running("web", 4)
+	f.onDemand(2)
+	f.available()
+	planetest.Consistently(f.T, 5*time.Second, "the instances are those from before", func(context.Context) error {
+		if now := f.alive(); !slices.Equal(now, before) {
 			return fmt.Errorf("instances %v, want %v", now, before)
 		}
 		return nil
 	})
-	if all := w.all(""); len(all) != len(before) {
-		w.Errorf("%d instances were made, want %d: %+v", len(all), len(before), all)
+	if all := f.all(""); len(all) != len(before) {
+		f.Errorf("%d instances were made, want %d: %+v", len(all), len(before), all)
 	}
 }
 
-// alive are the ids of all instances that are not leaving.
-func (w *world) alive() (ids []string) {
-	w.Helper()
-	for _, i := range w.all("") {
+// alive returns the ids of all instances that are not leaving.
+func (f *fixture) alive() (ids []string) {
+	f.Helper()
+	for _, i := range f.all("") {
 		if i.Phase == "pending" || i.Phase == "running" {
 			ids = append(ids, i.ID)
 		}

@@ -18,28 +18,28 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// TestTheClusterAutoscaler: what it reads and writes of a node group, as its code does.
-// It is not there itself: autoscaler plays its part.
+// TestTheClusterAutoscaler reads and writes a node group as the Cluster Autoscaler's code does.
+// autoscaler simulates it.
 func TestTheClusterAutoscaler(t *testing.T) {
-	tooLarge := `{ "LARGE": "` + strings.Repeat("x", 200_000) + `" }` // see TestNoCapacity
-	w := begin(t, func(shard, config string) string {
+	tooLarge := `{ "NSTANCE_DEBUG": "` + strings.Repeat("x", 200_000) + `" }` // see TestNoCapacity
+	f := newFixture(t, func(shard, config string) string {
 		if shard == dev1 {
 			return addGroup(config, "mixed", 0, tooLarge)
 		}
 		return addGroup(config, "mixed", 0, "{}")
 	})
-	w.operate()
-	w.running("web", 4)
-	w.settled("web", 4)
-	t.Run("sizes have bounds", func(t *testing.T) { autoscaler{w.in(t), "web"}.setBounds(0, 6) })
-	t.Run("a node has one pool and one machine", func(t *testing.T) { autoscaler{w.in(t), "web"}.findsEachNode(4) })
-	t.Run("a node that it names goes", func(t *testing.T) { autoscaler{w.in(t), "web"}.removesANode() })
-	t.Run("a node with its taint alone goes", func(t *testing.T) { autoscaler{w.in(t), "web"}.removesATaintedNode() })
-	t.Run("it takes back what it asked for in vain", func(t *testing.T) { autoscaler{w.in(t), "mixed"}.takesBack() })
-	t.Run("from zero", func(t *testing.T) { autoscaler{w.in(t), "web"}.scalesFromZero() })
+	f.operate()
+	f.running("web", 4)
+	f.settled("web", 4)
+	t.Run("sizes have bounds", func(t *testing.T) { autoscaler{f.in(t), "web"}.setBounds(0, 6) })
+	t.Run("a node has one pool and one machine", func(t *testing.T) { autoscaler{f.in(t), "web"}.findsEachNode(4) })
+	t.Run("a node that it names goes", func(t *testing.T) { autoscaler{f.in(t), "web"}.removesANode() })
+	t.Run("a node with its taint alone goes", func(t *testing.T) { autoscaler{f.in(t), "web"}.removesATaintedNode() })
+	t.Run("it takes back what it asked for in vain", func(t *testing.T) { autoscaler{f.in(t), "mixed"}.takesBack() })
+	t.Run("from zero", func(t *testing.T) { autoscaler{f.in(t), "web"}.scalesFromZero() })
 }
 
-// Its annotations, and its taint.
+// The Cluster Autoscaler's annotations, and its taint.
 const (
 	minSize        = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
 	maxSize        = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
@@ -49,7 +49,7 @@ const (
 
 // autoscaler is the Cluster Autoscaler's view of a MachinePool.
 type autoscaler struct {
-	*world
+	*fixture
 
 	name string
 }
@@ -64,7 +64,7 @@ func (a autoscaler) pool(ctx context.Context) *unstructured.Unstructured {
 	return o
 }
 
-// ids are the nodes that it counts, also those that have not come yet.
+// ids returns the nodes that it counts, including those that have not joined yet.
 func (a autoscaler) ids() []string {
 	a.Helper()
 	list, _, err := unstructured.NestedStringSlice(a.pool(a.Context()).Object, "spec", "providerIDList")
@@ -74,7 +74,7 @@ func (a autoscaler) ids() []string {
 	return list
 }
 
-// setBounds is what a person does to make the pool a node group.
+// setBounds makes the pool a node group.
 func (a autoscaler) setBounds(least, most int) {
 	a.Helper()
 	a.annotate(map[string]string{minSize: fmt.Sprint(least), maxSize: fmt.Sprint(most)})
@@ -92,8 +92,7 @@ func (a autoscaler) annotate(annotations map[string]string) {
 	}
 }
 
-// findsEachNode by its id: in one pool's list just as the Node has it, and in one
-// Machine.
+// findsEachNode by its id: in one pool's list exactly as on the Node, and in one Machine.
 func (a autoscaler) findsEachNode(count int) {
 	a.eventually("each node is found", func(ctx context.Context) error {
 		var pools clusterv1.MachinePoolList
@@ -120,7 +119,7 @@ func (a autoscaler) findsEachNode(count int) {
 	})
 }
 
-// times is how often an id is among others. It compares what follows the last slash.
+// times counts how often an id is in a list. It compares what follows the last slash.
 func times(id string, all ...string) (n int) {
 	for _, of := range all {
 		if of[strings.LastIndex(of, "/")+1:] == id[strings.LastIndex(id, "/")+1:] {
@@ -130,7 +129,7 @@ func times(id string, all ...string) (n int) {
 	return n
 }
 
-// taint marks a node as one that it takes away, so that nothing new is placed there.
+// taint marks a node for removal, so that nothing new is scheduled to it.
 func (a autoscaler) taint(node string) {
 	a.Helper()
 	n := &corev1.Node{}
@@ -143,7 +142,7 @@ func (a autoscaler) taint(node string) {
 	})
 }
 
-// removesANode as it takes one away: the taint, the annotation of the Machine with its
+// removesANode as the Cluster Autoscaler does: the taint, the annotation on the Machine with its
 // id, and one replica less.
 func (a autoscaler) removesANode() {
 	before := a.settled(a.name, 4)
@@ -154,7 +153,7 @@ func (a autoscaler) removesANode() {
 	a.onlyGoes(victim, before)
 }
 
-// removesATaintedNode is what is left of that when the annotation can't be seen.
+// removesATaintedNode does so without the annotation.
 func (a autoscaler) removesATaintedNode() {
 	before := a.settled(a.name, 3)
 	victim := before[1]
@@ -172,8 +171,8 @@ func (a autoscaler) onlyGoes(victim string, before []string) {
 	}
 }
 
-// takesBack is the smaller number of replicas after a machine did not come in time: no
-// node that there is may go for it. Here one shard has no room.
+// takesBack reduces the replicas after a machine did not come in time: no existing node may be
+// removed for it. Here one shard has no capacity.
 func (a autoscaler) takesBack() {
 	a.scale(a.name, 2)
 	a.eventually("one comes and one does not", func(context.Context) error {

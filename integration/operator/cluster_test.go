@@ -26,9 +26,9 @@ import (
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
 
-// The Cluster that the operator makes is available through the token that it gets,
-// groups become MachinePools that Cluster API accepts, and the Cluster's end takes
-// all of it away, the way to its API server last.
+// The Cluster that the operator creates is available with the token that it provides, groups become
+// MachinePools that Cluster API accepts, and the Cluster's deletion removes all of it, the access
+// to its API server last.
 func TestAClusterFromItsBeginningToItsEnd(t *testing.T) {
 	plane := shared.Plane(t)
 	ns, name := plane.Namespace(t), capi.ClusterName("prod", "default")
@@ -88,12 +88,14 @@ func TestAClusterFromItsBeginningToItsEnd(t *testing.T) {
 	planetest.Consistently(t, 2*time.Second, "nothing comes back", gone)
 }
 
-// startCluster runs the controllers of Cluster and import, allowed what they say that
-// they need.
+// startCluster runs the controllers of Cluster and import, with the permissions that they declare.
 func startCluster(t *testing.T, plane *planetest.Plane, ns, name string, set *shards.Set) {
 	t.Helper()
-	config := plane.Allowed(t, ns, "../../pkg/operator/cluster", "../../pkg/operator/bootstrap")
-	mgr, err := ctrl.NewManager(config, plane.ManagerOptions(ns))
+	names := map[string][]string{"example-cluster--default-kubeconfig": {capi.KubeconfigName(name)}}
+	config := plane.AllowedNames(t, ns, names, "../../pkg/operator/cluster", "../../pkg/operator/bootstrap")
+	options := plane.ManagerOptions(ns)
+	options.Cache.ByObject = capi.Cache(name)
+	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +120,8 @@ func startCluster(t *testing.T, plane *planetest.Plane, ns, name string, set *sh
 	t.Cleanup(func() { cancel(); <-ended })
 }
 
-// allowWorkload makes the ServiceAccount whose tokens Cluster API gets, with what it
-// does in a workload cluster. "/" is what it asks to learn whether there is one.
+// allowWorkload creates the ServiceAccount whose tokens Cluster API gets, with the permissions that
+// it needs in a workload cluster. It requests "/" to check the connection.
 func allowWorkload(t *testing.T, plane *planetest.Plane, ns, account string) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: ns}, Rules: []rbacv1.PolicyRule{

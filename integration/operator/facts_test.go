@@ -20,11 +20,11 @@ import (
 	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
-// The tests here hold what the operator counts on, and what Cluster API's book does
-// not say, or says otherwise. One that fails with a newer core tells what to change.
+// The tests here check assumptions of the operator that Cluster API's book does not state, or
+// states differently. A failure with a newer core shows what to change.
 
-// A pool is provisioned by status.ready alone, and its list of ids decides which
-// nodes there are: one that is left out loses its Node at once, whatever runs on it.
+// A pool is provisioned by status.ready alone, and its list of ids decides which nodes it has: a
+// node that is not in it loses its Node at once, even with pods.
 func TestAPoolsListDecidesWhichNodesThereAre(t *testing.T) {
 	plane := shared.Plane(t)
 	ns, name := plane.Namespace(t), "prod--default"
@@ -84,8 +84,8 @@ func TestAPoolsListDecidesWhichNodesThereAre(t *testing.T) {
 	})
 }
 
-// Without an object for the control plane nobody asks how a Machine's node is, and it
-// is not deleted with its Machine.
+// Without an object for the control plane a Machine's node is ignored, and is not deleted with its
+// Machine.
 func TestWithoutAControlPlaneNodesAreNobodys(t *testing.T) {
 	plane := shared.Plane(t)
 	ns, name := plane.Namespace(t), "prod--default"
@@ -99,7 +99,7 @@ func TestWithoutAControlPlaneNodesAreNobodys(t *testing.T) {
 		}
 		return err
 	})
-	planetest.Consistently(t, 3*time.Second, "nobody asks how the Node is", func(ctx context.Context) error {
+	planetest.Consistently(t, 3*time.Second, "the Node is not looked at", func(ctx context.Context) error {
 		err := plane.Client.Get(ctx, client.ObjectKeyFromObject(machine), machine)
 		if err == nil && is(machine.Status.Conditions, clusterv1.MachineNodeHealthyCondition) {
 			err = fmt.Errorf("NodeHealthy is true in phase %s", machine.Status.Phase)
@@ -120,7 +120,7 @@ func TestWithoutAControlPlaneNodesAreNobodys(t *testing.T) {
 	}
 }
 
-// What brings its own bootstrap data has to say so, with an empty name.
+// Infrastructure with its own bootstrap data has to declare that, by an empty name.
 func TestNoBootstrapDataHasToBeSaid(t *testing.T) {
 	plane := shared.Plane(t)
 	ns := plane.Namespace(t)
@@ -157,7 +157,7 @@ func newPool(ns, cluster string, replicas int32) *clusterv1.MachinePool {
 	return pool
 }
 
-// makePool makes a pool of these nodes by hand, which says nothing yet.
+// makePool creates a pool of these nodes, without status.
 func makePool(
 	t *testing.T, plane *planetest.Plane, ns, cluster string, replicas int32, nodes ...*corev1.Node,
 ) (*clusterv1.MachinePool, *v1beta1.NstanceMachinePool) {

@@ -15,8 +15,8 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// scalesFromZero: while there is no node the Cluster Autoscaler reads what one would be
-// like, and the node that then comes is like that.
+// scalesFromZero: while there is no node the Cluster Autoscaler reads a description of a future
+// one, and the node that is then created matches it.
 func (a autoscaler) scalesFromZero() {
 	infra := &v1beta1.NstanceMachinePool{}
 	infra.Namespace, infra.Name = a.namespace, a.name
@@ -46,7 +46,7 @@ func (a autoscaler) scalesFromZero() {
 	})
 	a.annotate(map[string]string{capacityPrefix + "cpu": "3", capacityPrefix + "maxPods": "17"})
 	if has, _, err := a.node(a.Context()); err != nil || has.Cpu().Value() != 3 || has.Pods().Value() != 17 || has.Memory().IsZero() {
-		a.Errorf("what a person says comes first: %v, %v", has, err)
+		a.Errorf("what was set by hand comes first: %v, %v", has, err)
 	}
 
 	a.scale(a.name, 1)
@@ -73,8 +73,8 @@ func (a autoscaler) scalesFromZero() {
 	}
 }
 
-// node is what it reads of a pool without nodes: what the infrastructure says, and over
-// it what the annotations of the MachinePool say.
+// node returns the Cluster Autoscaler's description of a pool without nodes: that of the
+// infrastructure, overridden by annotations of the MachinePool.
 func (a autoscaler) node(ctx context.Context) (has corev1.ResourceList, info map[string]string, err error) {
 	pool := a.pool(ctx)
 	ref, found, err := unstructured.NestedStringMap(pool.Object, "spec", "template", "spec", "infrastructureRef")
@@ -86,7 +86,7 @@ func (a autoscaler) node(ctx context.Context) (has corev1.ResourceList, info map
 	if err := a.get(ctx, ref["name"], infra); err != nil {
 		return nil, nil, err
 	}
-	// It reads them as maps of strings, and takes others for none at all.
+	// It reads them as maps of strings, and ignores others.
 	said, _, err := unstructured.NestedStringMap(infra.Object, "status", "capacity")
 	if err != nil {
 		return nil, nil, err

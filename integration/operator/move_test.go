@@ -30,12 +30,12 @@ import (
 	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
-// TestMove: clusterctl moves a tenant from a management cluster into the cluster that
-// its nodes are of. Every object gets there, none stays, no instance comes or goes; and
-// the operator there goes on with what it finds, though status and UIDs are lost. The
-// other one runs until all is gone, and does no harm; then it can be removed.
+// TestMove: clusterctl moves a tenant from a management cluster into the cluster of its nodes.
+// Every object is moved, none stays, no instance is created or deleted; and the operator there
+// adopts what it finds, although status and UIDs are lost. The other operator runs until all
+// objects are gone, without effect; then it can be removed.
 func TestMove(t *testing.T) {
-	to := beginAlone(t)
+	to := newFixtureAlone(t)
 	from := to.management()
 	from.operate()
 	from.running("web", 4)
@@ -64,10 +64,10 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestMoveOut: the other way, from a cluster that manages itself to one that manages it
-// from outside, by a kubeconfig that somebody puts there.
+// TestMoveOut: the other way, from a self-managed cluster to a management cluster outside, with a
+// kubeconfig that is put there.
 func TestMoveOut(t *testing.T) {
-	from := beginAlone(t)
+	from := newFixtureAlone(t)
 	from.operate()
 	from.running("web", 4)
 	from.available()
@@ -93,46 +93,46 @@ func TestMoveOut(t *testing.T) {
 	to.running("web", 3)
 }
 
-// moves has clusterctl move all of a tenant: these objects.
-func (w *world) moves(to *world, objects []string) {
-	w.Helper()
+// moves makes clusterctl move all of a tenant's objects.
+func (f *fixture) moves(to *fixture, objects []string) {
+	f.Helper()
 	began := time.Now()
-	clusterctl(w.T, w.bin, "move", "--namespace", w.namespace,
-		"--kubeconfig", filepath.Join(w.temp, "kubeconfig"), "--to-kubeconfig", filepath.Join(to.temp, "kubeconfig"))
-	w.Logf("moved %d objects in %v", len(objects), time.Since(began).Round(time.Second))
-	if left := w.kinds(); len(left) > 0 {
-		w.Errorf("left behind: %v", left)
+	clusterctl(f.T, f.bin, "move", "--namespace", f.namespace,
+		"--kubeconfig", filepath.Join(f.temp, "kubeconfig"), "--to-kubeconfig", filepath.Join(to.temp, "kubeconfig"))
+	f.Logf("moved %d objects in %v", len(objects), time.Since(began).Round(time.Second))
+	if left := f.kinds(); len(left) > 0 {
+		f.Errorf("left behind: %v", left)
 	}
 	if moved := to.kinds(); !slices.Equal(moved, objects) {
-		w.Errorf("moved %v\nwant  %v", moved, objects)
+		f.Errorf("moved %v\nwant  %v", moved, objects)
 	}
 }
 
-// way is the Secret with an administrator's way to the cluster that has the nodes.
-func (w *world) way() *corev1.Secret {
-	way := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: capi.KubeconfigName(clusterName)}}
+// way returns the Secret with an administrator's kubeconfig for the cluster of the nodes.
+func (f *fixture) way() *corev1.Secret {
+	way := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: capi.KubeconfigName(clusterName)}}
 	way.Type, way.Labels = clusterv1.ClusterSecretType, map[string]string{clusterv1.ClusterNameLabel: clusterName}
-	way.Data = map[string][]byte{"value": w.plane.Kubeconfig()}
+	way.Data = map[string][]byte{"value": f.plane.Kubeconfig()}
 	return way
 }
 
-// management is another cluster with Cluster API and an operator, which has the
-// instances' nodes elsewhere: where w is.
-func (w *world) management() *world {
-	w.Helper()
-	plane := planetest.Core(w.T)
-	m := &world{T: w.T, plane: plane, api: plane.Client, namespace: w.namespace, bin: w.bin, temp: w.TempDir(), env: w.env, config: w.config}
+// management is another cluster with Cluster API and an operator, whose instances' nodes are in f's
+// cluster.
+func (f *fixture) management() *fixture {
+	f.Helper()
+	plane := planetest.Core(f.T)
+	m := &fixture{T: f.T, plane: plane, api: plane.Client, namespace: f.namespace, bin: f.bin, temp: f.TempDir(), env: f.env, config: f.config}
 	m.write("kubeconfig", plane.Kubeconfig())
 	m.write(filepath.Join("logs", "operator.log"), nil)
 	m.install()
-	m.vars = []string{"NSTANCE_CAPI_ENDPOINT=" + w.plane.Config.Host}
+	m.vars = []string{"NSTANCE_CAPI_ENDPOINT=" + f.plane.Config.Host}
 	var ca corev1.ConfigMap
-	if err := w.get(w.Context(), "nstance-cluster-ca", &ca); err != nil {
-		w.Fatal(err)
+	if err := f.get(f.Context(), "nstance-cluster-ca", &ca); err != nil {
+		f.Fatal(err)
 	}
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: m.namespace, Name: name} }
 	for _, o := range []client.Object{
-		w.way(), &corev1.ConfigMap{ObjectMeta: named(ca.Name), Data: ca.Data},
+		f.way(), &corev1.ConfigMap{ObjectMeta: named(ca.Name), Data: ca.Data},
 		&corev1.Secret{ObjectMeta: named("nstance-operator-nonce"), Data: map[string][]byte{"nonce.jwt": m.admin("cluster", "nonce")}},
 	} {
 		if err := m.api.Create(m.Context(), o); err != nil {
@@ -142,52 +142,51 @@ func (w *world) management() *world {
 	return m
 }
 
-// install applies config/default, and has the operator be what its pod would be: nothing
-// here runs Deployments.
-func (w *world) install() {
-	w.Helper()
-	base, err := filepath.Rel(w.temp, filepath.Join(root(w.T), "config", "default"))
+// install applies config/default, and configures the operator as its pod would be, since no
+// Deployments run here.
+func (f *fixture) install() {
+	f.Helper()
+	base, err := filepath.Rel(f.temp, filepath.Join(root(f.T), "config", "default"))
 	if err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
-	w.write("kustomization.yaml", []byte("namespace: "+w.namespace+"\nresources: ["+base+"]\n"))
-	w.kubectl("apply", "-k", w.temp)
-	w.token("nstance-operator")
+	f.write("kustomization.yaml", []byte("namespace: "+f.namespace+"\nresources: ["+base+"]\n"))
+	f.kubectl("apply", "-k", f.temp)
+	f.token("nstance-operator")
 }
 
-// token has the operator be a ServiceAccount, by a token as its pod would have it.
-func (w *world) token(account string) {
-	w.Helper()
-	of := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: account}}
+// token makes the operator use a ServiceAccount, with a token as in its pod.
+func (f *fixture) token(account string) {
+	f.Helper()
+	of := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: account}}
 	var request authenticationv1.TokenRequest
-	if err := w.api.SubResource("token").Create(w.Context(), of, &request); err != nil {
-		w.Fatal(err)
+	if err := f.api.SubResource("token").Create(f.Context(), of, &request); err != nil {
+		f.Fatal(err)
 	}
-	config, err := clientcmd.Load(w.plane.Kubeconfig())
+	config, err := clientcmd.Load(f.plane.Kubeconfig())
 	if err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
 	for name := range config.AuthInfos {
 		config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: request.Status.Token}
 	}
 	text, err := clientcmd.Write(*config)
 	if err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
-	w.write("operator.kubeconfig", text)
+	f.write("operator.kubeconfig", text)
 }
 
-func (w *world) kubectl(args ...string) {
-	w.Helper()
-	w.run(filepath.Join(planetest.Folder(w.T), "kubectl"), append(args, "--kubeconfig", filepath.Join(w.temp, "kubeconfig"))...)
+func (f *fixture) kubectl(args ...string) {
+	f.Helper()
+	f.run(filepath.Join(planetest.Folder(f.T), "kubectl"), append(args, "--kubeconfig", filepath.Join(f.temp, "kubeconfig"))...)
 }
 
-// onNodes waits until every machine of a pool has its node, without which clusterctl
-// moves nothing.
-func (w *world) onNodes(pool string, replicas int) {
-	w.Helper()
-	w.eventually("each Machine has a node", func(ctx context.Context) error {
-		machines, err := w.machines(ctx, pool)
+// onNodes waits until every machine of a pool has its node; before, clusterctl refuses to move.
+func (f *fixture) onNodes(pool string, replicas int) {
+	f.Helper()
+	f.eventually("each Machine has a node", func(ctx context.Context) error {
+		machines, err := f.machines(ctx, pool)
 		if err != nil || len(machines) != replicas {
 			return fmt.Errorf("%d machines: %w", len(machines), err)
 		}
@@ -200,9 +199,9 @@ func (w *world) onNodes(pool string, replicas int) {
 	})
 }
 
-// kinds are the objects of Cluster API and of the provider, by kind and name.
-func (w *world) kinds() (names []string) {
-	w.Helper()
+// kinds returns the objects of Cluster API and of the provider, by kind and name.
+func (f *fixture) kinds() (names []string) {
+	f.Helper()
 	for _, gvk := range []schema.GroupVersionKind{
 		clusterv1.GroupVersion.WithKind("Cluster"), clusterv1.GroupVersion.WithKind("MachinePool"), clusterv1.GroupVersion.WithKind("Machine"),
 		v1beta1.GroupVersion().WithKind("NstanceCluster"), v1beta1.GroupVersion().WithKind("NstanceControlPlane"),
@@ -211,8 +210,8 @@ func (w *world) kinds() (names []string) {
 	} {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gvk)
-		if err := w.api.List(w.Context(), list, client.InNamespace(w.namespace)); err != nil {
-			w.Fatal(err)
+		if err := f.api.List(f.Context(), list, client.InNamespace(f.namespace)); err != nil {
+			f.Fatal(err)
 		}
 		for _, o := range list.Items {
 			names = append(names, gvk.Kind+" "+o.GetName())
@@ -222,12 +221,12 @@ func (w *world) kinds() (names []string) {
 	return names
 }
 
-// ids are all instances that there are or were, with their phases.
-func (w *world) ids() map[string]string {
-	w.Helper()
+// ids returns all present and past instances, with their phases.
+func (f *fixture) ids() map[string]string {
+	f.Helper()
 	phases := map[string]string{}
-	for _, i := range w.all("") {
-		phases[i.ID] = i.Phase
+	for _, i := range f.all("") {
+		phases[i.ID] = string(i.Phase)
 	}
 	return phases
 }

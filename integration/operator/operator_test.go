@@ -24,40 +24,40 @@ shards:
   dev-2: {registration_addr: "127.0.0.1:9002", operator_addr: "127.0.0.1:9003"}
 `
 
-// operate starts the operator, as the user that has its role and nothing else.
-func (w *world) operate(flags ...string) {
-	w.Helper()
-	w.write("operator.yaml", []byte(w.config))
-	w.operator = w.start("operator", flags...)
-	w.Cleanup(func() {
-		if w.Failed() {
-			w.Logf("end of the operator's log:\n%s", w.tail("logs/operator.log", 120))
+// operate starts the operator, as a user with only its roles.
+func (f *fixture) operate(flags ...string) {
+	f.Helper()
+	f.write("operator.yaml", []byte(f.config))
+	f.operator = f.start("operator", flags...)
+	f.Cleanup(func() {
+		if f.Failed() {
+			f.Logf("end of the operator's log:\n%s", f.tail("logs/operator.log", 120))
 		}
-		w.operator.kill(syscall.SIGTERM)
+		f.operator.kill(syscall.SIGTERM)
 	})
 }
 
-// start starts one operator, whose output goes to a log of that name.
-func (w *world) start(name string, flags ...string) *operator {
-	w.Helper()
+// start starts one operator, whose output is written to a log of that name.
+func (f *fixture) start(name string, flags ...string) *operator {
+	f.Helper()
 	flags = append(flags,
-		"--config", filepath.Join(w.temp, "operator.yaml"), "--namespace", w.namespace, "--health-probe-bind-address", "127.0.0.1:0")
-	cmd := exec.Command(filepath.Join(w.bin, "nstance-operator"), flags...)
-	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+filepath.Join(w.temp, "operator.kubeconfig")), w.vars...)
-	return w.begun(name, cmd)
+		"--config", filepath.Join(f.temp, "operator.yaml"), "--namespace", f.namespace, "--health-probe-bind-address", "127.0.0.1:0")
+	cmd := exec.Command(filepath.Join(f.bin, "nstance-operator"), flags...)
+	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+filepath.Join(f.temp, "operator.kubeconfig")), f.vars...)
+	return f.begun(name, cmd)
 }
 
 // begun starts a command that is an operator.
-func (w *world) begun(name string, cmd *exec.Cmd) *operator {
-	w.Helper()
-	out, err := os.OpenFile(filepath.Join(w.temp, "logs", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+func (f *fixture) begun(name string, cmd *exec.Cmd) *operator {
+	f.Helper()
+	out, err := os.OpenFile(filepath.Join(f.temp, "logs", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
 	o := &operator{cmd: cmd, ended: make(chan struct{})}
 	go func() {
@@ -67,7 +67,7 @@ func (w *world) begun(name string, cmd *exec.Cmd) *operator {
 	return o
 }
 
-// kill ends the operator and waits until it has ended.
+// kill kills the operator and waits for its end.
 func (o *operator) kill(how syscall.Signal) {
 	if o.cmd.Process.Signal(how) != nil {
 		return
@@ -80,9 +80,9 @@ func (o *operator) kill(how syscall.Signal) {
 	}
 }
 
-// again starts the operator that was killed.
-func (w *world) again() {
-	w.Helper()
-	w.operator.kill(syscall.SIGKILL)
-	w.operator = w.start("operator")
+// again restarts the killed operator.
+func (f *fixture) again() {
+	f.Helper()
+	f.operator.kill(syscall.SIGKILL)
+	f.operator = f.start("operator")
 }

@@ -1,7 +1,7 @@
 //go:build integration
 
-// Package operator tells the operator's stories on a whole control plane: a real API
-// server, Cluster API's own controllers, Kubernetes' own, and nodes played by kwok.
+// Package operator runs the operator's stories on a whole control plane: a real API server, Cluster
+// API's own controllers, Kubernetes' own, and nodes simulated by kwok.
 package operator
 
 import (
@@ -26,11 +26,11 @@ var shared planetest.SharedCore
 
 func TestMain(m *testing.M) { shared.Main(m, rights) }
 
-// soon bounds what Cluster API does by itself; it looks again every few seconds.
+// soon bounds what Cluster API does by itself; it polls every few seconds.
 const soon = 3 * time.Minute
 
-// What Cluster API's core reads of the provider's kinds: the Cluster is provisioned
-// and available, a Machine runs on the node with its id, and the node goes with it.
+// What Cluster API's core reads of the provider's kinds: the Cluster is provisioned and available,
+// a Machine runs on the node with its id, and the node is deleted with it.
 func TestCoreReadsTheProvidersKinds(t *testing.T) {
 	plane := shared.Plane(t)
 	ns, name := plane.Namespace(t), "prod--default"
@@ -80,8 +80,8 @@ func TestCoreReadsTheProvidersKinds(t *testing.T) {
 	})
 }
 
-// makeCluster makes a Cluster of the provider's kinds by hand, whose API server is
-// the test's own, with an object for its control plane or without.
+// makeCluster creates a Cluster of the provider's kinds, whose API server is the test's own, with
+// or without an object for its control plane.
 func makeCluster(t *testing.T, plane *planetest.Plane, ns, name string, controlPlane bool) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Namespace: ns, Name: name}
@@ -124,7 +124,7 @@ func makeCluster(t *testing.T, plane *planetest.Plane, ns, name string, controlP
 	writeStatus(t, plane, control)
 }
 
-// makeNode makes a Node, which kwok then lets be Ready.
+// makeNode creates a Node, which kwok then makes Ready.
 func makeNode(t *testing.T, plane *planetest.Plane, name, providerID string) *corev1.Node {
 	t.Helper()
 	node := &corev1.Node{
@@ -146,7 +146,7 @@ func newMachine(ns, cluster string) *clusterv1.Machine {
 	return machine
 }
 
-// makeMachine makes a Machine by hand whose instance has this id.
+// makeMachine creates a Machine with an instance of this id.
 func makeMachine(t *testing.T, plane *planetest.Plane, ns, cluster, providerID string) *clusterv1.Machine {
 	t.Helper()
 	machine := newMachine(ns, cluster)
@@ -163,7 +163,7 @@ func makeMachine(t *testing.T, plane *planetest.Plane, ns, cluster, providerID s
 	return machine
 }
 
-// writeStatus writes a status over whatever Cluster API wrote meanwhile.
+// writeStatus writes a status, with retries after Cluster API's own writes.
 func writeStatus(t *testing.T, plane *planetest.Plane, o client.Object) {
 	t.Helper()
 	o.SetResourceVersion("")
@@ -192,7 +192,7 @@ func is(conditions []metav1.Condition, kind string) bool {
 	return false
 }
 
-// told lists the conditions that are not true, with why.
+// told lists the conditions that are not true, with their reasons.
 func told(conditions []metav1.Condition) (all []string) {
 	for _, c := range conditions {
 		if c.Status != metav1.ConditionTrue {

@@ -16,22 +16,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// podOn makes a pod of an app that is bound to a node, and waits until it runs.
-func (w *world) podOn(node, app, name string) *corev1.Pod {
-	w.Helper()
-	p := w.pod(name, func(p *corev1.Pod) {
+// podOn creates a pod of an app that is bound to a node, and waits until it runs.
+func (f *fixture) podOn(node, app, name string) *corev1.Pod {
+	f.Helper()
+	p := f.pod(name, func(p *corev1.Pod) {
 		p.Annotations, p.Labels = nil, map[string]string{"app": app}
-		p.Spec.NodeSelector, p.Spec.NodeName = nil, node
+		p.Spec.NodeSelector, p.Spec.SchedulingGates, p.Spec.NodeName = nil, nil, node
 	})
-	w.runs(p)
+	f.runs(p)
 	return p
 }
 
 // runs waits until a pod is ready.
-func (w *world) runs(p *corev1.Pod) {
-	w.Helper()
-	w.eventually("the pod "+p.Name+" runs", func(ctx context.Context) error {
-		if err := w.get(ctx, p.Name, p); err != nil {
+func (f *fixture) runs(p *corev1.Pod) {
+	f.Helper()
+	f.eventually("the pod "+p.Name+" runs", func(ctx context.Context) error {
+		if err := f.get(ctx, p.Name, p); err != nil {
 			return err
 		}
 		for _, c := range p.Status.Conditions {
@@ -43,18 +43,18 @@ func (w *world) runs(p *corev1.Pod) {
 	})
 }
 
-// budget lets no pod of an app go while there is no other one, and waits until it
-// counts the one that there is.
-func (w *world) budget(app string) {
-	w.Helper()
-	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: app + "-budget"}}
+// budget creates a budget that requires one pod of an app, and waits until it counts the present
+// one.
+func (f *fixture) budget(app string) {
+	f.Helper()
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: app + "-budget"}}
 	b.Spec.MinAvailable = new(intstr.FromInt32(1))
 	b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
-	if err := w.api.Create(w.Context(), b); err != nil {
-		w.Fatal(err)
+	if err := f.api.Create(f.Context(), b); err != nil {
+		f.Fatal(err)
 	}
-	w.eventually("the budget counts its pod", func(ctx context.Context) error {
-		err := w.get(ctx, b.Name, b)
+	f.eventually("the budget counts its pod", func(ctx context.Context) error {
+		err := f.get(ctx, b.Name, b)
 		if err == nil && b.Status.CurrentHealthy != 1 {
 			err = fmt.Errorf("%+v", b.Status)
 		}
@@ -62,9 +62,9 @@ func (w *world) budget(app string) {
 	})
 }
 
-// untouched is an error when somebody has asked a pod to go.
-func (w *world) untouched(ctx context.Context, p *corev1.Pod) error {
-	if err := w.get(ctx, p.Name, p); err != nil {
+// untouched returns an error if a pod was evicted.
+func (f *fixture) untouched(ctx context.Context, p *corev1.Pod) error {
+	if err := f.get(ctx, p.Name, p); err != nil {
 		return err
 	}
 	for _, c := range p.Status.Conditions {
@@ -78,9 +78,9 @@ func (w *world) untouched(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-// there reports whether an object is there.
-func (w *world) there(ctx context.Context, name string, o client.Object) (bool, error) {
-	err := w.get(ctx, name, o)
+// there reports whether an object exists.
+func (f *fixture) there(ctx context.Context, name string, o client.Object) (bool, error) {
+	err := f.get(ctx, name, o)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -88,13 +88,13 @@ func (w *world) there(ctx context.Context, name string, o client.Object) (bool, 
 }
 
 // event waits for an event with a reason on an object, whose note has all the parts.
-func (w *world) event(reason, kind, name string, parts ...string) {
-	w.Helper()
-	w.eventually(fmt.Sprintf("an event %s on the %s %s", reason, kind, name), func(ctx context.Context) error {
+func (f *fixture) event(reason, kind, name string, parts ...string) {
+	f.Helper()
+	f.eventually(fmt.Sprintf("an event %s on the %s %s", reason, kind, name), func(ctx context.Context) error {
 		var others []string
-		for _, ns := range []string{w.namespace, metav1.NamespaceDefault} {
+		for _, ns := range []string{f.namespace, metav1.NamespaceDefault} {
 			var all eventsv1.EventList
-			if err := w.api.List(ctx, &all, client.InNamespace(ns)); err != nil {
+			if err := f.api.List(ctx, &all, client.InNamespace(ns)); err != nil {
 				return err
 			}
 			for _, e := range all.Items {
@@ -102,7 +102,7 @@ func (w *world) event(reason, kind, name string, parts ...string) {
 					continue
 				}
 				if e.Reason == reason && hasAll(e.Note, parts) {
-					w.Logf("%s on %s %s: %s", reason, kind, name, e.Note)
+					f.Logf("%s on %s %s: %s", reason, kind, name, e.Note)
 					return nil
 				}
 				others = append(others, e.Reason+": "+e.Note)

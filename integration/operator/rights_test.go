@@ -20,90 +20,94 @@ import (
 	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
-// grant gives the operator's user the rights of config/rbac, in this story's namespace,
-// and nothing else; and the ServiceAccount, with whose tokens Cluster API works on
-// nodes, those of its own role.
-func (w *world) grant() {
-	w.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "nstance-capi-workload"}}
-	if err := w.api.Create(w.Context(), account); err != nil {
-		w.Fatal(err)
+// grant grants the operator's user the permissions of config/rbac, in this story's namespace, and
+// no others; and the ServiceAccount, with whose tokens Cluster API works on nodes, those of its own
+// role.
+func (f *fixture) grant() {
+	f.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "nstance-capi-workload"}}
+	if err := f.api.Create(f.Context(), account); err != nil {
+		f.Fatal(err)
 	}
-	user := "nstance-operator-" + w.namespace
-	w.write("operator.kubeconfig", w.plane.UserKubeconfig(w.T, user))
-	files, err := filepath.Glob(filepath.Join(root(w.T), "config", "rbac", "*.yaml"))
+	user := "nstance-operator-" + f.namespace
+	f.write("operator.kubeconfig", f.plane.UserKubeconfig(f.T, user))
+	files, err := filepath.Glob(filepath.Join(root(f.T), "config", "rbac", "*.yaml"))
 	if err != nil || len(files) == 0 {
-		w.Fatalf("no roles in config/rbac: %v", err)
+		f.Fatalf("no roles in config/rbac: %v", err)
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			w.Fatal(err)
+			f.Fatal(err)
 		}
 		for document := range strings.SplitSeq(string(text), "\n---") {
-			w.role(document)
+			f.role(document)
 		}
 	}
-	w.bind("nstance-operator", rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user})
-	w.bind("nstance-capi-workload", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "nstance-capi-workload"})
+	for _, role := range []string{"nstance-operator", "nstance-operator-kubeconfig"} {
+		f.bind(role, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user})
+	}
+	f.bind("nstance-capi-workload", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: f.namespace, Name: "nstance-capi-workload"})
 }
 
-// role makes a role of config/rbac: those of the whole cluster under a name of this
-// story's own.
-func (w *world) role(document string) {
-	w.Helper()
+// role creates a role of config/rbac; cluster roles get a name of this story's own.
+func (f *fixture) role(document string) {
+	f.Helper()
 	o := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
 	switch o.GetKind() {
 	case "Role":
-		o.SetNamespace(w.namespace)
+		o.SetNamespace(f.namespace)
 	case "ClusterRole":
-		o.SetName(o.GetName() + "-" + w.namespace)
+		o.SetName(o.GetName() + "-" + f.namespace)
 	default:
-		return // bindings are made here, ServiceAccounts there are
+		return // bindings are created here, ServiceAccounts elsewhere
 	}
-	if err := w.api.Create(w.Context(), o); err != nil {
-		w.Fatal(err)
+	if err := f.api.Create(f.Context(), o); err != nil {
+		f.Fatal(err)
 	}
 }
 
-// bind binds the roles of a name, as far as there are any.
-func (w *world) bind(name string, to rbacv1.Subject) {
-	w.Helper()
+// bind binds the roles of a name, if they exist.
+func (f *fixture) bind(name string, to rbacv1.Subject) {
+	f.Helper()
 	cluster := &rbacv1.ClusterRoleBinding{Subjects: []rbacv1.Subject{to}}
-	cluster.Name = name + "-" + w.namespace
+	cluster.Name = name + "-" + f.namespace
 	cluster.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: cluster.Name}
 	here := &rbacv1.RoleBinding{Subjects: []rbacv1.Subject{to}}
-	here.Namespace, here.Name = w.namespace, name
+	here.Namespace, here.Name = f.namespace, name
 	here.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}
-	if err := w.api.Create(w.Context(), cluster); err != nil {
-		w.Fatal(err)
+	if err := f.api.Create(f.Context(), cluster); err != nil {
+		f.Fatal(err)
 	}
-	if err := w.api.Create(w.Context(), here); err != nil {
-		w.Fatal(err)
+	if err := f.api.Create(f.Context(), here); err != nil {
+		f.Fatal(err)
 	}
 }
 
-// elsewhere are rights that no story is sure to use: tests of the operator's packages do.
+// elsewhere are permissions that no story is sure to use, but tests of the operator's packages do.
 var elsewhere = map[planetest.Call]string{
 	{Verb: "get", Resource: "namespaces"}:                                             "drain, TestMachineDrainRules",
+	{Verb: "get", Resource: "persistentvolumeclaims"}:                                 "ondemand, TestShardSuitsPod",
+	{Verb: "get", Resource: "persistentvolumes"}:                                      "ondemand, TestShardSuitsPod",
 	{Verb: "get", Resource: "nodes"}:                                                  "drain, TestNoNode",
+	{Verb: "get", Group: "batch", Resource: "jobs"}:                                   "ondemand, TestHeldPodGetsNoMachine",
 	{Verb: "get", Group: "apps", Resource: "daemonsets"}:                              "drain, TestNodeIsEmptied",
-	{Verb: "delete", Resource: "secrets"}:                                             "cluster, TestADeletedClusterIsLetGo",
+	{Verb: "delete", Resource: "secrets"}:                                             "cluster, TestClusterDeletion",
 	{Verb: "update", Resource: "secrets"}:                                             "secretstore, TestCAs",
 	{Verb: "patch", Resource: "events"}:                                               "an event of an election that comes again",
-	{Verb: "patch", Group: v1beta1.Group, Resource: "nstancemachinetemplates/status"}: "machine, TestATemplateShowsWhatItsMachinesHave",
-	{Verb: "delete", Group: v1beta1.Group, Resource: "nstancemachines"}:               "ondemand, TestACrashAtAnyStepLeavesOneMachine",
-	{Verb: "get", Group: v1beta1.Group, Resource: "nstancemachines"}:                  "pool, TestADeletedPoolLeavesLivingMachinesAlone",
-	{Verb: "delete", Group: v1beta1.Group, Resource: "nstanceshardgroups"}:            "pool, TestADeletedPoolWaitsForItsShards",
-	// Where OwnerReferencesPermissionEnforcement is on, it asks the authorizer.
+	{Verb: "patch", Group: v1beta1.Group, Resource: "nstancemachinetemplates/status"}: "machine, TestTemplateShowsCapacity",
+	{Verb: "delete", Group: v1beta1.Group, Resource: "nstancemachines"}:               "ondemand, TestCrashAtAnyWriteLeavesOneMachine",
+	{Verb: "get", Group: v1beta1.Group, Resource: "nstancemachines"}:                  "pool, TestDeletedPoolKeepsRemainingInstances",
+	{Verb: "delete", Group: v1beta1.Group, Resource: "nstanceshardgroups"}:            "pool, TestDeletedPoolWaitsForShards",
+	// With OwnerReferencesPermissionEnforcement, it asks the authorizer.
 	{Verb: "update", Group: v1beta1.Group, Resource: "nstancemachinepools/finalizers"}: "no call",
 }
 
-// rights holds, after all stories, that nothing was denied to the operator, and that no
-// right that it has is one that it never used.
+// rights checks, after all stories, that nothing was denied to the operator, and that it used every
+// permission.
 func rights() error {
 	calls, err := shared.Calls()
 	if err != nil {
@@ -126,9 +130,9 @@ func rights() error {
 	for _, right := range has {
 		by := right
 		switch right.Verb {
-		case "list": // what an API server is asked for that can't begin a watch with it
+		case "list": // requested from an API server that can't begin a watch with it
 			by.Verb = "watch"
-		case "create": // what applying takes, a patch, where there is nothing yet
+		case "create": // a patch that applies an object which does not exist yet
 			by.Verb = "patch"
 		}
 		if _, other := elsewhere[right]; !other && !used[right] && !used[by] {
@@ -138,7 +142,7 @@ func rights() error {
 	return errors.Join(errs...)
 }
 
-// granted are the calls that the roles in a file allow.
+// granted returns the calls that the roles in a file allow.
 func granted(file string) (all []planetest.Call, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

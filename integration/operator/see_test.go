@@ -18,12 +18,21 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// instance is what nstance-admin says of one.
+// phase is a phase as people write it, from the name of the enum.
+type phase string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *phase) UnmarshalText(name []byte) error {
+	*p = phase(strings.ToLower(strings.TrimPrefix(string(name), "INSTANCE_PHASE_")))
+	return nil
+}
+
+// instance is an instance in nstance-admin's output.
 type instance struct {
 	ID             string `json:"id"`
 	Shard          string `json:"shard"`
 	Group          string `json:"group"`
-	Phase          string `json:"phase"`
+	Phase          phase  `json:"phase"`
 	OnDemand       bool   `json:"on_demand"`
 	NodeProviderID string `json:"node_provider_id"`
 	Reason         string `json:"reason"`
@@ -35,10 +44,10 @@ type instance struct {
 	} `json:"drain"`
 }
 
-// instances are those of a group that are not leaving, of one shard or of all.
-func (w *world) instances(group, shard string) (found []instance) {
-	w.Helper()
-	for _, i := range w.all(shard) {
+// instances returns the instances of a group that are not leaving, of one shard or of all.
+func (f *fixture) instances(group, shard string) (found []instance) {
+	f.Helper()
+	for _, i := range f.all(shard) {
 		if i.Group == group && (i.Phase == "pending" || i.Phase == "running") {
 			found = append(found, i)
 		}
@@ -46,29 +55,29 @@ func (w *world) instances(group, shard string) (found []instance) {
 	return found
 }
 
-// all are the instances of a shard, or of all shards, with those that were deleted.
-func (w *world) all(shard string) (all []instance) {
-	w.Helper()
+// all returns the instances of a shard, or of all shards, including deleted ones.
+func (f *fixture) all(shard string) (all []instance) {
+	f.Helper()
 	where := "--all-shards"
 	if shard != "" {
 		where = "--shard=" + shard
 	}
-	if err := json.Unmarshal(w.admin("instance", "list", "--deleted", where, "--output", "json"), &all); err != nil {
-		w.Fatal(err)
+	if err := json.Unmarshal(f.admin("instance", "list", "--deleted", where, "--output", "json"), &all); err != nil {
+		f.Fatal(err)
 	}
 	return all
 }
 
-// sizes are a group's wanted ones on the two shards.
-func (w *world) sizes(group string) (sizes [2]int) {
-	w.Helper()
+// sizes returns a group's sizes on the two shards.
+func (f *fixture) sizes(group string) (sizes [2]int) {
+	f.Helper()
 	var all []struct {
 		Shard string `json:"shard"`
 		Key   string `json:"key"`
 		Size  int    `json:"size"`
 	}
-	if err := json.Unmarshal(w.admin("group", "list", "--all-shards", "--output", "json"), &all); err != nil {
-		w.Fatal(err)
+	if err := json.Unmarshal(f.admin("group", "list", "--all-shards", "--output", "json"), &all); err != nil {
+		f.Fatal(err)
 	}
 	for _, g := range all {
 		if g.Key == group {
@@ -78,17 +87,16 @@ func (w *world) sizes(group string) (sizes [2]int) {
 	return sizes
 }
 
-func (w *world) get(ctx context.Context, name string, o client.Object) error {
-	return w.api.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, o)
+func (f *fixture) get(ctx context.Context, name string, o client.Object) error {
+	return f.api.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: name}, o)
 }
 
-// running waits until a MachinePool has that many nodes, as Cluster API's own
-// controller says.
-func (w *world) running(name string, replicas int) *clusterv1.MachinePool {
-	w.Helper()
+// running waits until Cluster API's own controller reports this many nodes of a MachinePool.
+func (f *fixture) running(name string, replicas int) *clusterv1.MachinePool {
+	f.Helper()
 	var pool clusterv1.MachinePool
-	w.eventually(fmt.Sprintf("MachinePool %s is Running with %d nodes", name, replicas), func(ctx context.Context) error {
-		if err := w.get(ctx, name, &pool); err != nil {
+	f.eventually(fmt.Sprintf("MachinePool %s is Running with %d nodes", name, replicas), func(ctx context.Context) error {
+		if err := f.get(ctx, name, &pool); err != nil {
 			return err
 		}
 		if pool.Status.Phase != string(clusterv1.MachinePoolPhaseRunning) || len(pool.Status.NodeRefs) != replicas {
@@ -99,27 +107,27 @@ func (w *world) running(name string, replicas int) *clusterv1.MachinePool {
 	return &pool
 }
 
-// scale sets a MachinePool's replicas the way kubectl scale does.
-func (w *world) scale(name string, replicas int) {
-	w.Helper()
+// scale sets a MachinePool's replicas as kubectl scale does.
+func (f *fixture) scale(name string, replicas int) {
+	f.Helper()
 	pool := &clusterv1.MachinePool{}
-	pool.Namespace, pool.Name = w.namespace, name
+	pool.Namespace, pool.Name = f.namespace, name
 	patch := client.RawPatch(clusterMerge, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
-	if err := w.api.SubResource("scale").Patch(w.Context(), pool, patch); err != nil {
-		w.Fatal(err)
+	if err := f.api.SubResource("scale").Patch(f.Context(), pool, patch); err != nil {
+		f.Fatal(err)
 	}
 }
 
 const clusterMerge = "application/merge-patch+json"
 
-// nodes are the names of the Nodes of a shard's group that are not being deleted.
-func (w *world) nodes(ctx context.Context, group, shard string) (names []string, err error) {
+// nodes returns the names of the Nodes of a shard's group that are not being deleted.
+func (f *fixture) nodes(ctx context.Context, group, shard string) (names []string, err error) {
 	labels := client.MatchingLabels{v1beta1.LabelGroup: group}
 	if shard != "" {
 		labels[v1beta1.LabelShard] = shard
 	}
 	var list corev1.NodeList
-	if err := w.api.List(ctx, &list, labels); err != nil {
+	if err := f.api.List(ctx, &list, labels); err != nil {
 		return nil, err
 	}
 	for _, n := range list.Items {
@@ -130,19 +138,19 @@ func (w *world) nodes(ctx context.Context, group, shard string) (names []string,
 	return names, nil
 }
 
-// machines are the Machines of a pool.
-func (w *world) machines(ctx context.Context, pool string) ([]clusterv1.Machine, error) {
+// machines returns the Machines of a pool.
+func (f *fixture) machines(ctx context.Context, pool string) ([]clusterv1.Machine, error) {
 	var list clusterv1.MachineList
-	err := w.api.List(ctx, &list, client.InNamespace(w.namespace), client.MatchingLabels{clusterv1.MachinePoolNameLabel: pool})
+	err := f.api.List(ctx, &list, client.InNamespace(f.namespace), client.MatchingLabels{clusterv1.MachinePoolNameLabel: pool})
 	return list.Items, err
 }
 
-// available waits until Cluster API says that the Cluster is.
-func (w *world) available() {
-	w.Helper()
-	w.eventually("the Cluster is Available", func(ctx context.Context) error {
+// available waits until Cluster API reports the Cluster as available.
+func (f *fixture) available() {
+	f.Helper()
+	f.eventually("the Cluster is Available", func(ctx context.Context) error {
 		var c clusterv1.Cluster
-		if err := w.get(ctx, clusterName, &c); err != nil {
+		if err := f.get(ctx, clusterName, &c); err != nil {
 			return err
 		}
 		if meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ClusterAvailableCondition) {

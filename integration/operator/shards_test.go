@@ -14,24 +14,24 @@ import (
 	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
-// TestAShardDies in the middle of a scale: the other one is scaled, no Node is deleted,
-// and when it is back nothing is doubled.
+// TestAShardDies during a scale: the other one is scaled, no Node is deleted, and when the shard is
+// back nothing is doubled.
 func TestAShardDies(t *testing.T) {
-	w := begin(t, nil)
-	w.operate()
-	w.running("web", 4)
-	before := w.settled("web", 4)
-	w.dev("kill", dev2)
-	w.scale("web", 8)
-	w.eventually("the shard that is left has its share", func(context.Context) error {
-		if n := len(w.instances("web", dev1)); n != 4 {
+	f := newFixture(t, nil)
+	f.operate()
+	f.running("web", 4)
+	before := f.settled("web", 4)
+	f.dev("kill", dev2)
+	f.scale("web", 8)
+	f.eventually("the shard that is left has its share", func(context.Context) error {
+		if n := len(f.instances("web", dev1)); n != 4 {
 			return fmt.Errorf("%d instances", n)
 		}
 		return nil
 	})
-	w.eventually("the other one is said to be out of reach", func(ctx context.Context) error {
+	f.eventually("the other one is said to be out of reach", func(ctx context.Context) error {
 		var g v1beta1.NstanceShardGroup
-		if err := w.get(ctx, "web--"+dev2, &g); err != nil {
+		if err := f.get(ctx, "web--"+dev2, &g); err != nil {
 			return err
 		}
 		if !meta.IsStatusConditionFalse(g.Status.Conditions, v1beta1.ConditionShardReachable) {
@@ -40,7 +40,7 @@ func TestAShardDies(t *testing.T) {
 		return nil
 	})
 	planetest.Consistently(t, 10*time.Second, "no Node is deleted", func(ctx context.Context) error {
-		nodes, err := w.nodes(ctx, "web", "")
+		nodes, err := f.nodes(ctx, "web", "")
 		if err != nil {
 			return err
 		}
@@ -55,13 +55,13 @@ func TestAShardDies(t *testing.T) {
 		}
 		return nil
 	})
-	w.dev("start", dev2)
-	w.running("web", 8)
-	w.settled("web", 8)
-	if sizes := w.sizes("web"); sizes != [2]int{4, 4} {
+	f.dev("start", dev2)
+	f.running("web", 8)
+	f.settled("web", 8)
+	if sizes := f.sizes("web"); sizes != [2]int{4, 4} {
 		t.Errorf("the shards have %v", sizes)
 	}
-	if all := w.all(""); len(all) != 8 {
+	if all := f.all(""); len(all) != 8 {
 		t.Errorf("there were %d instances in all, want 8: %v", len(all), all)
 	}
 }

@@ -20,28 +20,28 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// TestASpotNotice: that a machine is going to be taken back, and when, is a condition of
-// its Machine. Its node is emptied before that, and another machine comes for it.
+// TestASpotNotice: a machine's announced termination, with its time, is a condition of its Machine.
+// Its node is drained before, and another machine replaces it.
 func TestASpotNotice(t *testing.T) {
 	cloud := newMetadata(t)
-	w := begin(t, func(shard, config string) string {
+	f := newFixture(t, func(shard, config string) string {
 		if shard != dev1 {
 			return config
 		}
 		return addGroup(config, "spot", 1, fmt.Sprintf(
 			`{ "NSTANCE_PROVIDER": "aws", "NSTANCE_SPOT_POLL_INTERVAL": "500ms", "AWS_EC2_METADATA_SERVICE_ENDPOINT": %q }`, cloud.URL))
 	})
-	w.operate()
-	w.running("spot", 1)
-	victim := w.settled("spot", 1)[0]
-	pod := w.podOn(victim, "shop", "shop-1")
-	w.budget("shop")
+	f.operate()
+	f.running("spot", 1)
+	victim := f.settled("spot", 1)[0]
+	pod := f.podOn(victim, "shop", "shop-1")
+	f.budget("shop")
 
 	at := time.Now().Add(45 * time.Second).Truncate(time.Second).UTC()
 	cloud.announce(at)
-	w.eventually("the conditions tell when it ends", func(ctx context.Context) error {
+	f.eventually("the conditions tell when it ends", func(ctx context.Context) error {
 		var infra v1beta1.NstanceMachine
-		if err := w.get(ctx, victim, &infra); err != nil {
+		if err := f.get(ctx, victim, &infra); err != nil {
 			return err
 		}
 		end := at.Format(time.RFC3339)
@@ -50,54 +50,55 @@ func TestASpotNotice(t *testing.T) {
 			return fmt.Errorf("NstanceMachine: %+v", infra.Status.Conditions)
 		}
 		var m clusterv1.Machine
-		if err := w.get(ctx, victim, &m); err != nil {
+		if err := f.get(ctx, victim, &m); err != nil {
 			return err
 		}
 		c = meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineInfrastructureReadyCondition)
 		if c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, end) {
 			return fmt.Errorf("Machine: %+v", m.Status.Conditions)
 		}
-		return w.untouched(ctx, pod)
+		return f.untouched(ctx, pod)
 	})
-	w.cordoned(victim)
-	w.eventually("another machine comes for it", func(context.Context) error {
-		if now := w.instances("spot", dev1); len(now) != 1 || now[0].ID == victim || now[0].Phase != "running" {
+	f.cordoned(victim)
+	f.eventually("another machine comes for it", func(context.Context) error {
+		if now := f.instances("spot", dev1); len(now) != 1 || now[0].ID == victim || now[0].Phase != "running" {
 			return fmt.Errorf("%+v", now)
 		}
 		return nil
 	})
-	w.podOn(w.instances("spot", dev1)[0].ID, "shop", "shop-2")
-	w.eventually("the node is emptied", func(ctx context.Context) error {
-		if is, err := w.there(ctx, pod.Name, &corev1.Pod{}); is || err != nil {
+	f.podOn(f.instances("spot", dev1)[0].ID, "shop", "shop-2")
+	f.eventually("the node is emptied", func(ctx context.Context) error {
+		if is, err := f.there(ctx, pod.Name, &corev1.Pod{}); is || err != nil {
 			return fmt.Errorf("the pod is there: %w", err)
 		}
 		return nil
 	})
-	w.eventually("its Node and its Machine go", func(ctx context.Context) error { return w.gone(ctx, victim) })
+	f.eventually("its Node and its Machine go", func(ctx context.Context) error { return f.gone(ctx, victim) })
 	if now := time.Now(); now.After(at) {
 		t.Errorf("it was gone at %v, after the end that was announced, %v", now, at)
 	}
-	w.running("spot", 1)
-	w.settled("spot", 1)
+	f.running("spot", 1)
+	f.settled("spot", 1)
 }
 
-// addGroup adds a group to a shard's config whose agents have this environment.
+// addGroup adds a group whose agents have this environment to a shard's config.
 func addGroup(config, name string, size int, env string) string {
 	after := func(line, added string) { config = strings.Replace(config, line, line+"\n"+added, 1) }
 	after(`"templates": {`, fmt.Sprintf(`%q: { "kind": "knd", "arch": "amd64", "subnet_pool": "workers", "args": { "env": %s } },`, name, env))
-	after(`"default": {`, fmt.Sprintf(`%q: { "template": %q, "size": %d },`, name, name, size))
+	const pods = `"on_demand": { "namespaces": ["*"], "max": 10 }`
+	after(`"default": {`, fmt.Sprintf(`%q: { "template": %q, "size": %d, %s },`, name, name, size, pods))
 	return config
 }
 
-// metadata is the metadata service of a cloud that lends machines. All agents here are
-// on one host, so it tells them apart by their tokens.
+// metadata is the metadata service of a cloud with spot machines. All agents here are on one host,
+// so it distinguishes them by their tokens.
 type metadata struct {
 	*httptest.Server
 
 	mu     sync.Mutex
 	tokens int
-	last   int       // the last token that the notice is for
-	at     time.Time // the end that it announces
+	last   int       // the last token to which the notice applies
+	at     time.Time // the announced time
 }
 
 func newMetadata(t *testing.T) *metadata {
@@ -126,7 +127,7 @@ func newMetadata(t *testing.T) *metadata {
 	return m
 }
 
-// announce tells all machines that there are, and none that comes later, when they end.
+// announce announces the termination to all present machines, and to none that is created later.
 func (m *metadata) announce(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

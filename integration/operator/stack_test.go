@@ -16,28 +16,28 @@ import (
 	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
-// stackPatience is for the stack's way up and for what it does: its API server, Cluster
-// API and the agents begin at the same time.
+// stackPatience bounds the stack's start and its actions: its API server, Cluster API and the
+// agents start at the same time.
 const stackPatience = 4 * time.Minute
 
-// developed is the development stack with Kubernetes, as make dev-up K8S=1 starts it.
-type developed struct{ *world }
+// developed is the development stack with Kubernetes, as started by make dev-up K8S=1.
+type developed struct{ *fixture }
 
 func develop(t *testing.T) *developed {
 	t.Helper()
 	planetest.Folder(t)
-	w := &world{T: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir()}
-	if _, err := os.Stat(filepath.Join(w.bin, "dev-k8s")); err != nil {
+	f := &fixture{T: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir()}
+	if _, err := os.Stat(filepath.Join(f.bin, "dev-k8s")); err != nil {
 		t.Fatalf("%v: make dev-k8s builds it", err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("end of the stack's log:\n%s", w.tail("logs/dev.log", 80))
+			t.Logf("end of the stack's log:\n%s", f.tail("logs/dev.log", 80))
 		}
-		w.dev("down")
+		f.dev("down")
 	})
-	w.placeExamples(nil)
-	return &developed{w}
+	f.placeExamples(nil)
+	return &developed{f}
 }
 
 func (s *developed) up() {
@@ -56,7 +56,7 @@ func (s *developed) until(what string, check func() error) {
 	planetest.Eventually(s.T, stackPatience, what, func(context.Context) error { return check() })
 }
 
-// ready are the names of the nodes that are.
+// ready returns the names of the ready nodes.
 func (s *developed) ready(want int) (names []string) {
 	s.Helper()
 	s.until(fmt.Sprintf("%d nodes are ready", want), func() error {
@@ -74,9 +74,8 @@ func (s *developed) ready(want int) (names []string) {
 	return names
 }
 
-// TestDevelopmentStack: Kubernetes beside the shards with one command. What a person
-// writes into a file is what the API server serves, and what was there is there again
-// after all of it was stopped.
+// TestDevelopmentStack starts Kubernetes beside the shards with one command. A file edited by a
+// user is what the API server serves, and everything is there again after a restart of all of it.
 func TestDevelopmentStack(t *testing.T) {
 	s := develop(t)
 	s.up()
@@ -94,7 +93,7 @@ func TestDevelopmentStack(t *testing.T) {
 		if got == "by-hand" {
 			return nil
 		}
-		s.label(file, "written", "by-hand") // again: the keeper of nodes may have written over it
+		s.label(file, "written", "by-hand") // repeated: a Node's update may have overwritten it
 		return fmt.Errorf("it is %q", got)
 	})
 
@@ -111,7 +110,7 @@ func TestDevelopmentStack(t *testing.T) {
 	}
 }
 
-// label edits a file as a person would.
+// label edits a file by hand.
 func (s *developed) label(file, key, value string) {
 	s.Helper()
 	text, err := os.ReadFile(file)

@@ -17,49 +17,49 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// TestAStaticGroup: what a shard's own config says can't be changed in Kubernetes, which
-// the schema says with the reason, and sizes can. Once the group has left the config it
-// can be changed, and the change takes effect.
+// TestAStaticGroup: what a shard's static config defines can't be changed in Kubernetes, which the
+// schema states with the reason; sizes can. Once the group is removed from the config it can be
+// changed, and the change takes effect.
 func TestAStaticGroup(t *testing.T) {
 	const templates = `"templates": {`
-	w := begin(t, func(_, config string) string {
+	f := newFixture(t, func(_, config string) string {
 		return strings.Replace(config, templates, templates+`
-    "other": { "kind": "knd", "arch": "amd64", "subnet_pool": "workers", "args": { "env": { "OTHER": "yes" } } },`, 1)
+    "other": { "kind": "knd", "arch": "amd64", "subnet_pool": "workers", "args": { "env": { "DEV_OTHER": "yes" } } },`, 1)
 	})
-	w.operate()
-	w.running("web", 4)
-	w.eventually("the pool says that it is static", func(ctx context.Context) error { return w.static(ctx, true) })
+	f.operate()
+	f.running("web", 4)
+	f.eventually("the pool says that it is static", func(ctx context.Context) error { return f.static(ctx, true) })
 	for field, value := range map[string]string{"template": "other", "subnetPool": "workers"} {
-		err := w.edit(field, value)
+		err := f.edit(field, value)
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec."+field) || !strings.Contains(err.Error(), "static config") {
 			t.Errorf("%s %q: %v", field, value, err)
 		}
 	}
-	w.scale("web", 6)
-	w.running("web", 6)
-	before := w.settled("web", 6)
+	f.scale("web", 6)
+	f.running("web", 6)
+	before := f.settled("web", 6)
 
-	w.forget("web")
-	w.eventually("the pool says that it is not static any more", func(ctx context.Context) error { return w.static(ctx, false) })
-	if now := w.settled("web", 6); !slices.Equal(now, before) {
+	f.forget("web")
+	f.eventually("the pool says that it is not static any more", func(ctx context.Context) error { return f.static(ctx, false) })
+	if now := f.settled("web", 6); !slices.Equal(now, before) {
 		t.Errorf("the instances are %v, want those from before, %v", now, before)
 	}
-	if err := w.edit("template", "other"); err != nil {
+	if err := f.edit("template", "other"); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("every instance is another one", func(context.Context) error {
-		for _, i := range w.instances("web", "") {
+	f.eventually("every instance is another one", func(context.Context) error {
+		for _, i := range f.instances("web", "") {
 			if slices.Contains(before, i.ID) {
 				return fmt.Errorf("%s is there", i.ID)
 			}
 		}
 		return nil
 	})
-	w.running("web", 6)
-	w.settled("web", 6)
-	w.eventually("the pool names the template", func(ctx context.Context) error {
+	f.running("web", 6)
+	f.settled("web", 6)
+	f.eventually("the pool names the template", func(ctx context.Context) error {
 		var pool v1beta1.NstanceMachinePool
-		err := w.get(ctx, "web", &pool)
+		err := f.get(ctx, "web", &pool)
 		if err == nil && pool.Status.Template != "other" {
 			err = fmt.Errorf("%q", pool.Status.Template)
 		}
@@ -67,10 +67,10 @@ func TestAStaticGroup(t *testing.T) {
 	})
 }
 
-// static is an error while the pool web does not say that it is so.
-func (w *world) static(ctx context.Context, want bool) error {
+// static returns an error until the pool web reports that it is static.
+func (f *fixture) static(ctx context.Context, want bool) error {
 	var pool v1beta1.NstanceMachinePool
-	if err := w.get(ctx, "web", &pool); err != nil {
+	if err := f.get(ctx, "web", &pool); err != nil {
 		return err
 	}
 	if is := pool.Status.IsStatic; is == nil || *is != want {
@@ -80,18 +80,18 @@ func (w *world) static(ctx context.Context, want bool) error {
 }
 
 // edit changes a field of the pool web.
-func (w *world) edit(field, value string) error {
-	w.Helper()
+func (f *fixture) edit(field, value string) error {
+	f.Helper()
 	pool := &v1beta1.NstanceMachinePool{}
-	pool.Namespace, pool.Name = w.namespace, "web"
-	return w.api.Patch(w.Context(), pool, client.RawPatch(clusterMerge, fmt.Appendf(nil, `{"spec":{%q:%q}}`, field, value)))
+	pool.Namespace, pool.Name = f.namespace, "web"
+	return f.api.Patch(f.Context(), pool, client.RawPatch(clusterMerge, fmt.Appendf(nil, `{"spec":{%q:%q}}`, field, value)))
 }
 
-// forget takes a group out of the config of both shards, and has them read it.
-func (w *world) forget(group string) {
-	w.Helper()
+// forget removes a group from the config of both shards, and refreshes it.
+func (f *fixture) forget(group string) {
+	f.Helper()
 	for _, shard := range []string{dev1, dev2} {
-		w.reconfigure(shard, func(config string) string {
+		f.reconfigure(shard, func(config string) string {
 			var kept []string
 			for line := range strings.Lines(config) {
 				if !strings.HasPrefix(strings.TrimSpace(line), `"`+group+`": {`) {
@@ -103,18 +103,18 @@ func (w *world) forget(group string) {
 	}
 }
 
-// reconfigure changes the config of a shard that runs.
-func (w *world) reconfigure(shard string, change func(config string) string) {
-	w.Helper()
+// reconfigure changes the config of a running shard.
+func (f *fixture) reconfigure(shard string, change func(config string) string) {
+	f.Helper()
 	name := filepath.Join("dev-s3", "config", shard+".jsonc")
-	text, err := os.ReadFile(filepath.Join(w.temp, name))
+	text, err := os.ReadFile(filepath.Join(f.temp, name))
 	if err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
 	changed := change(string(text))
 	if changed == string(text) {
-		w.Fatalf("the config of %s stays as it is:\n%s", shard, text)
+		f.Fatalf("the config of %s stays as it is:\n%s", shard, text)
 	}
-	w.write(name, []byte(changed))
-	w.admin("config", "refresh", "--yes", "--shard", shard)
+	f.write(name, []byte(changed))
+	f.admin("config", "refresh", "--yes", "--shard", shard)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
-// What the stories need of Kubernetes itself: pods are placed and run, budgets hold
-// evictions up, and what is owned goes with its owner.
+// What the stories need of Kubernetes itself: pods are scheduled and run, budgets block evictions,
+// and owned objects are deleted with their owner.
 func TestThePlaneIsWhole(t *testing.T) {
 	plane := shared.Plane(t)
 	ns := plane.Namespace(t)

@@ -1,7 +1,7 @@
 //go:build integration
 
-// Package storage holds real object stores to the contract of pkg/object, and breaks
-// them: killed, frozen and full.
+// Package storage tests real object stores against the contract of pkg/object, and with failures:
+// killed, frozen and full.
 package storage
 
 import (
@@ -16,11 +16,11 @@ import (
 
 var engine containers.Engine
 
-// product is one kind of store.
+// product is a kind of store.
 type product struct {
 	name   string
 	start  func(*containers.World, string, containers.At, containers.Data) *containers.Store
-	except []string // of the contract, as docs/storage.md says
+	except []string // of the contract, as in docs/storage.md
 }
 
 func products() []product {
@@ -30,7 +30,7 @@ func products() []product {
 	}
 }
 
-// each tells a story of each product, on a store of its own.
+// each runs a story for each product, on a store of its own.
 func each(t *testing.T, data containers.Data, tell func(*containers.World, *containers.Store, product)) {
 	for _, p := range products() {
 		t.Run(p.name, func(t *testing.T) {
@@ -40,7 +40,7 @@ func each(t *testing.T, data containers.Data, tell func(*containers.World, *cont
 	}
 }
 
-// TestConformance: each keeps the whole contract, but for what docs/storage.md says.
+// TestConformance: each passes the whole contract, except for what docs/storage.md lists.
 func TestConformance(t *testing.T) {
 	each(t, containers.Data{}, func(w *containers.World, s *containers.Store, p product) {
 		var buckets atomic.Int64

@@ -16,19 +16,19 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// back is how long a store may take until it answers again.
-const back = time.Minute
+// back bounds the time until a store answers again.
+const back = 3 * time.Minute
 
-// writer counts up the number in one object, which nobody else writes.
+// writer increments the number in one object, as its only writer.
 type writer struct {
 	store    object.Store
 	key      string
-	acked    int // the last number that the store said it keeps
+	acked    int // the last number of which a write was acknowledged
 	unknowns int
 }
 
-// write counts until ctx ends. After a write of which it does not know what became, it
-// reads what is there: that number or the one before, and nothing older.
+// write increments until ctx ends. After a write with an unknown outcome it reads the object, which
+// must have that number or the one before, and nothing older.
 func (w *writer) write(ctx context.Context) error {
 	var etag object.ETag
 	for n := 1; ctx.Err() == nil; n++ {
@@ -75,8 +75,8 @@ func (w *writer) read(ctx context.Context) (int, object.ETag, error) {
 	}
 }
 
-// TestKilled: a store that is killed while it is written to keeps every write that it
-// said it would keep, and what it did not answer is one of two things.
+// TestKilled: a store that is killed during writes keeps every acknowledged one, and an
+// unacknowledged one is either applied or not.
 func TestKilled(t *testing.T) {
 	each(t, containers.Data{}, func(w *containers.World, s *containers.Store, _ product) {
 		store := w.Bucket(s, "killed")
@@ -90,7 +90,7 @@ func TestKilled(t *testing.T) {
 			writing.Go(func() { errs[n] = writers[n].write(ctx) })
 		}
 		for kill := range 4 {
-			// After another number of writes each time, so at another moment of one.
+			// After another number of writes each time, and so at another moment of a write.
 			w.Eventually(back, "it is written to", written(store, 5*(kill+1)))
 			w.Must(s.Signal(w.Context(), "KILL"))
 			w.Must(s.Ended(w.Context()))
@@ -115,21 +115,25 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestPaused: a write to a store that is frozen has no known outcome; when the store goes
-// on, it may land, but not over a newer one.
+// frozen bounds a request to a frozen store: long enough for it to be in flight on a machine
+// under load.
+const frozen = 15 * time.Second
+
+// TestPaused: a write to a frozen store has no known outcome; when the store continues, it may be
+// applied, but not over a newer one.
 func TestPaused(t *testing.T) {
 	each(t, containers.Data{}, func(w *containers.World, s *containers.Store, _ product) {
 		store := w.Bucket(s, "paused")
 		first, err := store.Put(w.Context(), "k", []byte("first"), object.IfAbsent())
 		w.Must(err)
 		w.Must(s.Pause(w.Context()))
-		short, cancel := context.WithTimeout(w.Context(), time.Second)
+		short, cancel := context.WithTimeout(w.Context(), frozen)
 		defer cancel()
 		_, late := store.Put(short, "k", []byte("late"), object.IfMatch(first))
 		if !errors.Is(late, object.ErrUnknown) || !errors.Is(late, context.DeadlineExceeded) {
 			w.Errorf("a write to a frozen store: %v", late)
 		}
-		again, cancel := context.WithTimeout(w.Context(), time.Second)
+		again, cancel := context.WithTimeout(w.Context(), frozen)
 		defer cancel()
 		if _, err := store.Get(again, "k"); !errors.Is(err, object.ErrUnknown) {
 			w.Errorf("a read of a frozen store: %v", err)
@@ -137,7 +141,7 @@ func TestPaused(t *testing.T) {
 		w.Must(s.Unpause(w.Context()))
 		settling, cancel := context.WithTimeout(w.Context(), back)
 		defer cancel()
-		if _, err := object.Settle(settling, store, "k", []byte("newer"), object.IfMatch(first)); errors.Is(err, object.ErrConflict) {
+		if _, err := object.PutConfirmed(settling, store, "k", []byte("newer"), object.IfMatch(first)); errors.Is(err, object.ErrConflict) {
 			o, err := store.Get(w.Context(), "k")
 			w.Must(err)
 			if string(o.Body) != "late" {
@@ -149,7 +153,7 @@ func TestPaused(t *testing.T) {
 		} else {
 			w.Must(err)
 		}
-		for range 50 { // what the store still holds back would come among these
+		for range 50 { // a write that the store still holds back would be applied among these
 			if o, err := store.Get(w.Context(), "k"); err != nil || string(o.Body) != "newer" {
 				w.Fatalf("after the newer write there is %q (%v)", o.Body, err)
 			}
@@ -157,8 +161,8 @@ func TestPaused(t *testing.T) {
 	})
 }
 
-// TestFull: a store without room refuses to grow, keeps what it has, and takes writes
-// again once there is room.
+// TestFull: a full store refuses to grow, keeps what it has, and accepts writes again once there is
+// space.
 func TestFull(t *testing.T) {
 	each(t, containers.Data{Size: "64m"}, func(w *containers.World, s *containers.Store, _ product) {
 		ctx := w.Context()
@@ -191,13 +195,13 @@ func TestFull(t *testing.T) {
 			w.Must(store.Delete(ctx, key))
 		}
 		w.Eventually(back, "there is room again", func(ctx context.Context) error {
-			_, err := object.Settle(ctx, store, "record", []byte("more"), object.IfMatch(etag))
+			_, err := object.PutConfirmed(ctx, store, "record", []byte("more"), object.IfMatch(etag))
 			return err
 		})
 	})
 }
 
-// written reports that the first writer has counted so much further.
+// written reports whether the first writer has counted that much further.
 func written(store object.Store, more int) func(context.Context) error {
 	from := -1
 	return func(ctx context.Context) error {

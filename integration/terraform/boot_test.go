@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-// boots are the scripts that machines of a fixture run, as a shell has them.
+// boots returns the boot scripts of a fixture's machines, with variables as in a shell.
 func boots(t *testing.T, of string) map[string]string {
 	t.Helper()
 	done, err := here.programs[0].apply(t, here.copied(t), fixtures()[of])
@@ -27,13 +27,13 @@ func boots(t *testing.T, of string) map[string]string {
 	if err := errors.Join(err, err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	// What a server fills in for each instance.
+	// The values that a server fills in for each instance.
 	filled := regexp.MustCompile(`\{\{[^}]*\}\}`).ReplaceAllString(agent.Userdata.Content, "filled-in")
 	return map[string]string{"server": server, "agent": filled}
 }
 
-// fake is a program that writes down how it was called. Of what it is called for first, dnf and
-// docker pull fail as often as the variable FAILURES says.
+// fake is a program that records its calls. The first calls of dnf and docker pull fail as often as
+// the variable FAILURES says.
 const fake = `#!/bin/sh
 call="$(basename "$0") $*"
 echo "$call" >>"$CALLS"
@@ -42,7 +42,7 @@ case $call in
 esac
 `
 
-// booted runs a script in a folder that takes the place of /, and returns what it has called.
+// booted runs a script with a folder as /, and returns the recorded calls.
 func booted(t *testing.T, script, failures string) (string, string, error) {
 	t.Helper()
 	folder := t.TempDir()
@@ -63,7 +63,7 @@ func booted(t *testing.T, script, failures string) (string, string, error) {
 	return folder, string(called), failed
 }
 
-// executed runs a script with a folder in the place of /, whose programs in bin come first.
+// executed runs a script with a folder as /, whose programs in bin have precedence.
 func executed(t *testing.T, script, folder string, env ...string) ([]byte, error) {
 	t.Helper()
 	moved := regexp.MustCompile(`/(etc|opt|usr/local|var/cache|var/tmp)/`).ReplaceAllString(script, folder+"/$1/")
@@ -73,8 +73,8 @@ func executed(t *testing.T, script, folder string, env ...string) ([]byte, error
 	return cmd.CombinedOutput()
 }
 
-// TestBootTriesAgain: a registry that fails once, or nine times, ends no boot. One that goes on
-// failing does, so that the machine is given up.
+// TestBootTriesAgain: a registry that fails up to nine times does not abort a boot. One that keeps
+// failing does, so that the machine is replaced.
 func TestBootTriesAgain(t *testing.T) {
 	offline(t)
 	for name, script := range boots(t, "images") {
@@ -98,8 +98,7 @@ func TestBootTriesAgain(t *testing.T) {
 	}
 }
 
-// TestBootSpeaks: what a server says is in the console, which can be read of a machine that
-// nobody gets onto.
+// TestBootSpeaks: a server's output is in the console log, which can be read without a login.
 func TestBootSpeaks(t *testing.T) {
 	offline(t)
 	folder, calls, err := booted(t, boots(t, "images")["server"], "0")
@@ -115,7 +114,7 @@ func TestBootSpeaks(t *testing.T) {
 	}
 }
 
-// packed is an archive as a release has it (images/release): all programs, of which a machine
+// packed returns an archive like a release's (images/release): all programs, of which a machine
 // installs some.
 func packed(t *testing.T) []byte {
 	t.Helper()
@@ -141,8 +140,8 @@ func packed(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// TestBootUnpacksWhatItInstalls: the archive and what comes out of it are on the disk, since /tmp is memory, and of the archive
-// nothing comes out that is not installed. The folder is gone afterwards.
+// TestBootUnpacksWhatItInstalls: the archive and its files are on the disk, since /tmp is memory,
+// and only installed files are extracted. The folder is deleted afterwards.
 func TestBootUnpacksWhatItInstalls(t *testing.T) {
 	offline(t)
 	archive := packed(t)
@@ -173,8 +172,8 @@ func TestBootUnpacksWhatItInstalls(t *testing.T) {
 	}
 }
 
-// unpack runs a script whose curl finds the archive, and returns which of its files came out below /var/tmp, and which files were
-// installed.
+// unpack runs a script whose curl returns the archive, and returns which files were extracted below
+// /var/tmp, and which were installed.
 func unpack(t *testing.T, folder, script string, archive []byte) (unpacked, installed []string) {
 	t.Helper()
 	for _, name := range []string{"bin", "memory", "etc/systemd/network", "etc/systemd/system", "usr/local/bin", "var/tmp"} {
@@ -186,7 +185,7 @@ func unpack(t *testing.T, folder, script string, archive []byte) (unpacked, inst
 	programs := map[string]string{
 		"hostnamectl": quiet, "networkctl": quiet, "systemctl": quiet,
 		"curl": quiet + `while [ "$1" != --output ]; do shift; done` + "\ncp \"$ARCHIVE\" \"$2\"\n",
-		// What is there when the folder goes is what was unpacked.
+		// The folder's content when it is deleted is what was extracted.
 		"rm": quiet + "cd \"$FOLDER/var/tmp\" && find . -type f >\"$FOLDER/unpacked\"\nexec /bin/rm \"$@\"\n",
 	}
 	for name, text := range programs {

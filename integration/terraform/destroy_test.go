@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestProtectedCluster: a destroy takes nothing of a cluster that is protected, and all of one
-// that has been applied without protection.
+// TestProtectedCluster: a destroy removes nothing of a protected cluster, and all of one that was
+// applied without protection.
 func TestProtectedCluster(t *testing.T) {
 	offline(t)
 	each(t, func(t *testing.T, p program) {
@@ -45,7 +45,8 @@ func TestProtectedCluster(t *testing.T) {
 	})
 }
 
-// TestRangesComeFirst: a subnet is made after the further ranges of its VPC, and destroyed before them.
+// TestRangesComeFirst: a subnet is created after the additional ranges of its VPC, and destroyed
+// before them.
 func TestRangesComeFirst(t *testing.T) {
 	offline(t)
 	modules := here.copied(t)
@@ -58,8 +59,7 @@ func TestRangesComeFirst(t *testing.T) {
 	}
 }
 
-// dependencies are what the state says that a resource of a type was made after, and is
-// destroyed before.
+// dependencies returns the resources in the state on which a type of resource depends.
 func dependencies(t *testing.T, folder, kind string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "terraform.tfstate"))

@@ -14,7 +14,7 @@ const (
 	digest = "@sha256:" + sha256
 )
 
-// inputs are those of one module.
+// inputs are the inputs of one module.
 type inputs = map[string]any
 
 // fixture is a configuration that calls modules with some inputs.
@@ -23,18 +23,18 @@ type fixture struct {
 	region  string // empty: region
 }
 
-// fixtures are the configurations by name. What a module is given here is what the others
-// would give it, so that each is judged alone.
+// fixtures are the configurations by name. A module's inputs here are what the other modules would
+// pass, so that each is tested alone.
 func fixtures() map[string]fixture {
-	own := inputs{"cluster_id": "example", "encryption_key": inputs{"create": false, "arn": keyARN}}
+	own := inputs{"cluster_id": "example", "create_encryption_key": false, "encryption_key_arn": keyARN}
 	account := inputs{"cluster_id": "example", "bucket": "nstance-example", "encryption_key_arn": keyARN}
 	return map[string]fixture{
 		"cluster": {modules: map[string]inputs{"cluster": {"cluster_id": "example"}}},
 		"own key": {modules: map[string]inputs{"cluster": with(own, inputs{"kms_key_arn": kmsARN, "deletion_protection": false})}},
 		"account": {modules: map[string]inputs{"account": account}},
 		"more rights": {modules: map[string]inputs{"account": with(account, inputs{
-			"kms_key":         inputs{"arn": kmsARN},
-			"secret_prefixes": inputs{"secrets_manager": "nstance/example/", "parameter_store": "nstance/example/", "region": "eu-west-1"},
+			"kms_key_arn": kmsARN, "allow_snapshots": true, "secrets_region": "eu-west-1",
+			"secrets_manager_prefix": "nstance/example/", "parameter_store_prefix": "nstance/example/",
 		})}},
 		"new VPC":   {modules: map[string]inputs{"network": newVPC()}},
 		"one NAT":   {modules: map[string]inputs{"network": with(newVPC(), inputs{"nat": "single"})}},
@@ -45,26 +45,28 @@ func fixtures() map[string]fixture {
 		"GovCloud":  isolatedIn("us-gov-west-1", nil),
 		"sovereign": isolatedIn("eusc-de-east-1", inputs{"interface_endpoints": []string{"ec2", "ecr.api"}}),
 		"shard":     shard(nil),
-		"given":     shard(inputs{"leader": inputs{"ipv4_address": "10.0.0.10"}}),
-		"dual":      shard(inputs{"leader": inputs{"ipv6": true}}),
-		"IPv6":      shard(inputs{"leader": inputs{"ipv4": false, "ipv6": true}}),
-		"standbys":  shard(inputs{"standbys": 2, "leader": inputs{"ipv4_address": "10.0.0.10", "ipv6": true, "ipv6_address": "2001:db8::10"}}),
-		"images":    shard(inputs{"server": images(), "agent": inputs{"image": "ghcr.io/example/nstance-agent" + digest}}),
+		"given":     shard(inputs{"leader_ipv4_address": "10.0.0.10"}),
+		"dual":      shard(inputs{"enable_leader_ipv6": true}),
+		"IPv6":      shard(inputs{"enable_leader_ipv4": false, "enable_leader_ipv6": true}),
+		"standbys": shard(inputs{
+			"standbys": 2, "leader_ipv4_address": "10.0.0.10", "enable_leader_ipv6": true, "leader_ipv6_address": "2001:db8::10",
+		}),
+		"images":    shard(with(images(), inputs{"agent_packages": inputs{}, "agent_image": "ghcr.io/example/nstance-agent" + digest})),
 		"balancers": shard(balancers()),
 		"rich":      shard(rich()),
 	}
 }
 
-// isolatedIn is a network without a way out in another region.
+// isolatedIn is a network without internet access in another region.
 func isolatedIn(region string, more inputs) fixture {
 	few := inputs{
-		"name": "example", "vpc": inputs{"cidr": "10.0.0.0/16"},
+		"name": "example", "cluster_id": "example", "vpc_cidr": "10.0.0.0/16",
 		"subnets": inputs{"servers": inputs{"role": "isolated", "zone": region + "a", "cidr": "10.0.0.0/24"}},
 	}
 	return fixture{modules: map[string]inputs{"network": with(few, more)}, region: region}
 }
 
-// with is inputs with others over them.
+// with returns inputs, overridden by others.
 func with(some, others inputs) inputs {
 	out := maps.Clone(some)
 	maps.Copy(out, others)
@@ -77,7 +79,7 @@ func subnet(role, zone, cidr string, ipv6 any, pool any) inputs {
 
 func newVPC() inputs {
 	return inputs{
-		"name": "example", "nat": "per-zone", "vpc": inputs{"cidr": "10.0.0.0/16", "ipv6": true},
+		"name": "example", "cluster_id": "example", "nat": "per-zone", "vpc_cidr": "10.0.0.0/16", "enable_ipv6": true,
 		"subnets": inputs{
 			"public-a":   subnet("public", "a", "10.0.0.0/24", 0, nil),
 			"public-b":   subnet("public", "b", "10.0.1.0/24", 1, nil),
@@ -91,21 +93,21 @@ func newVPC() inputs {
 
 func publicVPC() inputs {
 	return inputs{
-		"name": "example", "vpc": inputs{"cidr": "10.0.0.0/16"},
+		"name": "example", "cluster_id": "example", "vpc_cidr": "10.0.0.0/16",
 		"subnets": inputs{"servers": subnet("public", "a", "10.0.0.0/24", nil, nil)},
 	}
 }
 
 func moreRanges() inputs {
 	return inputs{
-		"name": "example", "vpc": inputs{"cidr": "10.0.0.0/16", "secondary_cidrs": []string{"100.64.0.0/16"}},
+		"name": "example", "cluster_id": "example", "vpc_cidr": "10.0.0.0/16", "vpc_secondary_cidrs": []string{"100.64.0.0/16"},
 		"subnets": inputs{"workers": subnet("isolated", "a", "100.64.0.0/20", nil, nil)},
 	}
 }
 
 func oldVPC() inputs {
 	return inputs{
-		"name": "example", "vpc": inputs{"id": "vpc-0a1b2c3d", "internet_gateway_id": "igw-0a1b2c3d"},
+		"name": "example", "cluster_id": "example", "vpc_id": "vpc-0a1b2c3d", "internet_gateway_id": "igw-0a1b2c3d",
 		"subnets": inputs{
 			"servers": inputs{"role": "public", "id": "subnet-0a1b2c3b"},
 			"workers": subnet("public", "b", "10.0.1.0/24", nil, "workers"),
@@ -113,27 +115,29 @@ func oldVPC() inputs {
 	}
 }
 
-// shard is a shard with the fewest inputs, and some more.
+// shard returns a shard with the required inputs, and others.
 func shard(more inputs) fixture {
 	few := inputs{
-		"cluster": inputs{"id": "example", "bucket": "nstance-example", "encryption_key_arn": keyARN},
-		"account": inputs{"server_profile_name": "nstance-example-server", "agent_profile_name": "nstance-example-agent"},
-		"shard":   "eu-central-1a",
+		"cluster_id": "example", "bucket": "nstance-example", "encryption_key_arn": keyARN,
+		"server_profile_name": "nstance-example-server", "agent_profile_name": "nstance-example-agent",
+		"shard": "eu-central-1a",
 		"subnet": inputs{
 			"id": "subnet-0a1b2c3d", "vpc_id": "vpc-0a1b2c3d", "zone": region + "a", "cidr": "10.0.0.0/24",
 			"ipv6_cidr": "2001:db8::/64",
 		},
-		"server":       inputs{"package": inputs{"url": url, "sha256": sha256}},
-		"agent":        inputs{"packages": inputs{"arm64": inputs{"url": url, "sha256": sha256}}},
-		"subnet_pools": inputs{"workers": []string{"subnet-0b1b2c3d"}},
-		"templates":    inputs{"web": inputs{"kind": "web", "instance_type": "t4g.small", "subnet_pool": "workers"}},
-		"groups":       inputs{"default": inputs{"web": inputs{"template": "web", "size": 3}}},
+		"server_package": inputs{"url": url, "sha256": sha256},
+		"agent_packages": inputs{"arm64": inputs{"url": url, "sha256": sha256}},
+		"subnet_pools":   inputs{"workers": []string{"subnet-0b1b2c3d"}},
+		"templates":      inputs{"web": inputs{"kind": "web", "instance_type": "t4g.small", "subnet_pool": "workers"}},
+		"groups":         inputs{"default": inputs{"web": inputs{"template": "web", "size": 3}}},
 	}
 	return fixture{modules: map[string]inputs{"shard": with(few, more)}}
 }
 
 func images() inputs {
-	return inputs{"image": "ghcr.io/example/nstance-server" + digest, "asg_image": "ghcr.io/example/nstance-asg" + digest}
+	return inputs{
+		"server_package": nil, "server_image": "ghcr.io/example/nstance-server" + digest, "asg_image": "ghcr.io/example/nstance-asg" + digest,
+	}
 }
 
 func balancers() inputs {
@@ -148,11 +152,12 @@ func balancers() inputs {
 	}
 }
 
-// rich has a bit of everything that the config can be told.
+// rich uses most inputs that affect the config.
 func rich() inputs {
 	return inputs{
-		"tenants": []string{"acme"}, "vars": inputs{"colour": "blue"},
-		"operators": inputs{"cidrs": []string{"10.0.0.0/8", "2001:db8::/32"}, "security_group_ids": inputs{"k8s": "sg-0a1b2c3d"}},
+		"tenants": []string{"acme"}, "vars": inputs{"colour": "blue"}, "vars_tenants": []string{"default"},
+		"subnet_pool_tenants": inputs{"workers": []string{"default", "acme"}},
+		"operator_cidrs":      []string{"10.0.0.0/8", "2001:db8::/32"}, "operator_security_group_ids": inputs{"k8s": "sg-0a1b2c3d"},
 		"images": inputs{"debian": inputs{
 			"owners": []string{"136693071363"}, "filters": []inputs{{"name": "name", "values": []string{"debian-13-arm64-*"}}},
 		}},
@@ -169,7 +174,8 @@ func rich() inputs {
 				},
 			},
 			"spot": inputs{
-				"kind": "job", "arch": "amd64", "instance_type": "c7i.xlarge", "subnet_pool": "workers", "spot": true, "ami_id": "ami-0a1b2c3d",
+				"kind": "job", "tenants": []string{"acme"}, "arch": "amd64",
+				"instance_type": "c7i.xlarge", "subnet_pool": "workers", "spot": true, "ami_id": "ami-0a1b2c3d",
 				"args_json": `{"KeyName": "example"}`, "userdata": inputs{"content": "#!/bin/sh\ntrue\n"},
 			},
 		},

@@ -2,6 +2,8 @@ module github.com/nstance/nstance/integration/terraform
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/hashicorp/hcl/v2 v2.25.0
 	github.com/hashicorp/terraform-plugin-go v0.31.0

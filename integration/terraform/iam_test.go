@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// statement is one of an IAM policy: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_grammar.html.
+// statement is a statement of an IAM policy:
+// https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_grammar.html.
 type statement struct {
 	Sid              string
 	Effect           string
@@ -16,7 +17,7 @@ type statement struct {
 	Condition        json.RawMessage
 }
 
-// many is a text or a list of them.
+// many is a string or a list of strings.
 type many []string
 
 // UnmarshalJSON reads either.

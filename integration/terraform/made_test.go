@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// resource is one that a plan has, or a data source.
+// resource is a resource or a data source in a plan.
 type resource struct {
 	Address string         `json:"address"`
 	Mode    string         `json:"mode"`
@@ -22,7 +22,7 @@ type resource struct {
 	Values  map[string]any `json:"values"`
 }
 
-// module is one of a plan.
+// module is a module in a plan.
 type module struct {
 	Address   string     `json:"address"`
 	Resources []resource `json:"resources"`
@@ -37,13 +37,13 @@ type values struct {
 	Root module `json:"root_module"`
 }
 
-// plan is what `terraform show -json` says of a plan, or of a state.
+// plan is the output of `terraform show -json` for a plan or a state.
 type plan struct {
 	Planned values `json:"planned_values"`
 	State   values `json:"values"`
 	Prior   struct {
 		State values `json:"values"`
-	} `json:"prior_state"` // where a plan has what it has read
+	} `json:"prior_state"` // has the data sources of a plan
 	Changes []struct {
 		Address string `json:"address"`
 		Change  struct {
@@ -52,7 +52,7 @@ type plan struct {
 	} `json:"resource_changes"`
 }
 
-// made is what a configuration became once it was applied, and all that Terraform wrote down.
+// made is an applied configuration, with all files that Terraform wrote.
 type made struct {
 	values
 	changes   plan
@@ -91,8 +91,8 @@ func root(t *testing.T, modules string, of fixture) string {
 	return folder
 }
 
-// apply makes all of a fixture from a copy of the modules. The error is what the modules, or
-// the provider, have against it.
+// apply applies a fixture with a copy of the modules. The error is that of the modules or the
+// provider.
 func (p program) apply(t *testing.T, modules string, of fixture) (made, error) {
 	t.Helper()
 	folder := root(t, modules, of)
@@ -106,7 +106,7 @@ func (p program) apply(t *testing.T, modules string, of fixture) (made, error) {
 	return out, nil
 }
 
-// plan makes the same, and then a plan, in which everything is known.
+// plan applies it, and then plans again, so that all values are known.
 func (p program) plan(t *testing.T, modules string, of fixture) (made, error) {
 	t.Helper()
 	if _, err := p.apply(t, modules, of); err != nil {
@@ -144,7 +144,7 @@ func (m *made) gather(from module) {
 	}
 }
 
-// read gathers data sources alone.
+// read returns data sources only.
 func (m *made) read(from module) {
 	for _, r := range from.Resources {
 		if r.Mode == "data" {
@@ -156,7 +156,7 @@ func (m *made) read(from module) {
 	}
 }
 
-// all are the resources of a type.
+// all returns the resources of a type.
 func (m made) all(kind string) []resource {
 	var out []resource
 	for _, r := range m.resources {
@@ -167,7 +167,7 @@ func (m made) all(kind string) []resource {
 	return out
 }
 
-// one is the only resource of a type.
+// one returns the only resource of a type.
 func (m made) one(kind string) (resource, error) {
 	all := m.all(kind)
 	if len(all) != 1 {
@@ -176,7 +176,7 @@ func (m made) one(kind string) (resource, error) {
 	return all[0], nil
 }
 
-// get is a value by its path, such as metadata_options.0.http_tokens; nil if it isn't there.
+// get returns a value by its path, such as metadata_options.0.http_tokens; nil if it is missing.
 func (r resource) get(path string) any {
 	var at any = r.Values
 	for step := range strings.SplitSeq(path, ".") {
@@ -196,7 +196,7 @@ func (r resource) get(path string) any {
 	return at
 }
 
-// text is a value as text.
+// text returns a value as a string.
 func (r resource) text(path string) string {
 	value := r.get(path)
 	if value == nil {
@@ -205,7 +205,7 @@ func (r resource) text(path string) string {
 	return fmt.Sprint(value)
 }
 
-// list is a value that is a list, as texts.
+// list returns a list's values as strings.
 func (r resource) list(path string) []string {
 	values, _ := r.get(path).([]any)
 	var out []string
@@ -215,7 +215,7 @@ func (r resource) list(path string) []string {
 	return out
 }
 
-// want compares values with what they are to be, as texts, by their paths.
+// want compares values by their paths, as strings.
 func (r resource) want(values map[string]string) error {
 	for path, want := range values {
 		if got := r.text(path); got != want {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestFormat: everything is written as both programs would write it.
+// TestFormat: every file is formatted as both programs do.
 func TestFormat(t *testing.T) {
 	each(t, func(t *testing.T, p program) {
 		if out, err := p.run(t, filepath.Join(here.repository, "terraform"), "fmt", "-check", "-diff", "-recursive"); err != nil {
@@ -20,7 +20,7 @@ func TestFormat(t *testing.T) {
 	})
 }
 
-// TestLint: nothing is declared and not used, undescribed, or named in another style.
+// TestLint: nothing is unused, undescribed, or named in another style.
 func TestLint(t *testing.T) {
 	if here.tflint == "" {
 		t.Skip("SKIPPED: no tflint")
@@ -42,7 +42,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// folders are those of modules and examples, below terraform/.
+// folders returns the folders of modules and examples, below terraform/.
 func folders(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -70,14 +70,14 @@ func folders(t *testing.T) []string {
 	return out
 }
 
-// TestValidate: every module and example is one, and its own tests pass.
+// TestValidate: every module and example is valid, and passes its own tests.
 func TestValidate(t *testing.T) {
 	each(t, func(t *testing.T, p program) {
 		copied := here.copied(t)
 		for _, folder := range folders(t) {
 			t.Run(folder, func(t *testing.T) {
 				if here.config != "" {
-					t.Parallel() // not with a cache of plugins, which two may not write to
+					t.Parallel() // not with a shared cache of plugins, which does not support concurrent writes
 				}
 				dir := filepath.Join(copied, folder)
 				p.prepare(t, dir)
@@ -94,7 +94,8 @@ func TestValidate(t *testing.T) {
 	})
 }
 
-// TestPinned: the version that is asked for takes the place of what the modules take, so that no newer one is installed.
+// TestPinned: the configured version replaces the modules' constraint, so that no newer one is
+// installed.
 func TestPinned(t *testing.T) {
 	text := []byte("aws = {\n  source = \"hashicorp/aws\"\n  " + taken + "\n}\n")
 	const want = "aws = {\n  source = \"hashicorp/aws\"\n  version = \"6.40.0\"\n}\n"
@@ -106,8 +107,8 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// TestSchema: the types of the stub are those of the provider. Without the real one that says
-// no more than that they are compared.
+// TestSchema: the stub's types match the provider's. Without the real provider, it only checks that
+// they can be compared.
 func TestSchema(t *testing.T) {
 	if here.provider != "" {
 		t.Skip("SKIPPED: the stub is compared with the newest version of the provider, not with " + here.provider)
@@ -124,7 +125,7 @@ func TestSchema(t *testing.T) {
 	})
 }
 
-// TestExamples: each example can be applied, is then as it should be, and can be destroyed.
+// TestExamples: each example can be applied, has then no pending changes, and can be destroyed.
 func TestExamples(t *testing.T) {
 	offline(t)
 	release := `{"url": "` + url + `", "sha256": "` + sha256 + `"}`
@@ -150,7 +151,7 @@ func TestExamples(t *testing.T) {
 				}
 				p.must(t, dir, "get")
 				p.must(t, dir, "apply", "-auto-approve", "-no-color")
-				p.must(t, dir, "plan", "-detailed-exitcode", "-no-color") // 2 where something would change
+				p.must(t, dir, "plan", "-detailed-exitcode", "-no-color") // 2 for pending changes
 				if out, err := p.run(t, dir, "destroy", "-auto-approve", "-no-color"); err == nil {
 					t.Errorf("a cluster that is protected is destroyed:\n%s", out)
 				}
@@ -167,7 +168,7 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// unprotect does in an example what docs/aws.md has people do before they destroy it.
+// unprotect changes an example as docs/aws.md describes for a destroy.
 func unprotect(t *testing.T, name string) {
 	t.Helper()
 	text, err := os.ReadFile(name)

@@ -29,12 +29,25 @@ func accountPolicies() []policy {
 			{"account/outputs.tf", `aws_iam_role.role["server"].name`, `aws_iam_role.role["server"].arn`},
 			{"account/outputs.tf", `aws_iam_role.role["agent"].name`, `aws_iam_role.role["server"].name`},
 		}},
-		{"a role may do what is named, and only read what is anybody's", "account", leastPrivilege, []mutation{
+		{"a role may do what is named, and only read what is public", "account", leastPrivilege, []mutation{
 			{"account/policies/server.json", `"ec2:DescribeSubnets"`, `"ec2:*"`},
 			{"account/policies/server.json", `"ec2:DescribeSubnets"`, `"ec2:DeleteSubnet"`},
 		}},
 		{"servers end and change machines of their cluster only", "account", ownMachines, []mutation{
 			{"account/policies/server.json", `"ec2:TerminateInstances"`, `"ec2:StopInstances", "ec2:TerminateInstances2"`},
+		}},
+		{"they launch with what is the cluster's", "account", ownLaunches, []mutation{
+			{"account/policies/server.json", `:${region}::image/*"`, `:${region}::image/*", "arn:${partition}:ec2:*:*:subnet/*"`},
+			{"account/policies/server.json", `:${region}::image/*"`, `:${region}::image/*", "arn:${partition}:ec2:*::snapshot/*"`},
+		}},
+		{"from snapshots only where that is wanted", "account", launchesFromSnapshots(false), []mutation{
+			{"account/main.tf", `if var.allow_snapshots }`, `}`},
+		}},
+		{"and then from the cluster's", "more rights", func(m made) error {
+			return errors.Join(ownLaunches(m), launchesFromSnapshots(true)(m))
+		}, []mutation{
+			{"account/main.tf", `if var.allow_snapshots }`, `if !var.allow_snapshots }`},
+			{"account/policies/snapshots.json", "nstance:cluster-id", "nstance:other-id"},
 		}},
 		{"servers reach the cluster's bucket and no other", "account",
 			onlyOn("s3:", "arn:aws:s3:::nstance-example", "arn:aws:s3:::nstance-example/*"), []mutation{
@@ -48,8 +61,8 @@ func accountPolicies() []policy {
 				{"account/policies/server.json", `"${agent_role_arn}"`, `"arn:${partition}:iam::${account}:role/*"`},
 			}},
 		{"they use a KMS key where there is one, and that one", "more rights", onlyOn("kms:", kmsARN), []mutation{
-			{"account/main.tf", `try(var.kms_key.arn, "")`, `replace(var.kms_key.arn, "0f1e2d3c", "*")`},
-			{"account/main.tf", `if var.kms_key != null`, `if var.kms_key == null`},
+			{"account/main.tf", `var.kms_key_arn == null ? "" : var.kms_key_arn`, `replace(var.kms_key_arn, "0f1e2d3c", "*")`},
+			{"account/main.tf", `if var.kms_key_arn != null`, `if var.kms_key_arn == null`},
 		}},
 		{"they keep secrets under their prefix, where they keep any, in the region that was chosen", "more rights", func(m made) error {
 			const secret = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:nstance/example/*"
@@ -58,7 +71,7 @@ func accountPolicies() []policy {
 		}, []mutation{
 			{"account/policies/secrets-manager.json", "secret:${secret_prefix}*", "secret:*"},
 			{"account/policies/parameter-store.json", "parameter/${secret_prefix}*", "parameter/*"},
-			{"account/main.tf", "coalesce(var.secret_prefixes.region, data", "coalesce(data"},
+			{"account/main.tf", "coalesce(var.secrets_region, data", "coalesce(data"},
 		}},
 		{"instances may do nothing", "account", func(m made) error {
 			rights, err := rightsOf(m, "agent")
@@ -104,7 +117,7 @@ func twoProfiles(m made) error {
 	return nil
 }
 
-// rightsOf are the statements of the policies of a role.
+// rightsOf returns the statements of a role's policies.
 func rightsOf(m made, role string) ([]statement, error) {
 	var out []statement
 	for _, policy := range m.all("aws_iam_role_policy") {
@@ -125,7 +138,7 @@ func rightsOf(m made, role string) ([]statement, error) {
 	return out, nil
 }
 
-// servers are the rights of the servers; there have to be some.
+// servers returns the statements of the servers' role, which must exist.
 func servers(m made) ([]statement, error) {
 	rights, err := rightsOf(m, "server")
 	if err == nil && len(rights) == 0 {
@@ -148,8 +161,8 @@ func leastPrivilege(m made) error {
 	return err
 }
 
-// ownMachines: what changes a machine or an interface that is there has a condition on whose it
-// is, and so has what makes one.
+// ownMachines: every action that changes or creates a machine or an interface has a condition on
+// its tags.
 func ownMachines(m made) error {
 	rights, err := servers(m)
 	var ends bool
@@ -172,7 +185,47 @@ func ownMachines(m made) error {
 	return err
 }
 
-// onlyOn says whether servers may do what begins so, on these resources and on no others.
+// ownLaunches: every resource with tags that a launch uses has a condition on the cluster.
+func ownLaunches(m made) error {
+	rights, err := servers(m)
+	seen := map[string]bool{}
+	for _, one := range rights {
+		if !slices.Contains(one.Action, "ec2:RunInstances") {
+			continue
+		}
+		for _, arn := range one.Resource {
+			for _, kind := range []string{"subnet", "security-group", "launch-template", "placement-group", "capacity-reservation", "snapshot"} {
+				if !strings.Contains(arn, ":"+kind+"/") {
+					continue
+				}
+				seen[kind] = true
+				if !strings.Contains(strings.ReplaceAll(string(one.Condition), " ", ""), `"aws:ResourceTag/nstance:cluster-id":"example"`) {
+					return fmt.Errorf("%s: launches with %s without a condition on the cluster", one.Sid, arn)
+				}
+			}
+		}
+	}
+	if !seen["subnet"] && err == nil {
+		err = errors.New("servers can't launch into a subnet")
+	}
+	return err
+}
+
+// launchesFromSnapshots reports whether volumes can be created from snapshots.
+func launchesFromSnapshots(want bool) func(made) error {
+	return func(m made) error {
+		rights, err := servers(m)
+		got := slices.ContainsFunc(rights, func(s statement) bool {
+			return slices.ContainsFunc(s.Resource, func(arn string) bool { return strings.Contains(arn, ":snapshot/") })
+		})
+		if got != want && err == nil {
+			err = fmt.Errorf("launches from snapshots: %v, want %v", got, want)
+		}
+		return err
+	}
+}
+
+// onlyOn reports whether servers have the actions with this prefix on exactly these resources.
 func onlyOn(action string, resources ...string) func(made) error {
 	return func(m made) error {
 		rights, err := servers(m)

@@ -16,7 +16,7 @@ func addressPolicies() []policy {
 	return slices.Concat(interfacePolicies(), standbyPolicies(), doorPolicies())
 }
 
-// interfacePolicies are of one server: its address is that of an interface.
+// interfacePolicies check a single server, whose address is that of an interface.
 func interfacePolicies() []policy {
 	return []policy{
 		{"the leader has an interface with a reserved address", "given", func(m made) error {
@@ -24,7 +24,7 @@ func interfacePolicies() []policy {
 			return errors.Join(err, eni.want(map[string]string{"subnet_id": "subnet-0a1b2c3d", "private_ips.0": "10.0.0.10"}),
 				network(m, map[string]string{"ipv4": "10.0.0.10", "ipv6": "", "interface_id": eni.text("id")}))
 		}, []mutation{
-			{"shard/leader.tf", "private_ips        = var.leader.ipv4_address == null ? null : [var.leader.ipv4_address]", ""},
+			{"shard/leader.tf", "private_ips        = var.leader_ipv4_address == null ? null : [var.leader_ipv4_address]", ""},
 			{"shard/leader.tf", `interface_id = local.with_interface ? aws_network_interface.leader[0].id : "primary"`, `interface_id = "primary"`},
 		}},
 		{"nothing but a server attaches it", "shard", unattached, []mutation{
@@ -59,27 +59,27 @@ func interfacePolicies() []policy {
 				"ipv4": eni.text("private_ips.0"), "ipv6": eni.text("ipv6_addresses.0"), "interface_id": eni.text("id"),
 			}), template(map[string]string{"network_interfaces.0.ipv6_address_count": "1"})(m))
 		}, []mutation{
-			{"shard/leader.tf", "ipv6_address_count = var.leader.ipv6 && var.leader.ipv6_address == null ? 1 : null", "ipv6_address_count = 2"},
-			{"shard/server.tf", "ipv6_address_count          = var.leader.ipv6 ? 1 : null", ""},
+			{"shard/leader.tf", "var.enable_leader_ipv6 && var.leader_ipv6_address == null ? 1 : null", "2"},
+			{"shard/server.tf", "ipv6_address_count          = var.enable_leader_ipv6 ? 1 : null", ""},
 			{"shard/leader.tf", "ipv6         = local.leader_ipv6\n", ""},
 		}},
 		{"or of IPv6 alone", "IPv6", func(m made) error {
 			eni, err := m.one("aws_network_interface")
 			return errors.Join(err, network(m, map[string]string{"ipv4": "", "ipv6": eni.text("ipv6_addresses.0"), "interface_id": eni.text("id")}))
 		}, []mutation{
-			{"shard/leader.tf", "leader_ipv4 = !var.leader.ipv4 ? null : (", "leader_ipv4 = var.leader.ipv6 && var.leader.ipv4 ? null : ("},
+			{"shard/leader.tf", "!var.enable_leader_ipv4 ? null : (", "var.enable_leader_ipv6 && var.enable_leader_ipv4 ? null : ("},
 		}},
 	}
 }
 
-// standbyPolicies are of several servers: their address is one more of whoever leads.
+// standbyPolicies check several servers, whose address is an additional one of the leader.
 func standbyPolicies() []policy {
 	return []policy{
-		{"with standbys there is no interface: the address is a second one of whoever leads", "standbys", standby, []mutation{
+		{"with standbys there is no interface: the address is a second one of the leader", "standbys", standby, []mutation{
 			{"shard/leader.tf", "count = local.with_interface ? 1 : 0", "count = 1"},
 			{"shard/leader.tf", "aws_network_interface.leader[0].id : \"primary\"", "aws_network_interface.leader[0].id : \"eni-0a1b2c3d\""},
 			{"shard/leader.tf", "for_each = local.reserved", "for_each = {}"},
-			{"shard/leader.tf", `"${var.leader.ipv6_address}/128"`, `"${var.leader.ipv6_address}/64"`},
+			{"shard/leader.tf", `"${var.leader_ipv6_address}/128"`, `"${var.leader_ipv6_address}/64"`},
 			{"shard/leader.tf", `reservation_type = "explicit"`, `reservation_type = "prefix"`},
 		}},
 		{"and there is one server more for each", "standbys", group(map[string]string{"desired_capacity": "3", "min_size": "3", "max_size": "4"}),
@@ -87,14 +87,14 @@ func standbyPolicies() []policy {
 	}
 }
 
-// doorPolicies say who is let in.
+// doorPolicies check who has network access.
 func doorPolicies() []policy {
 	return []policy{
 		{"servers are reached at their ports by their own only", "shard", closed, []mutation{
 			{"shard/security.tf", "operator = 8993, agent = 8994", "operator = 8993, agent = 22"},
 			{"shard/security.tf", "servers-election    = { group = aws_security_group.server.id",
 				"servers-election = { group = aws_security_group.agent.id"},
-			{"shard/variables.tf", "cidrs              = optional(list(string), [])", `cidrs = optional(list(string), ["0.0.0.0/0"])`},
+			{"shard/variables.tf", "operator ports.\"\n  default     = []", "operator ports.\"\n  default     = [\"0.0.0.0/0\"]"},
 			{"shard/server.tf", "security_groups             = [aws_security_group.server.id]", "security_groups = [aws_security_group.agent.id]"},
 			{"shard/leader.tf", "security_groups    = [aws_security_group.server.id]", "security_groups = [aws_security_group.agent.id]"},
 		}},
@@ -124,7 +124,7 @@ func doorPolicies() []policy {
 	}
 }
 
-// network compares the leader's network in the config; an empty text is a field that isn't there.
+// network compares the leader's network in the config; an empty text is a missing field.
 func network(m made, want map[string]string) error {
 	config, err := configOf(m)
 	if err != nil {
@@ -146,8 +146,8 @@ func network(m made, want map[string]string) error {
 	return nil
 }
 
-// ownNumbers: amazon-ec2-net-utils numbers the tables and rules of each interface from 10000 on, by its device index and network
-// card, and clears what it finds there. From 253 to 255 are the kernel's.
+// ownNumbers: amazon-ec2-net-utils numbers the tables and rules of each interface from 10000, by
+// its device index and network card, and removes others there. 253 to 255 are the kernel's.
 func ownNumbers(m made) error {
 	data, err := userData(m)
 	if err != nil {
@@ -207,7 +207,8 @@ func standby(m made) error {
 		says(m, "Address=10.0.0.10/32\n"), says(m, "Address=2001:db8::10/128\n"))
 }
 
-// entrances are who may come in by which port of a security group, named as the rules name it.
+// entrances returns the sources and ports of a security group's ingress rules, by the names of the
+// rules.
 func entrances(m made, group string) []string {
 	var out []string
 	for _, rule := range m.all("aws_vpc_security_group_ingress_rule") {
@@ -221,7 +222,7 @@ func entrances(m made, group string) []string {
 	return out
 }
 
-// groupID is the id of a security group of the shard by the name that it has in the module.
+// groupID returns the id of a security group of the shard by its name in the module.
 func groupID(m made, name string) string {
 	for _, one := range m.all("aws_security_group") {
 		if one.Name == name {
@@ -231,8 +232,8 @@ func groupID(m made, name string) string {
 	return ""
 }
 
-// closed: servers have their own security group, which lets in servers to elect, agents to
-// register and to stay, and nobody else.
+// closed: servers have their own security group, which admits servers for the election, agents for
+// registration and streams, and no others.
 func closed(m made) error {
 	server, agent := groupID(m, "server"), groupID(m, "agent")
 	eni, err1 := m.one("aws_network_interface")

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// bootPolicies say what a server runs, and whose it is.
+// bootPolicies check what a server runs, and its tags.
 func bootPolicies() []policy {
 	return []policy{
 		{"a package is checked by its SHA-256", "shard", func(m made) error {
@@ -35,7 +35,7 @@ func bootPolicies() []policy {
 		}},
 		{"the server knows its shard, its bucket and its region", "shard", func(m made) error {
 			return says(m, "NSTANCE_SHARD=eu-central-1a\nNSTANCE_STORAGE_BUCKET=nstance-example\nAWS_REGION=eu-central-1\n")
-		}, []mutation{{"shard/server.tf", "bucket         = var.cluster.bucket", "bucket = var.cluster.id"}}},
+		}, []mutation{{"shard/server.tf", "bucket         = var.bucket", "bucket = var.cluster_id"}}},
 		{"no machine of a server is one that the leader may delete", "shard", tagged, []mutation{
 			{"shard/server.tf", `merge(local.tags, { "nstance:role" = "server" })`, "local.moved"},
 			{"shard/server.tf", "resource_type = \"network-interface\"\n    tags          = local.moved",
@@ -64,7 +64,7 @@ func bootPolicies() []policy {
 	}
 }
 
-// userData is what a server runs at its first boot.
+// userData returns the script of a server's first boot.
 func userData(m made) (string, error) {
 	one, err := m.one("aws_launch_template")
 	if err != nil {
@@ -77,7 +77,7 @@ func userData(m made) (string, error) {
 	return string(text), err
 }
 
-// says whether user data has a text.
+// says reports whether user data contains a text.
 func says(m made, text string) error {
 	data, err := userData(m)
 	if err == nil && !strings.Contains(data, text) {
@@ -86,8 +86,8 @@ func says(m made, text string) error {
 	return err
 }
 
-// tagged: what servers move has the tag by which they may, and no server's machine has it, since
-// a leader deletes machines that have it and that no record names.
+// tagged: the interfaces that servers move have the tag that permits it; no server's machine has
+// it, since a leader deletes machines that have it without a record.
 func tagged(m made) error {
 	template, err := m.one("aws_launch_template")
 	if err != nil {
@@ -125,7 +125,7 @@ func tagged(m made) error {
 	return err
 }
 
-// owned says whether tags tell whose something is, and whether the leader may change it.
+// owned reports whether tags name the owner, and whether the leader may change the resource.
 func owned(r resource, path, managed string) error {
 	tags, _ := r.get(path).(map[string]any)
 	for name, want := range map[string]string{"nstance:cluster-id": "example", "nstance:shard": "eu-central-1a", "nstance:managed": managed} {
@@ -147,7 +147,8 @@ func groupTag(m made, name, want string) error {
 	return errors.Join(err, fmt.Errorf("the group has no tag %s = %s", name, want))
 }
 
-// everythingTagged: what can have tags has those of the shard. An object in the bucket needs none.
+// everythingTagged: every resource that supports tags has the shard's. An object in the bucket
+// needs none.
 func everythingTagged(m made) error {
 	for _, one := range m.resources {
 		_, can := one.Values["tags"]

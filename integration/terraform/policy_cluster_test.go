@@ -42,7 +42,7 @@ func clusterPolicies() []policy {
 		{"the bucket is protected from deletion", "cluster", protected, []mutation{
 			{"cluster/main.tf", "force_destroy = !var.deletion_protection", "force_destroy = true"},
 			{"cluster/policy.tf", `Action    = "s3:DeleteBucket"`, `Action    = "s3:PutBucketTagging"`},
-			{"cluster/variables.tf", "EOT\n  default     = true", "EOT\n  default     = false"},
+			{"cluster/variables.tf", "objects in it.\n  EOT\n  default     = true", "objects in it.\n  EOT\n  default     = false"},
 		}},
 		{"a bucket without protection can be deleted", "own key", func(m made) error {
 			bucket, err := m.one("aws_s3_bucket")
@@ -57,8 +57,8 @@ func clusterPolicies() []policy {
 			{"cluster/modules/key/main.tf", "secret_string_wo = ephemeral.aws_secretsmanager_random_password.key.random_password", ""},
 		}},
 		{"a key of the caller's is used as it is", "own key", ownKey, []mutation{
-			{"cluster/key.tf", "count  = var.encryption_key.create ? 1 : 0", "count = 1"},
-			{"cluster/outputs.tf", "var.encryption_key.create ? one(module.key[*].arn) : var.encryption_key.arn", `"arn:aws:ssm:other"`},
+			{"cluster/key.tf", "count  = var.create_encryption_key ? 1 : 0", "count = 1"},
+			{"cluster/outputs.tf", "var.create_encryption_key ? one(module.key[*].arn) : var.encryption_key_arn", `"arn:aws:ssm:other"`},
 		}},
 	}
 }
@@ -83,7 +83,7 @@ func bucketEncrypted(algorithm, key string) func(made) error {
 	}
 }
 
-// denied says whether the bucket's policy denies an action to everybody.
+// denied reports whether the bucket's policy denies an action to all principals.
 func denied(m made, action, condition string) error {
 	bucket, err1 := m.one("aws_s3_bucket")
 	policy, err2 := m.one("aws_s3_bucket_policy")
@@ -124,7 +124,7 @@ func protected(m made) error {
 	return errors.Join(err, bucket.want(map[string]string{"force_destroy": "false"}), denied(m, "s3:DeleteBucket", ""))
 }
 
-// keyUnseen looks for how every password of the stub begins.
+// keyUnseen looks for the prefix of the stub's passwords.
 func keyUnseen(m made) error {
 	secret, err1 := m.one("aws_secretsmanager_secret")
 	version, err2 := m.one("aws_secretsmanager_secret_version")

@@ -19,10 +19,10 @@ func configPolicies() []policy {
 		{"the shard's config is an object of the bucket", "shard", func(m made) error {
 			one, err := m.one("aws_s3_object")
 			return errors.Join(err, one.want(map[string]string{"bucket": "nstance-example", "key": "config/eu-central-1a.jsonc"}))
-		}, []mutation{{"shard/config.tf", "config/${var.shard}.jsonc", "config/${var.cluster.id}.jsonc"}}},
+		}, []mutation{{"shard/config.tf", "config/${var.shard}.jsonc", "config/${var.cluster_id}.jsonc"}}},
 		{"instances have IMDSv2, encrypted volumes and their own role", "shard", instances, []mutation{
 			{"shard/templates.tf", "Encrypted           = true", "Encrypted = false"},
-			{"shard/templates.tf", "Name = var.account.agent_profile_name", "Name = var.account.server_profile_name"},
+			{"shard/templates.tf", "Name = var.agent_profile_name", "Name = var.server_profile_name"},
 			{"shard/templates.tf", "[aws_security_group.agent.id]", "[aws_security_group.server.id]"},
 		}},
 		{"instances have the default kernel, and the image of today to fall back to", "shard", defaultKernel, []mutation{
@@ -44,13 +44,13 @@ func configPolicies() []policy {
 	}
 }
 
-// configOf is the text of the shard's config.
+// configOf returns the shard's config.
 func configOf(m made) (string, error) {
 	one, err := m.one("aws_s3_object")
 	return one.text("content"), err
 }
 
-// template of the config, as far as it is looked at.
+// configTemplate has the tested fields of a template in the config.
 type configTemplate struct {
 	Args struct {
 		IamInstanceProfile  struct{ Name string }
@@ -61,7 +61,7 @@ type configTemplate struct {
 	Userdata struct{ Content string }
 }
 
-// web is the template "web" of the config.
+// web returns the template "web" of the config.
 func web(m made) (configTemplate, error) {
 	text, err := configOf(m)
 	if err != nil {
@@ -72,8 +72,8 @@ func web(m made) (configTemplate, error) {
 	return config.Templates["web"], err
 }
 
-// instances: what the module says of machines. That they have IMDSv2 is the provider's default,
-// which nothing here may take away.
+// instances checks the module's settings of machines. IMDSv2 is the provider's default, which
+// nothing here may disable.
 func instances(m made) error {
 	one, err := web(m)
 	args := one.Args
@@ -92,8 +92,8 @@ func instances(m made) error {
 	return nil
 }
 
-// defaultKernel: images are found by the kernel of the one that the public parameter has, which
-// Amazon changes, and that one is the fallback.
+// defaultKernel: images are found by the kernel of the image in the public parameter, which Amazon
+// changes, and which is the fallback.
 func defaultKernel(m made) error {
 	text, err := configOf(m)
 	var config struct {
@@ -118,7 +118,7 @@ func defaultKernel(m made) error {
 	return fmt.Errorf("the fallback is %q", image.Fallback)
 }
 
-// bootstraps says whether an instance's user data has a text.
+// bootstraps reports whether an instance's user data contains a text.
 func bootstraps(m made, text string) error {
 	one, err := web(m)
 	if err == nil && !strings.Contains(one.Userdata.Content, text) {
@@ -144,7 +144,7 @@ func targetGroups(m made) error {
 	return nil
 }
 
-// built builds nstance-server.
+// accepted has nstance-server validate the config.
 func built(t *testing.T) string {
 	t.Helper()
 	server := filepath.Join(t.TempDir(), "nstance-server")

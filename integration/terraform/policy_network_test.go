@@ -31,6 +31,14 @@ func networkPolicies() []policy {
 			{"network/routes.tf", "subnet_id      = aws_subnet.new[each.key].id", `subnet_id = "subnet-0a1b2c3b"`},
 			{"network/main.tf", "data.aws_subnet.existing[name].availability_zone", `"elsewhere"`},
 		}},
+		{"new subnets are tagged with their cluster", "new VPC", func(m made) error {
+			for _, one := range m.all("aws_subnet") {
+				if got := one.text("tags.nstance:cluster-id"); got != "example" {
+					return fmt.Errorf("%s has nstance:cluster-id %q", one.Address, got)
+				}
+			}
+			return nil
+		}, []mutation{{"network/main.tf", `"nstance:cluster-id" = var.cluster_id })`, `})`}}},
 		{"subnets are in their zones, and public ones alone give public addresses", "new VPC", subnetsByRole, []mutation{
 			{"network/main.tf", "availability_zone               = each.value.zone", `availability_zone = "eu-central-1c"`},
 			{"network/main.tf", `each.value.role == "public"`, `each.value.role != "isolated"`},
@@ -97,8 +105,8 @@ func networkPolicies() []policy {
 			{"network/endpoints.tf", `["aws", "aws-us-gov"]`, `["aws"]`},
 		}},
 		{"a VPC has its further ranges, and they reach the endpoints", "ranges", furtherRanges, []mutation{
-			{"network/main.tf", "toset(var.vpc.secondary_cidrs) : toset([])", "toset([]) : toset([])"},
-			{"network/endpoints.tf", "{ for cidr in var.vpc.secondary_cidrs : cidr => cidr }", "{}"},
+			{"network/main.tf", "toset(var.vpc_secondary_cidrs) : toset([])", "toset([]) : toset([])"},
+			{"network/endpoints.tf", "{ for cidr in var.vpc_secondary_cidrs : cidr => cidr }", "{}"},
 		}},
 		{"without isolated subnets there is none of these", "public", func(m made) error {
 			for _, one := range m.all("aws_vpc_endpoint") {
@@ -128,7 +136,7 @@ func furtherRanges(m made) error {
 	return nil
 }
 
-// allIn says whether everything is in one VPC.
+// allIn reports whether everything is in one VPC.
 func allIn(m made, vpc string) error {
 	for _, one := range m.resources {
 		if id, has := one.Values["vpc_id"]; has && one.Mode == "managed" && id != vpc {
@@ -138,7 +146,7 @@ func allIn(m made, vpc string) error {
 	return nil
 }
 
-// name is a resource's key, of for_each.
+// name returns a resource's for_each key.
 func (r resource) key() string {
 	_, after, _ := strings.Cut(r.Address, `["`)
 	return strings.TrimSuffix(after, `"]`)
@@ -177,7 +185,7 @@ func subnetsByRole(m made) error {
 	return nil
 }
 
-// ways are a subnet's default routes: for IPv4 and, by true, for IPv6.
+// ways are a subnet's default routes: for IPv4 and, with true, for IPv6.
 func ways(m made, subnet resource) map[bool]resource {
 	out := map[bool]resource{}
 	for _, table := range m.all("aws_route_table_association") {
@@ -199,13 +207,13 @@ func ways(m made, subnet resource) map[bool]resource {
 	return out
 }
 
-// ofRole are the subnets of a role.
+// ofRole returns the subnets of a role.
 func ofRole(m made, role string) []resource {
 	return slices.DeleteFunc(m.all("aws_subnet"), func(r resource) bool { return !strings.HasPrefix(r.key(), role) })
 }
 
-// routed says whether subnets of a role have a default route to some gateway, and for IPv6 too
-// if they are public.
+// routed reports whether subnets of a role have a default route to a gateway, for IPv6 only if they
+// are public.
 func routed(role, attribute, prefix string) func(made) error {
 	return func(m made) error {
 		subnets := ofRole(m, role)
@@ -225,8 +233,8 @@ func routed(role, attribute, prefix string) func(made) error {
 	}
 }
 
-// privateRoutes: out through the gateway that is in a public subnet of the same zone, which has
-// an address; with IPv6 out only.
+// privateRoutes: outbound traffic goes through the gateway in a public subnet of the same zone,
+// which has an address; IPv6 traffic is outbound only.
 func privateRoutes(m made) error {
 	zones := map[string]string{} // of the NAT gateways
 	for _, gateway := range m.all("aws_nat_gateway") {
@@ -260,7 +268,7 @@ func isolatedRoutes(m made) error {
 	return nil
 }
 
-// endpointNames says whether there are endpoints of just these services.
+// endpointNames reports whether there are endpoints of exactly these services.
 func endpointNames(want ...string) func(made) error {
 	return func(m made) error {
 		var got []string
@@ -312,7 +320,7 @@ func interfaceEndpoints(m made) error {
 		if err := one.want(map[string]string{"private_dns_enabled": "true", "security_group_ids.0": group.text("id")}); err != nil {
 			return err
 		}
-		if n := len(one.list("subnet_ids")); n != 1 { // two of one zone would be refused
+		if n := len(one.list("subnet_ids")); n != 1 { // two in one zone would be refused
 			return fmt.Errorf("%s is in %d subnets, want one for each zone", one.Address, n)
 		}
 	}

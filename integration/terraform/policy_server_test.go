@@ -13,26 +13,29 @@ func serverPolicies() []policy {
 	return slices.Concat(machinePolicies(), groupPolicies(), bootPolicies())
 }
 
-// machinePolicies say what a server's machine is.
+// machinePolicies check a server's machine.
 func machinePolicies() []policy {
 	return []policy{
 		{"servers' metadata wants a session (IMDSv2)", "shard", template(map[string]string{
 			"metadata_options.0.http_tokens": "required", "metadata_options.0.http_endpoint": "enabled",
 			"metadata_options.0.http_put_response_hop_limit": "1",
 		}), []mutation{
-			{"shard/server.tf", `http_tokens                 = "required"`, `http_tokens = "optional"`},
-			{"shard/server.tf", `http_tokens                 = "required"`, ``},
-			{"shard/server.tf", "local.containers ? 2 : 1", "2"},
+			{"shard/server.tf", `http_tokens   = "required"`, `http_tokens = "optional"`},
+			{"shard/server.tf", `http_tokens   = "required"`, ``},
+			{"shard/server.tf", "http_put_response_hop_limit = 1", "http_put_response_hop_limit = 2"},
+			{"shard/server.tf", "http_put_response_hop_limit = 1", ""},
 		}},
-		{"and is reached from containers, where servers are some", "images", template(map[string]string{
-			"metadata_options.0.http_tokens": "required", "metadata_options.0.http_put_response_hop_limit": "2",
-		}), []mutation{{"shard/server.tf", "local.containers ? 2 : 1", "1"}}},
+		{"and answers the machine itself alone, where servers are containers too", "images", hostsNetwork, []mutation{
+			{"shard/server.tf", "http_put_response_hop_limit = 1", "http_put_response_hop_limit = local.containers ? 2 : 1"},
+			{"shard/templates/server.sh.tftpl", "--name nstance-server --network host", "--name nstance-server"},
+			{"shard/templates/server.sh.tftpl", "--name nstance-asg --network host", "--name nstance-asg"},
+		}},
 		{"a server is a t4g.micro", "shard", template(map[string]string{"instance_type": "t4g.micro"}), []mutation{
-			{"shard/variables_machines.tf", `optional(string, "t4g.micro")`, `optional(string, "t4g.nano")`},
-			{"shard/server.tf", "instance_type = var.vm.instance_type", `instance_type = "t4g.small"`},
+			{"shard/variables_machines.tf", `default     = "t4g.micro"`, `default     = "t4g.nano"`},
+			{"shard/server.tf", "instance_type = var.server_instance_type", `instance_type = "t4g.small"`},
 		}},
 		{"its image is the newest of Amazon Linux for its architecture", "shard", newestImage, []mutation{
-			{"shard/main.tf", `var.vm.arch == "amd64" ? "x86_64" : "arm64"`, `var.vm.arch == "arm64" ? "x86_64" : "arm64"`},
+			{"shard/main.tf", `var.server_arch == "amd64" ? "x86_64" : "arm64"`, `var.server_arch == "arm64" ? "x86_64" : "arm64"`},
 		}},
 		{"its volume is encrypted", "shard", template(map[string]string{
 			"block_device_mappings.0.ebs.0.encrypted": "true", "block_device_mappings.0.ebs.0.delete_on_termination": "true",
@@ -45,12 +48,12 @@ func machinePolicies() []policy {
 			{"shard/server.tf", `? ["standard"] : []`, `? [] : []`},
 		}},
 		{"it has the servers' role", "shard", template(map[string]string{"iam_instance_profile.0.name": "nstance-example-server"}), []mutation{
-			{"shard/server.tf", "name = var.account.server_profile_name", "name = var.account.agent_profile_name"},
+			{"shard/server.tf", "name = var.server_profile_name", "name = var.agent_profile_name"},
 		}},
 	}
 }
 
-// groupPolicies say how servers are kept.
+// groupPolicies check the servers' Auto Scaling group.
 func groupPolicies() []policy {
 	return []policy{
 		{"the group wants one server, and two for a moment", "shard", group(map[string]string{
@@ -91,7 +94,7 @@ func groupPolicies() []policy {
 			{"shard/templates/server.sh.tftpl", " --state=/state/state", ""},
 			{"shard/templates/server.sh.tftpl", "ExecStartPre=/bin/chown -R 65532:65532 /run/nstance-asg\n", ""},
 		}},
-		{"nobody but EC2 and nstance-asg says that a server is ill", "shard", group(map[string]string{"health_check_type": "EC2"}), []mutation{
+		{"only EC2 and nstance-asg say that a server is ill", "shard", group(map[string]string{"health_check_type": "EC2"}), []mutation{
 			{"shard/asg.tf", `health_check_type         = "EC2"`, `health_check_type = "ELB"`},
 		}},
 		{"the group names its template's version by number", "shard", numbered, []mutation{
@@ -100,7 +103,15 @@ func groupPolicies() []policy {
 	}
 }
 
-// template says whether the launch template has values.
+// hostsNetwork: the metadata service answers only the machine, whose network the containers use.
+func hostsNetwork(m made) error {
+	return errors.Join(
+		template(map[string]string{"metadata_options.0.http_tokens": "required", "metadata_options.0.http_put_response_hop_limit": "1"})(m),
+		says(m, " --name nstance-server --network host "), says(m, " --name nstance-asg --network host "),
+	)
+}
+
+// template reports whether the launch template has these values.
 func template(values map[string]string) func(made) error {
 	return func(m made) error {
 		one, err := m.one("aws_launch_template")
@@ -131,8 +142,8 @@ func newestImage(m made) error {
 	return nil
 }
 
-// hooked: the group has a hook, which waits as long as a boot may take, and whoever completes it
-// knows both by name.
+// hooked: the group has a hook, which waits as long as a boot may take, and nstance-asg, which
+// completes it, has both names.
 func hooked(seconds string) func(made) error {
 	return func(m made) error {
 		one, err := m.one("aws_autoscaling_group")
@@ -152,8 +163,8 @@ func hooked(seconds string) func(made) error {
 	}
 }
 
-// remembers: a start of the server starts nstance-asg, too, and its user has to be able to
-// write where restarts leave things.
+// remembers: a start of the server also starts nstance-asg, whose user can write its state, which
+// survives restarts.
 func remembers(m made) error {
 	return errors.Join(
 		says(m, "\nRuntimeDirectory=nstance-asg\nRuntimeDirectoryPreserve=restart\nExecStartPre=/bin/chown -R 65532:65532 /run/nstance-asg\n"),

@@ -12,16 +12,15 @@ import (
 	"testing"
 )
 
-// policy is one thing that the modules promise.
+// policy is one promise of the modules.
 type policy struct {
 	promise string
-	of      string // the fixture that is to keep it
+	of      string // the fixture that has to keep it
 	kept    func(made) error
 	broken  []mutation // each of which breaks it
 }
 
-// mutation is a change of a module that breaks a promise: the text that is in the file is
-// replaced by another one.
+// mutation is a change of a module that breaks a promise: a text in a file is replaced.
 type mutation struct {
 	file, text, by string
 }
@@ -30,8 +29,8 @@ func policies() []policy {
 	return slices.Concat(clusterPolicies(), accountPolicies(), networkPolicies(), serverPolicies(), addressPolicies(), configPolicies())
 }
 
-// TestPolicies: what the modules promise is so once they have been applied, a second plan
-// changes nothing, and nstance-server accepts the config.
+// TestPolicies: applied modules keep their promises, a second plan changes nothing, and
+// nstance-server accepts the config.
 func TestPolicies(t *testing.T) {
 	offline(t)
 	all, server := fixtures(), built(t)
@@ -44,7 +43,7 @@ func TestPolicies(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, change := range done.changes.Changes {
-					// OpenTofu lists what is ephemeral too.
+					// OpenTofu also lists ephemeral resources.
 					if !slices.Equal(change.Change.Actions, []string{"no-op"}) && !slices.Equal(change.Change.Actions, []string{"open"}) {
 						t.Errorf("once it is made, a plan would %v %s", change.Change.Actions, change.Address)
 					}
@@ -65,8 +64,7 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
-// TestMutations: a policy whose module is changed for the worse is not kept any more, so each
-// of them can fail.
+// TestMutations: a policy fails once its module is broken, so each of them can fail.
 func TestMutations(t *testing.T) {
 	offline(t)
 	all, p := fixtures(), here.programs[0]
@@ -94,7 +92,7 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// make changes a copy of the modules.
+// make mutates a copy of the modules.
 func (m mutation) make(modules string) error {
 	name := filepath.Join(modules, "aws", m.file)
 	before, err := os.ReadFile(name)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// configRefusals are of what a server would refuse of the config, once everything is there.
+// configRefusals are errors of the config that a server would find only after everything is
+// created.
 func configRefusals() []refusal {
 	group := func(tenant, name string, more inputs) inputs {
 		return inputs{"groups": inputs{tenant: inputs{name: with(inputs{"template": "web"}, more)}}}
@@ -21,6 +22,10 @@ func configRefusals() []refusal {
 	}
 	long := strings.Repeat("x", 65)
 	return []refusal{
+		{"the tenants of a pool that there is not", inputs{"subnet_pool_tenants": inputs{"wrkers": []string{"*"}}},
+			"subnet_pool_tenants: want names of subnet_pools"},
+		{"vars of tenants that are not said", inputs{"tenants": []string{"acme"}, "vars": inputs{"a": "b"}},
+			"vars_tenants: want the tenants whose groups have the vars"},
 		{"a tenant that there is not", group("acme", "web", nil), "groups: want default or a name in tenants () as tenant: acme"},
 		{"a surge of nothing", group("default", "web", inputs{"max_surge": "0"}), "groups: max_surge: want a count from 1 to 10000, or a share"},
 		{"a surge of more than all", group("default", "web", inputs{"max_surge": "101%"}), "not 101% (web)"},
@@ -56,12 +61,12 @@ func configRefusals() []refusal {
 	}
 }
 
-// machineRefusals are of machines that an image for another architecture would never boot on.
+// machineRefusals are machines whose image has the wrong architecture to boot.
 func machineRefusals() []refusal {
-	vm := func(arch, name string) inputs { return inputs{"vm": inputs{"arch": arch, "instance_type": name}} }
+	server := func(arch, name string) inputs { return inputs{"server_arch": arch, "server_instance_type": name} }
 	template := func(arch, name string) inputs {
 		return inputs{
-			"groups": inputs{}, "agent": inputs{"packages": inputs{"arm64": pack(), "amd64": pack()}},
+			"groups": inputs{}, "agent_packages": inputs{"arm64": pack(), "amd64": pack()},
 			"templates": inputs{"web": inputs{"kind": "web", "arch": arch, "instance_type": name}},
 		}
 	}
@@ -69,8 +74,8 @@ func machineRefusals() []refusal {
 		return inputs{"groups": inputs{"default": inputs{"web": inputs{"template": "web", "instance_type": name}}}}
 	}
 	return []refusal{
-		{"a server of amd64 for arm64", vm("arm64", "t3.nano"), "vm.instance_type: want one of vm.arch, arm64, not t3.nano"},
-		{"a server of arm64 for amd64", vm("amd64", "t4g.nano"), "vm.instance_type: want one of vm.arch, amd64, not t4g.nano"},
+		{"a server of amd64 for arm64", server("arm64", "t3.nano"), "server_instance_type: want one of server_arch, arm64, not t3.nano"},
+		{"a server of arm64 for amd64", server("amd64", "t4g.nano"), "server_instance_type: want one of server_arch, amd64, not t4g.nano"},
 		{"a template of amd64 for arm64", template("arm64", "g5.xlarge"), "templates: instance_type: want one of the template's arch"},
 		{"a template of arm64 for amd64", template("amd64", "m7gd.large"), "m7gd.large for amd64 (web)"},
 		{"a group of another architecture than its template", group("c7i.large"), "groups: instance_type: want one of the template's arch"},
@@ -98,26 +103,26 @@ func types() inputs {
 		}
 	}
 	return inputs{
-		"groups": inputs{}, "agent": inputs{"packages": inputs{"arm64": pack(), "amd64": pack()}}, "templates": templates,
+		"groups": inputs{}, "agent_packages": inputs{"arm64": pack(), "amd64": pack()}, "templates": templates,
 	}
 }
 
 func pack() inputs { return inputs{"url": url, "sha256": sha256} }
 
-// existing is a load balancer by its target groups.
+// existing is a load balancer with existing target groups.
 func existing(arns ...string) inputs {
 	return inputs{"target_group_arns": append([]string{}, arns...)}
 }
 
-// balancerRefusals are of load balancers that AWS refuses, or that nobody reaches.
+// balancerRefusals are load balancers that AWS refuses, or that can't be reached.
 func balancerRefusals() []refusal {
 	made := inputs{"port": 443, "subnet_ids": []string{"subnet-0a1b2c3d"}, "cidrs": []string{"10.0.0.0/8"}}
 	www := func(more inputs) inputs { return inputs{"load_balancers": inputs{"www": with(made, more)}} }
 	closed := maps.Clone(made)
 	delete(closed, "cidrs")
 	return []refusal{
-		{"a load balancer for nobody", inputs{"load_balancers": inputs{"www": closed}}, "cidrs: want at least one range beside port"},
-		{"a range that is a name", www(inputs{"cidrs": []string{"everybody"}}), "load_balancers: cidrs: want ranges by their first address"},
+		{"a load balancer that can't be reached", inputs{"load_balancers": inputs{"www": closed}}, "cidrs: want at least one range beside port"},
+		{"a range that is a name", www(inputs{"cidrs": []string{"all"}}), "load_balancers: cidrs: want ranges by their first address"},
 		{"a range by another address of it", www(inputs{"cidrs": []string{"10.1.0.0/8"}}), "2001:db8::/32, not 10.1.0.0/8"},
 		{"ranges of both families", www(inputs{"cidrs": []string{"0.0.0.0/0", "::/0"}}), ""},
 		{"a path without a slash", www(inputs{"health_path": "healthz"}), "health_path: want one that begins with /"},

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// TestReplacements: what docs/aws.md says of changes. What is replaced, and in which order, is
-// what a plan shows; everything else is changed where it is, if at all.
+// TestReplacements checks docs/aws.md on changes: a plan shows what is replaced, and in which
+// order; everything else is changed in place.
 func TestReplacements(t *testing.T) {
 	offline(t)
 	www := func(more inputs) inputs {
 		of := inputs{"port": 443, "target_port": 8443, "subnet_ids": []string{"subnet-0a1b2c3d"}, "cidrs": []string{"0.0.0.0/0"}}
 		return inputs{"load_balancers": inputs{"www": with(of, more)}}
 	}
-	address := func(of string) inputs { return inputs{"leader": inputs{"ipv4_address": of}} }
+	address := func(of string) inputs { return inputs{"leader_ipv4_address": of} }
 	const group, targets, eni = "aws_autoscaling_group", "aws_lb_target_group", "aws_network_interface"
 	anew := []string{"aws_lb delete create", "aws_lb_listener delete create"}
 	within := func(subnets ...string) inputs { return www(inputs{"subnet_ids": subnets}) }
@@ -25,11 +25,11 @@ func TestReplacements(t *testing.T) {
 		before, after inputs
 		want          []string
 	}{
-		{"a longer boot", nil, inputs{"vm": inputs{"boot_timeout_seconds": 900}}, []string{group + " delete create"}},
-		{"images for packages", nil, inputs{"server": images()}, []string{group + " delete create"}},
-		{"images for packages, with a time of their own", inputs{"vm": inputs{"boot_timeout_seconds": 900}},
-			inputs{"vm": inputs{"boot_timeout_seconds": 900}, "server": images()}, nil},
-		{"another image of the machine", nil, inputs{"vm": inputs{"ami_id": "ami-0a1b2c3d"}}, nil},
+		{"a longer boot", nil, inputs{"server_boot_timeout_seconds": 900}, []string{group + " delete create"}},
+		{"images for packages", nil, images(), []string{group + " delete create"}},
+		{"images for packages, with a time of their own", inputs{"server_boot_timeout_seconds": 900},
+			with(images(), inputs{"server_boot_timeout_seconds": 900}), nil},
+		{"another image of the machine", nil, inputs{"server_ami_id": "ami-0a1b2c3d"}, nil},
 		{"another port behind the load balancer", www(nil), www(inputs{"target_port": 9443}), []string{targets + " create delete"}},
 		{"another protocol", www(nil), www(inputs{"protocol": "UDP", "health_port": 80}), []string{targets + " create delete"}},
 		{"another port of the load balancer alone", www(nil), www(inputs{"port": 8444}), nil},

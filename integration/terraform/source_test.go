@@ -14,8 +14,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// complaints are what a file of a module has that it may not have: inputs that take anything,
-// that are not described or not checked, and what belongs to whoever calls the module.
+// complaints returns what a module's file must not have: inputs of type any, without description or
+// validation, and settings that belong to the module's caller.
 func complaints(name string, text []byte) []string {
 	file, diags := hclsyntax.ParseConfig(text, name, hcl.InitialPos)
 	if diags.HasErrors() {
@@ -57,8 +57,8 @@ func blank(expr hclsyntax.Expression) bool {
 	return !diags.HasErrors() && (value.Type() != cty.String || strings.TrimSpace(value.AsString()) == "")
 }
 
-// variable judges an input. A text or a number is checked, since there are wrong ones, and so
-// is what has some in it; names and values of tags and of vars may be any.
+// variable checks an input. A string or a number needs a validation, since some are invalid, and so
+// does a type that contains one; names and values of tags and of vars may be any.
 func variable(block *hclsyntax.Block, complain func(string, ...any)) {
 	attr := block.Body.Attributes["type"]
 	if attr == nil {
@@ -81,13 +81,15 @@ func variable(block *hclsyntax.Block, complain func(string, ...any)) {
 	}
 }
 
-// Which versions of the provider the modules take. Older ones of 6 take back a block of the bucket at each plan.
+// The versions of the provider that the modules accept. Older 6.x versions revert a block of the
+// bucket at each plan.
 const (
 	lowestProvider = "6.40"
 	taken          = `version = ">= ` + lowestProvider + `, < 7"`
 )
 
-// TestProviderVersions: modules and examples take the same versions of the provider, and the workflow checks them with the lowest.
+// TestProviderVersions: modules and examples accept the same versions of the provider, and the
+// workflow checks them with the lowest.
 func TestProviderVersions(t *testing.T) {
 	var seen int
 	err := filepath.WalkDir(filepath.Join("..", "..", "terraform"), func(path string, _ fs.DirEntry, err error) error {
@@ -110,7 +112,7 @@ func TestProviderVersions(t *testing.T) {
 	}
 }
 
-// TestSources: the modules' sources are what they have to be.
+// TestSources: the modules' files have no complaints.
 func TestSources(t *testing.T) {
 	root := filepath.Join("..", "..", "terraform", "aws")
 	var modules []string
@@ -146,7 +148,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestExampleIsShort: whoever begins reads it in one go.
+// TestExampleIsShort, so that a beginner can read it at once.
 func TestExampleIsShort(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "terraform", "examples", "single-shard", "main.tf"))
 	if err != nil {
@@ -157,7 +159,7 @@ func TestExampleIsShort(t *testing.T) {
 	}
 }
 
-// TestComplaints: what may not be there is seen, and nothing else.
+// TestComplaints: each forbidden construct is found, and nothing else.
 func TestComplaints(t *testing.T) {
 	const described = `description = "What it is."` + "\n"
 	for text, want := range map[string]string{

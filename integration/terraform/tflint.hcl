@@ -4,7 +4,7 @@ plugin "terraform" {
   preset  = "all"
 }
 
-# Versions are pinned by whoever calls a module.
+# Versions are pinned by the module's caller.
 rule "terraform_module_version" {
   enabled = false
 }

@@ -18,12 +18,12 @@ import (
 	"testing"
 )
 
-// world is what all tests have.
+// world is shared by all tests.
 type world struct {
 	repository string
-	config     string    // of the programs: where the stub is. Empty with the real provider
+	config     string    // of the programs: the stub's folder; empty with the real provider
 	programs   []program // Terraform, OpenTofu, or both
-	provider   string    // the only version of the real provider to take. Empty: the newest
+	provider   string    // the only version of the real provider to use; empty: the newest
 	tflint     string    // empty: none
 }
 
@@ -32,7 +32,7 @@ type program struct {
 	name, path string
 }
 
-// here is the world of all tests.
+// here is the shared world.
 var here world
 
 func TestMain(m *testing.M) { os.Exit(check(m)) }
@@ -86,8 +86,8 @@ func newWorld(ctx context.Context, folder string) (world, error) {
 	return w, errors.Join(os.WriteFile(w.config, []byte(text), 0o600), build.Run())
 }
 
-// found is the path of a program, which a variable may name or leave out with 0. One that is
-// named has to be there.
+// found returns the path of a program, which a variable may set, or disable with 0. A path that is
+// set must exist.
 func found(variable, name string) (string, error) {
 	switch named := os.Getenv(variable); named {
 	case "0":
@@ -107,7 +107,7 @@ func found(variable, name string) (string, error) {
 	}
 }
 
-// run runs a program in a folder and returns what it says.
+// run runs a program in a folder and returns its output.
 func (p program) run(t *testing.T, folder string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), p.path, args...)
@@ -126,7 +126,7 @@ func (p program) run(t *testing.T, folder string, args ...string) (string, error
 	return string(out), err
 }
 
-// end are the last lines of what a program says, where the reason is.
+// end returns the last lines of a program's output, where the reason is.
 func end(out string) string {
 	lines := strings.SplitAfter(out, "\n")
 	return strings.Join(lines[max(0, len(lines)-40):], "")
@@ -142,14 +142,14 @@ func (p program) must(t *testing.T, folder string, args ...string) string {
 	return out
 }
 
-// clean is the environment without what would change what the programs do.
+// clean is the environment without variables that change the programs' behaviour.
 func clean() []string {
 	return slices.DeleteFunc(os.Environ(), func(one string) bool {
 		return strings.HasPrefix(one, "TF_") || strings.HasPrefix(one, "AWS_")
 	})
 }
 
-// prepare fetches what a folder's modules name. With the stub there is nothing to install.
+// prepare installs a folder's providers and modules. With the stub there is nothing to install.
 func (p program) prepare(t *testing.T, folder string) {
 	t.Helper()
 	if here.config != "" {
@@ -159,7 +159,7 @@ func (p program) prepare(t *testing.T, folder string) {
 	p.must(t, folder, "init", "-backend=false", "-no-color")
 }
 
-// offline ends a test that can't be had with the real provider.
+// offline skips a test that can't run with the real provider.
 func offline(t *testing.T) {
 	t.Helper()
 	if here.config == "" {
@@ -167,7 +167,7 @@ func offline(t *testing.T) {
 	}
 }
 
-// copied is a copy of the modules, as they are in the tree, to work in.
+// copied returns a working copy of the modules in the tree.
 func (w world) copied(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "terraform")
@@ -199,7 +199,7 @@ func (w world) copied(t *testing.T) string {
 	return folder
 }
 
-// pinned is a file with the version of the provider that is to be taken in the place of all that the modules take.
+// pinned returns a file that replaces the modules' version constraint of the provider.
 func (w world) pinned(text []byte) []byte {
 	if w.provider == "" {
 		return text
@@ -207,7 +207,7 @@ func (w world) pinned(text []byte) []byte {
 	return bytes.ReplaceAll(text, []byte(taken), fmt.Appendf(nil, "version = %q", w.provider))
 }
 
-// each tells a story with each program.
+// each runs a story with each program.
 func each(t *testing.T, story func(*testing.T, program)) {
 	t.Helper()
 	for _, p := range here.programs {

@@ -1,5 +1,5 @@
 # A machine that runs a shard for itself: its storage is a directory and its instances are
-# processes. Where there is a cloud, only `config` and `storage` differ.
+# processes. Where there is a cloud, only `settings` and `storage` differ.
 { config, ... }:
 {
   networking.hostName = "server";
@@ -8,11 +8,11 @@
     enable = true;
     shard = "example";
     storage.provider = "dir";
-    # 32 bytes, made once: head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n'
+    # 32 characters, made once: head -c 24 /dev/urandom | base64
     credentials.encryption-key = "/etc/nstance/encryption-key";
     keepProcesses = true;
     openFirewall = true;
-    config = {
+    settings = {
       cluster = {
         id = "example";
         secrets.encryption_key = {

@@ -16,23 +16,23 @@ let
 in
 {
   options.services.nstance-agent = {
-    enable = lib.mkEnableOption "nstance-agent, which gives this machine its identity and files";
+    enable = lib.mkEnableOption "nstance-agent, which registers this machine and receives its files";
 
     package = mkOption {
       type = types.package;
       default = (packagesOf pkgs).nstance-agent;
       defaultText = lib.literalExpression "nstance.packages.\${system}.nstance-agent";
-      description = "The package of nstance-agent.";
+      description = "The nstance-agent package to use.";
     };
 
     environmentFile = mkOption {
       type = types.strMatching "/[^%]*";
       default = "${state}/agent.env";
       description = ''
-        The file with `NSTANCE_INSTANCE_ID`, `NSTANCE_SERVER_REGISTRATION_ADDR` and
-        `NSTANCE_SERVER_AGENT_ADDR`. What makes the machine writes it, and `ca.crt` and `nonce.jwt`
-        into `${state}/identity`, all of it before this file. The agent starts once that is there,
-        ten seconds later at most.
+        File with `NSTANCE_INSTANCE_ID`, `NSTANCE_SERVER_REGISTRATION_ADDR` and
+        `NSTANCE_SERVER_AGENT_ADDR`. The creator of the machine, such as its user data, writes
+        `ca.crt` and `nonce.jwt` to `${state}/identity`, and this file last. The agent starts within
+        ten seconds after that.
       '';
     };
 
@@ -42,13 +42,13 @@ in
       example = {
         NSTANCE_REPORT_INTERVAL = "10s";
       };
-      description = "Further environment of the agent: see docs/agent.md.";
+      description = "More environment variables of the agent, see docs/agent.md.";
     };
 
     group = mkOption {
       type = types.str;
       default = "nstance-agent";
-      description = "The group that may read the files which the agent receives. Services that use them are in it.";
+      description = "Group that can read the files that the agent receives. Add the users of services that need them.";
     };
   };
 
@@ -56,7 +56,7 @@ in
     assertions = [
       {
         assertion = wrong == [ ];
-        message = "services.nstance-agent.environment: ${toString wrong}: want names that begin with NSTANCE_, and no folder's";
+        message = "services.nstance-agent.environment: ${toString wrong}: want names that begin with NSTANCE_ and don't end in _DIR";
       }
     ];
 
@@ -69,7 +69,7 @@ in
 
     environment.systemPackages = [ cfg.package ];
 
-    # There before the agent is, for whatever makes the machine to write into.
+    # Created before the agent starts, so that the creator of the machine can write to them.
     systemd.tmpfiles.rules = [
       "d ${state} 0750 nstance-agent ${cfg.group}"
       "d ${state}/identity 0700 nstance-agent ${cfg.group}"
@@ -81,7 +81,7 @@ in
       wants = [ "network-online.target" ];
       after = [ "network-online.target" ];
       wantedBy = [ "multi-user.target" ];
-      # A machine may be told who it is long after it has come up.
+      # A machine may get its settings long after its boot.
       startLimitIntervalSec = 0;
       environment = {
         NSTANCE_IDENTITY_DIR = "${state}/identity";
@@ -90,7 +90,7 @@ in
       }
       // cfg.environment;
       serviceConfig = import ./hardening.nix // {
-        # root wrote the identity, and the agent has to replace and remove what is in it.
+        # root wrote the identity, and the agent has to replace and remove its files.
         ExecStartPre = "-+${pkgs.coreutils}/bin/chown --recursive --no-dereference nstance-agent:${cfg.group} ${state}/identity";
         ExecStart = "${cfg.package}/bin/nstance-agent";
         EnvironmentFile = cfg.environmentFile;

@@ -1,4 +1,4 @@
-# What both services are denied. The units of the archives have the same (images/release).
+# The sandboxing of both services, as in the units of the archives (images/release).
 {
   CapabilityBoundingSet = "";
   LockPersonality = true;

@@ -1,5 +1,9 @@
 # The options of the NixOS module of nstance-server.
-{ lib, packages }:
+{
+  lib,
+  packages,
+  settingsType,
+}:
 let
   inherit (lib) mkOption types;
   optionalStr =
@@ -11,26 +15,26 @@ let
     };
 in
 {
-  enable = lib.mkEnableOption "nstance-server, which keeps the machines of one shard";
+  enable = lib.mkEnableOption "nstance-server, which manages the instances of one shard";
 
   package = mkOption {
     type = types.package;
     default = packages.nstance-server;
     defaultText = lib.literalExpression "nstance.packages.\${system}.nstance-server";
-    description = "The package of nstance-server.";
+    description = "The nstance-server package to use.";
   };
 
   adminPackage = mkOption {
     type = types.package;
     default = packages.nstance-admin;
     defaultText = lib.literalExpression "nstance.packages.\${system}.nstance-admin";
-    description = "The package of nstance-admin, which puts {option}`config` into the storage and is in the path of every user.";
+    description = "The nstance-admin package to use. It writes {option}`settings` to the storage, and is installed for all users.";
   };
 
   shard = mkOption {
     type = types.strMatching "[a-z0-9]+(-[a-z0-9]+)*";
     example = "us-west-2a";
-    description = "The shard that this server runs. Several servers may run one: one of them leads.";
+    description = "ID of the shard. Several servers may have the same shard: one leads, the others are standbys.";
   };
 
   storage = {
@@ -40,31 +44,39 @@ in
         "dir"
       ];
       default = "s3";
-      description = "Where the bucket is: `s3` for anything that speaks S3, `dir` for a directory.";
+      description = "Kind of object storage: `s3` for a service with the S3 API, `dir` for a directory.";
     };
     bucket = mkOption {
       type = types.str;
       default = "/var/lib/nstance-server/bucket";
       example = "example-nstance";
-      description = "The bucket's name, or a directory for `dir`. The default is for `dir` alone.";
+      description = "Name of the bucket, or with `dir` the absolute path of the directory. The default only works with `dir`.";
+    };
+    insecure = mkOption {
+      type = types.bool;
+      default = false;
+      description = ''
+        Whether to allow plain HTTP to storage and AWS secrets on other machines. Anything on the
+        network in between can then read and change the data.
+      '';
     };
   };
 
-  config = mkOption {
-    type = types.nullOr (types.attrsOf types.anything);
+  settings = mkOption {
+    type = types.nullOr settingsType;
     default = null;
     example = lib.literalExpression ''{ cluster.id = "example"; groups.default.web = { template = "knd"; size = 2; }; }'';
     description = ''
-      The shard's static config, to be put into the storage before the server starts. It is
-      checked when the machine is built. Everybody on the machine can read it, so it must hold no
-      secret. `null` leaves what is in the storage to somebody else,
-      which is how it has to be for all but one of a shard's servers.
+      The shard's static config, which is written to the storage before the server starts. It is
+      validated when the machine is built. It must not contain secrets, since all users of the
+      machine can read it. `null` keeps the config in the storage. At most one of a shard's servers
+      may set it.
     '';
   };
 
-  settings =
+  flags =
     lib.mapAttrs
-      (name: example: optionalStr "The flag `--${name}` of nstance-server: see docs/server.md." example)
+      (name: example: optionalStr "Value of the flag `--${name}` of nstance-server, see docs/server.md. `null` means its default." example)
       {
         id = "server-1";
         self = "i-0123456789abcdef0";
@@ -86,8 +98,8 @@ in
       AWS_REGION = "us-west-2";
     };
     description = ''
-      Environment of the server. Everybody on the machine can read it: for secrets there are
-      {option}`environmentFiles` and {option}`credentials`.
+      Environment variables of the server. All users of the machine can read them, so use
+      {option}`environmentFiles` or {option}`credentials` for secrets.
     '';
   };
 
@@ -95,7 +107,7 @@ in
     type = types.listOf (types.strMatching "-?/[^%]*");
     default = [ ];
     example = [ "/run/secrets/nstance.env" ];
-    description = "Files with further environment, such as keys of the object storage, read by systemd as root.";
+    description = "Files with more environment variables, such as access keys of the object storage. systemd reads them as root.";
   };
 
   credentials = mkOption {
@@ -105,8 +117,8 @@ in
       encryption-key = "/run/secrets/nstance-encryption-key";
     };
     description = ''
-      Files that only the server may read, by name: it finds each at
-      `/run/credentials/nstance-server.service/NAME`. The shard's config names one with
+      Files that only the server can read, by name. The server reads each as
+      `/run/credentials/nstance-server.service/NAME`, a path that the shard's config can contain:
       `"encryption_key": { "provider": "file", "source": … }`.
     '';
   };
@@ -115,21 +127,21 @@ in
     type = types.listOf types.str;
     default = [ ];
     example = [ "docker" ];
-    description = "Groups that the server's user is in besides its own. The docker provider wants the engine's.";
+    description = "Additional groups of the server's user. The docker provider needs the container engine's group.";
   };
 
   keepProcesses = mkOption {
     type = types.bool;
     default = false;
     description = ''
-      Whether processes that the server started outlive it. The process provider wants that:
-      its instances are such processes.
+      Whether processes that the server started keep running when it stops. Required by the process
+      provider, whose instances are such processes.
     '';
   };
 
   openFirewall = mkOption {
     type = types.bool;
     default = false;
-    description = "Whether the ports for other servers, instances and operators are opened.";
+    description = "Whether to open the ports for other servers, instances and operators in the firewall.";
   };
 }

@@ -11,11 +11,11 @@ let
   cfg = config.services.nstance-server;
   option = "services.nstance-server";
 
-  # A shard's config as a file, checked by the server itself when the machine is built, unless
-  # what builds it can't run the machine's programs.
+  # The shard's config as a file. The server validates it when the machine is built, unless the
+  # building machine can't run the program.
   configFile =
     let
-      text = pkgs.writeText "${cfg.shard}.jsonc" (builtins.toJSON cfg.config);
+      text = (pkgs.formats.json { }).generate "${cfg.shard}.jsonc" cfg.settings;
       canExecute = pkgs.stdenv.buildPlatform.canExecute or (platform: true);
     in
     pkgs.runCommand "nstance-${cfg.shard}.jsonc" { } ''
@@ -24,20 +24,22 @@ let
     '';
 
   flags = lib.concatMap (
-    name: lib.optionals (cfg.settings.${name} != null) [ "--${name}=${toString cfg.settings.${name}}" ]
-  ) (builtins.attrNames cfg.settings);
+    name: lib.optionals (cfg.flags.${name} != null) [ "--${name}=${toString cfg.flags.${name}}" ]
+  ) (builtins.attrNames cfg.flags);
+
+  insecure = lib.optional cfg.storage.insecure "--insecure-storage";
 
   misnamed = lib.filter (name: builtins.match "[A-Za-z0-9_.-]+" name == null) (
     builtins.attrNames cfg.credentials
   );
 
-  # A bucket that is a directory may be where the server could not write.
+  # A bucket directory outside of the state directory has to be created and made writable.
   elsewhere = lib.optional (
     cfg.storage.provider == "dir" && !(lib.hasPrefix "/var/lib/nstance-server/" cfg.storage.bucket)
   ) cfg.storage.bucket;
 
-  # The addresses that others reach a server at, with their default ports. The health endpoint
-  # is for whatever probes it, so it is not among them.
+  # The flags of addresses that other machines connect to, with their default ports. The health
+  # endpoint is not one of them.
   ports = {
     election-addr = 8991;
     registration-addr = 8992;
@@ -47,15 +49,15 @@ let
   portOf =
     name: default:
     let
-      # A flag goes before the config.
-      bound = (cfg.config.server.bind or { }).${builtins.replaceStrings [ "-" ] [ "_" ] name} or null;
-      addr = if cfg.settings.${name} != null then cfg.settings.${name} else bound;
+      # A flag overrides the config.
+      bound = (cfg.settings.server.bind or { }).${builtins.replaceStrings [ "-" ] [ "_" ] name} or null;
+      addr = if cfg.flags.${name} != null then cfg.flags.${name} else bound;
       port = builtins.match ".*:([0-9]+)" addr;
     in
     if addr == null then
       default
     else if port == null then
-      throw "${option}.settings.${name}: ${addr} has no port: want one behind a colon"
+      throw "${option}.flags.${name}: ${addr} has no port: want one after a colon"
     else
       lib.toInt (builtins.head port);
 in
@@ -63,6 +65,7 @@ in
   options.services.nstance-server = import ./server-options.nix {
     inherit lib;
     packages = packagesOf pkgs;
+    settingsType = (pkgs.formats.json { }).type;
   };
 
   config = lib.mkIf cfg.enable {
@@ -73,12 +76,12 @@ in
       }
       {
         assertion = cfg.storage.provider == "s3" || lib.hasPrefix "/" cfg.storage.bucket;
-        message = "${option}.storage.bucket: ${cfg.storage.bucket} is no absolute path: want one with storage.provider = \"dir\"";
+        message = "${option}.storage.bucket: ${cfg.storage.bucket} is not an absolute path: want one with storage.provider = \"dir\"";
       }
       {
         assertion =
-          cfg.config == null || (cfg.config.server.provider.kind or "") != "process" || cfg.keepProcesses;
-        message = "${option}.keepProcesses: want true with the process provider: a restart would else end all instances";
+          cfg.settings == null || (cfg.settings.server.provider.kind or "") != "process" || cfg.keepProcesses;
+        message = "${option}.keepProcesses: want true with the process provider: otherwise a restart ends all instances";
       }
       {
         assertion = misnamed == [ ];
@@ -105,7 +108,7 @@ in
       wants = [ "network-online.target" ];
       after = [ "network-online.target" ];
       wantedBy = [ "multi-user.target" ];
-      # What is wrong with an address or the storage may pass, however long that takes.
+      # A failure of an address or of the storage may be temporary, however long it lasts.
       startLimitIntervalSec = 0;
       inherit (cfg) environment;
       serviceConfig = import ./hardening.nix // {
@@ -117,25 +120,31 @@ in
             "--storage-bucket=${cfg.storage.bucket}"
             "--cache-dir=/var/cache/nstance-server"
           ]
+          ++ insecure
           ++ flags
         );
-        ExecStartPre = lib.optional (cfg.config != null) (
-          utils.escapeSystemdExecArgs [
-            "${cfg.adminPackage}/bin/nstance-admin"
-            "cluster"
-            "config"
-            "put"
-            "--storage-provider=${cfg.storage.provider}"
-            "--storage-bucket=${cfg.storage.bucket}"
-            cfg.shard
-            "${configFile}"
-          ]
+        ExecStartPre = lib.optional (cfg.settings != null) (
+          utils.escapeSystemdExecArgs (
+            [
+              "${cfg.adminPackage}/bin/nstance-admin"
+              "cluster"
+              "config"
+              "put"
+              "--storage-provider=${cfg.storage.provider}"
+              "--storage-bucket=${cfg.storage.bucket}"
+            ]
+            ++ insecure
+            ++ [
+              cfg.shard
+              "${configFile}"
+            ]
+          )
         );
         EnvironmentFile = cfg.environmentFiles;
         LoadCredential = lib.mapAttrsToList (name: path: "${name}:${path}") cfg.credentials;
         Restart = "always";
         RestartSec = 1;
-        # As long as server.shutdown_timeout may be, and some more.
+        # Longer than server.shutdown_timeout can be.
         TimeoutStopSec = 60;
         KillMode = if cfg.keepProcesses then "process" else "control-group";
         LimitNOFILE = 65536;

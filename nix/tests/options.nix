@@ -60,29 +60,29 @@ in
         storage.provider = "dir";
         storage.bucket = "b";
       };
-      says = "services.nstance-server.storage.bucket: b is no absolute path";
+      says = "services.nstance-server.storage.bucket: b is not an absolute path";
     };
-    setting-of-another-type = {
-      module = server { settings.agent-addr = 8994; };
-      says = "services.nstance-server.settings.agent-addr";
+    flag-of-another-type = {
+      module = server { flags.agent-addr = 8994; };
+      says = "services.nstance-server.flags.agent-addr";
     };
-    setting-unknown = {
-      module = server { settings.agent-address = "0.0.0.0:8994"; };
-      says = "services.nstance-server.settings.agent-address";
+    flag-unknown = {
+      module = server { flags.agent-address = "0.0.0.0:8994"; };
+      says = "services.nstance-server.flags.agent-address";
     };
     address-without-a-port = {
       module = server {
         openFirewall = true;
-        settings.agent-addr = "0.0.0.0";
+        flags.agent-addr = "0.0.0.0";
       };
-      says = "services.nstance-server.settings.agent-addr: 0.0.0.0 has no port";
+      says = "services.nstance-server.flags.agent-addr: 0.0.0.0 has no port";
     };
     environment-of-another-type = {
       module = server { environment.AWS_REGION = [ "us-west-2" ]; };
       says = "services.nstance-server.environment.AWS_REGION";
     };
     instances-that-would-end = {
-      module = server { config.server.provider.kind = "process"; };
+      module = server { settings.server.provider.kind = "process"; };
       says = "services.nstance-server.keepProcesses";
     };
     files-without-a-path = {

@@ -22,8 +22,8 @@ pkgs.testers.runNixOSTest {
       environment.etc."nstance/encryption-key".text = "thisisatest32bytekey123456789012";
       environment.systemPackages = [ pkgs.jq ];
       services.nstance-server = {
-        settings.advertise-host = config.networking.primaryIPAddress;
-        config = {
+        flags.advertise-host = config.networking.primaryIPAddress;
+        settings = {
           # What a cloud does when it boots a machine: here its process only says who it is to be.
           server.provider.options.agent = lib.mkForce "${pkgs.writeShellScript "boot" ''
             [ -n "$ELSEWHERE" ] || exec ${config.services.nstance-agent.package}/bin/nstance-agent
@@ -88,7 +88,7 @@ pkgs.testers.runNixOSTest {
             server.wait_until_succeeds(at_size(group))
         assert instances() == before, f"{instances()} instead of {before}"
 
-    with subtest("nobody else may read what the server keeps"):
+    with subtest("no other user may read what the server keeps"):
         server.fail("su -s /bin/sh nobody -c 'ls /var/lib/nstance-server'")
   '';
 }

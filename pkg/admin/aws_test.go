@@ -10,38 +10,38 @@ import (
 	"github.com/nstance/nstance/pkg/admin"
 	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
 	"github.com/nstance/nstance/pkg/object/dir"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/secrets/aws"
 )
 
-// TestSecretsAtAWS: a cluster whose secrets are at AWS is opened by its id alone.
-func TestSecretsAtAWS(t *testing.T) {
+// TestSecretsInAWS: a cluster whose secrets are in AWS is opened with only its ID.
+func TestSecretsInAWS(t *testing.T) {
 	for provider, name := range map[string]string{
 		secrets.ProviderSecretsManager: "nstance/example/login", secrets.ProviderParameterStore: "/nstance/example/login",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			calls := awsclienttest.Serve(t, awsfake.New(awsfake.Config{Region: "eu-central-1"}), "eu-central-1")
+			calls := awsclienttest.Serve(t, awstest.New(awstest.Config{Region: "eu-central-1"}), "eu-central-1")
 			bucket := t.TempDir()
 			store, err := dir.New(dir.Config{Root: bucket})
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept, err := secrets.Open(t.Context(), secrets.Config{
+			stored, err := secrets.Open(t.Context(), secrets.Config{
 				Provider: provider, Prefix: "nstance/example/", Random: rand.Reader, Backends: aws.Backends(calls),
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if _, err := secrets.Bootstrap(t.Context(), secrets.BootstrapConfig{
-				ClusterID: "example", Store: store, Secrets: kept, Now: time.Now, Random: rand.Reader,
+				ClusterID: "example", Store: store, Secrets: stored, Now: time.Now, Random: rand.Reader,
 			}); err != nil {
 				t.Fatal(err)
 			}
 			at := admin.StorageConfig{Provider: "dir", Bucket: bucket, SecretsProvider: provider, AWS: calls}
 			none := func(string) string { return "" }
 			_, err = admin.OpenCluster(t.Context(), at, none, time.Now, rand.Reader)
-			if err == nil || !strings.Contains(err.Error(), "cluster's id") {
+			if err == nil || !strings.Contains(err.Error(), "cluster's ID") {
 				t.Errorf("%s, without a prefix: %v", provider, err)
 			}
 			at.ClusterID = "example"
@@ -52,8 +52,11 @@ func TestSecretsAtAWS(t *testing.T) {
 			if err := c.PutSecret(t.Context(), "login", []byte("hunter2")); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := kept.Get(t.Context(), "login"); err != nil || string(got) != "hunter2" {
+			if got, err := stored.Get(t.Context(), "login"); err != nil || string(got) != "hunter2" {
 				t.Errorf("%s: %q, %v", provider, got, err)
+			}
+			if _, err := c.ResealSecrets(t.Context()); err == nil || !strings.Contains(err.Error(), "encrypted by KMS") {
+				t.Errorf("%s: reseal: %v, want a refusal", provider, err)
 			}
 			if got, err := aws.Sources(calls)[provider](t.Context(), name); err != nil || len(got) == 0 {
 				t.Errorf("%s has no %s: %v", provider, name, err)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/awsclient"
@@ -17,28 +16,31 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/bucket"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/record"
 	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/secrets/aws"
 )
 
-// StorageConfig says where a cluster's storage and secrets are. Reaching them
-// is what makes an administrator.
+// StorageConfig is the location of a cluster's storage and secrets. Access to them is what
+// makes an administrator.
 type StorageConfig struct {
 	Provider        string // s3 | dir
 	Bucket          string // a bucket's name, or a directory
+	Insecure        bool   // allows plain HTTP to remote storage and AWS secrets
 	SecretsProvider string // object-storage | aws-secrets-manager | aws-parameter-store
-	SecretsPrefix   string // empty: as in a config that says none; on AWS that wants ClusterID
+	SecretsPrefix   string // empty: the config's default, which on AWS needs ClusterID
 	KeyProvider     string // env | file | aws-secrets-manager | aws-parameter-store
 	KeySource       string
-	ClusterID       string           // empty: the one that the storage holds
-	AWS             awsclient.Config // of the bucket too, but for the region
+	OldKeys         []secrets.KeySource // for decryption only
+	ClusterID       string              // empty: any
+	AWS             awsclient.Config    // also for the bucket, except the region
 }
 
-// Profile finds out how AWS is called in the name of a person. code asks for the code of the
-// device that a role wants.
+// Profile resolves how an administrator calls AWS. code prompts for an MFA device's code, which
+// some roles require.
 type Profile func(ctx context.Context, code func(device string) (string, error)) (awsclient.Config, error)
 
-// WithProfile returns c with what the profile says of AWS, if AWS is to be called for it.
+// WithProfile returns c with the profile's AWS settings, if AWS is called for it.
 func (c StorageConfig) WithProfile(ctx context.Context, profile Profile, code func(device string) (string, error)) (StorageConfig, error) {
 	atAWS := func(provider string) bool {
 		return provider == secrets.ProviderSecretsManager || provider == secrets.ProviderParameterStore
@@ -52,15 +54,18 @@ func (c StorageConfig) WithProfile(ctx context.Context, profile Profile, code fu
 	return c, err
 }
 
-// open opens the storage. No request is sent.
+// open opens the storage. It sends no request.
 func (c StorageConfig) open(getenv func(string) string) (object.Store, error) {
 	if c.AWS.Getenv != nil {
 		getenv = c.AWS.Getenv
 	}
+	if c.Insecure {
+		getenv = awsclient.WithInsecure(getenv)
+	}
 	return bucket.Open(c.Provider, c.Bucket, getenv, c.AWS.Credentials)
 }
 
-// prefix is where the secrets are.
+// prefix returns the prefix of secret names.
 func (c StorageConfig) prefix() (string, error) {
 	switch {
 	case c.SecretsPrefix != "":
@@ -68,12 +73,12 @@ func (c StorageConfig) prefix() (string, error) {
 	case c.SecretsProvider == config.SecretsObjectStorage || c.ClusterID != "":
 		return config.SecretsPrefix(c.SecretsProvider, c.ClusterID), nil
 	default:
-		return "", fmt.Errorf("secrets prefix: required with %.80q: want the config's cluster.secrets.prefix, or the cluster's id",
-			c.SecretsProvider)
+		return "", fmt.Errorf("the prefix of secrets is required with the provider %.80q: pass the config's cluster.secrets.prefix, "+
+			"or the cluster's ID", c.SecretsProvider)
 	}
 }
 
-// Cluster is a cluster's trust, opened straight from its storage.
+// Cluster is the trust of a cluster, read directly from its storage.
 type Cluster struct {
 	store  object.Store
 	sealed secrets.Secrets
@@ -82,12 +87,12 @@ type Cluster struct {
 	random io.Reader
 }
 
-// OpenCluster opens the storage and the secrets of a cluster that a server has
-// set up; secrets.ErrNoTrust when none has.
+// OpenCluster opens the storage and the secrets of a cluster; secrets.ErrNoTrust if no server
+// has set it up yet.
 func OpenCluster(
 	ctx context.Context, c StorageConfig, getenv func(string) string, now func() time.Time, random io.Reader,
 ) (*Cluster, error) {
-	store, err := c.open(getenv)
+	store, err := c.openExisting(getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +100,12 @@ func OpenCluster(
 	if err != nil {
 		return nil, err
 	}
+	if c.Insecure {
+		c.AWS.Getenv = awsclient.WithInsecure(c.AWS.Getenv)
+	}
 	sealed, err := aws.Open(ctx, secrets.Config{
 		Provider: c.SecretsProvider, Prefix: prefix, Key: secrets.KeySource{Provider: c.KeyProvider, Source: c.KeySource},
-		Store: store, Random: random,
+		OldKeys: c.OldKeys, Store: store, Random: random,
 	}, getenv, c.AWS)
 	if err != nil {
 		return nil, fmt.Errorf("open the cluster's secrets: %w", err)
@@ -109,8 +117,8 @@ func OpenCluster(
 	return &Cluster{store: store, sealed: sealed, trust: trust, now: now, random: random}, nil
 }
 
-// CheckNonce reports why no operator nonce can be made for a tenant, or with that
-// life; nil when it can.
+// CheckNonce reports why no operator nonce can be created for a tenant with a lifetime; nil if
+// it can.
 func CheckNonce(tenant string, life time.Duration) error {
 	if err := fleet.CheckName(tenant); err != nil {
 		return fmt.Errorf("tenant: %w", err)
@@ -121,10 +129,10 @@ func CheckNonce(tenant string, life time.Duration) error {
 	return nil
 }
 
-// maxNonceLife keeps a nonce from becoming a password.
+// maxNonceLife bounds the lifetime of a nonce, which is a short-lived credential.
 const maxNonceLife = 7 * 24 * time.Hour
 
-// OperatorNonce mints a registration nonce for a new operator of a tenant.
+// OperatorNonce creates a registration nonce for a new operator of a tenant.
 func (c *Cluster) OperatorNonce(tenant string, life time.Duration) (string, error) {
 	if err := CheckNonce(tenant, life); err != nil {
 		return "", err
@@ -140,14 +148,14 @@ func (c *Cluster) OperatorNonce(tenant string, life time.Duration) (string, erro
 	})
 }
 
-// CheckSecret reports why a secret can't be stored under a name; nil when it can.
-// What the cluster's identity rests on is the servers' to make, once.
+// CheckSecret reports why a secret can't be stored under a name; nil if it can. The secrets of
+// the cluster's own trust are created by servers only.
 func CheckSecret(name string, value []byte) error {
 	if err := secrets.CheckName(name); err != nil {
 		return err
 	}
-	if strings.EqualFold(name, secrets.CAKeyName) || strings.EqualFold(name, secrets.NonceKeyName) {
-		return fmt.Errorf("%q is a key of the cluster itself, which only servers make", name)
+	if secrets.Reserved(name) {
+		return fmt.Errorf("%q is part of the cluster's own trust, which only servers create", name)
 	}
 	if len(value) == 0 || len(value) > secrets.MaxValue {
 		return fmt.Errorf("the value of %s has %d bytes: want 1 to %d", name, len(value), secrets.MaxValue)
@@ -155,8 +163,7 @@ func CheckSecret(name string, value []byte) error {
 	return nil
 }
 
-// PutSecret stores a secret that files of instances can be made from, in place of
-// the one of that name if there is one.
+// PutSecret stores a secret for instance files, replacing an existing one of that name.
 func (c *Cluster) PutSecret(ctx context.Context, name string, value []byte) error {
 	if err := CheckSecret(name, value); err != nil {
 		return err
@@ -164,9 +171,9 @@ func (c *Cluster) PutSecret(ctx context.Context, name string, value []byte) erro
 	return c.sealed.Replace(ctx, name, value)
 }
 
-// RegisterOperator makes a client identity for a tenant, signed directly with
-// the cluster's key, records the operator as a server does when one registers by
-// itself, and writes the identity to dir, which must hold none.
+// RegisterOperator creates a client identity for a tenant, signed directly with the cluster's
+// key, records the operator as a server does at registration, and writes the identity to dir,
+// which must not hold one.
 func (c *Cluster) RegisterOperator(ctx context.Context, tenant, dir string) (fleet.Operator, error) {
 	if err := fleet.CheckName(tenant); err != nil {
 		return fleet.Operator{}, fmt.Errorf("tenant: %w", err)
@@ -199,7 +206,7 @@ func (c *Cluster) RegisterOperator(ctx context.Context, tenant, dir string) (fle
 	}
 	made := identity.Contents{CAs: c.trust.Bundle.PEM(), Certificate: pki.EncodeCertificate(cert), Key: keyPEM}
 	if err := folder(dir).Create(made); err != nil {
-		// An operator without its key is of no use.
+		// An operator record without the identity's key is useless.
 		return fleet.Operator{}, errors.Join(err, c.store.Delete(ctx, o.Key()))
 	}
 	return o, nil
@@ -207,10 +214,13 @@ func (c *Cluster) RegisterOperator(ctx context.Context, tenant, dir string) (fle
 
 func (c *Cluster) record(ctx context.Context, o fleet.Operator) error {
 	body, err := json.Marshal(o.Written(0, "nstance-admin"))
+	if err == nil {
+		body, err = record.NewSeal(c.trust.CA.DeriveKey(fleet.OperatorSeal)).Close(o.Key(), body)
+	}
 	if err != nil {
 		return err
 	}
-	if _, err := object.Settle(ctx, c.store, o.Key(), body, object.IfAbsent()); err != nil {
+	if _, err := object.PutConfirmed(ctx, c.store, o.Key(), body, object.IfAbsent()); err != nil {
 		return fmt.Errorf("record operator %s: %w", o.ID, err)
 	}
 	return nil

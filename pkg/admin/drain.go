@@ -15,15 +15,14 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// DrainConfig says how instances are drained.
+// DrainConfig configures Drain.
 type DrainConfig struct {
-	Only []string // instance ids; empty: whatever drains
-	Once bool     // return when all that drain now are done, rather than go on for ever
-	// Do takes the work off one instance. After an error it is called again, after
-	// a wait that grows, for as long as the instance drains; its context ends when
-	// that is over.
+	Only []string // instance IDs; empty: all
+	Once bool     // return when the instances draining now are done
+	// Do drains one instance. On an error it is retried with back-off while the instance
+	// drains. Its context ends when the instance no longer drains.
 	Do     func(ctx context.Context, i Instance) error
-	Report func(DrainStep) // is told of each step, one at a time; required
+	Report func(DrainStep) // called for each step, never concurrently; required
 }
 
 // DrainStep is one step of one drain.
@@ -33,19 +32,19 @@ type DrainStep struct {
 	Err      error  // of failed
 }
 
-// The steps of a drain.
+// Steps of a drain.
 const (
 	DrainStarted      = "started"
 	DrainFailed       = "failed"
 	DrainAcknowledged = "acknowledged"
 )
 
-// maxDrains bounds the drains under way.
+// maxDrains bounds the number of concurrent drains.
 const maxDrains = 8
 
-// Drain follows the draining instances of the shards, takes the work off each
-// with cfg.Do, and acknowledges it, so that the instance goes before its
-// timeout. It returns when ctx ends, or with Once when nothing is left to do.
+// Drain watches the shards for draining instances, drains each with cfg.Do and acknowledges it,
+// so that the instance is deleted before its drain timeout. It returns when ctx ends or, with
+// Once, when nothing is left to drain.
 func (c *Client) Drain(ctx context.Context, shards []client.Shard, cfg DrainConfig) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -62,7 +61,7 @@ func (c *Client) Drain(ctx context.Context, shards []client.Shard, cfg DrainConf
 	return errors.Join(err, d.final)
 }
 
-// drainer is a Drain under way.
+// drainer is the state of a Drain.
 type drainer struct {
 	client  *Client
 	shards  []client.Shard
@@ -72,9 +71,9 @@ type drainer struct {
 	workers sync.WaitGroup
 
 	mu      sync.Mutex
-	waiting map[string]bool               // shards whose snapshot is not whole
-	under   map[string]context.CancelFunc // ends a drain under way, by instance id
-	final   error                         // why no repetition can help
+	waiting map[string]bool               // shards whose snapshot is incomplete
+	under   map[string]context.CancelFunc // cancels a running drain, by instance ID
+	final   error                         // a permanent error
 
 	steps sync.Mutex
 }
@@ -91,48 +90,47 @@ func (d *drainer) take(ctx context.Context, e client.Event) {
 			end()
 		}
 	case client.Changed:
-		d.follow(ctx, instance(e.Shard, e.Instance))
+		d.follow(ctx, Instance{e.Shard, e.Instance})
 	case client.Lost:
 	}
 }
 
-// follow begins the drain of an instance, or ends it when it is over. d.mu is
-// held.
+// follow starts the drain of an instance, or cancels it when it is over. The caller holds d.mu.
 func (d *drainer) follow(ctx context.Context, i Instance) {
-	if len(d.cfg.Only) > 0 && !slices.Contains(d.cfg.Only, i.ID) {
+	if len(d.cfg.Only) > 0 && !slices.Contains(d.cfg.Only, i.GetId()) {
 		return
 	}
-	drains := i.Phase == "draining" && (i.Drain == nil || i.Drain.AckedAt == nil)
-	end, ours := d.under[i.ID]
+	drains := i.Drains()
+	end, ours := d.under[i.GetId()]
 	switch {
 	case !drains && ours:
 		end()
 	case drains && !ours:
 		lasts, cancel := context.WithCancel(ctx)
-		d.under[i.ID] = cancel
+		d.under[i.GetId()] = cancel
 		d.workers.Go(func() {
 			d.drain(ctx, lasts, i)
 			cancel()
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			delete(d.under, i.ID)
+			delete(d.under, i.GetId())
 			d.finish()
 		})
 	}
 }
 
-// finish ends it all when nothing is left to do. d.mu is held.
+// finish ends the watch when nothing is left to drain. The caller holds d.mu.
 func (d *drainer) finish() {
 	if d.cfg.Once && len(d.waiting) == 0 && len(d.under) == 0 {
 		d.done()
 	}
 }
 
-// drain takes the work off one instance and acknowledges it, for as long as the
-// context drains says that the instance drains.
+// drain drains one instance and acknowledges it; drains ends when the instance no longer
+// drains.
 func (d *drainer) drain(ctx, drains context.Context, i Instance) {
 	backoff := rpc.Backoff()
-	backoff.First = 8 * time.Second // the command of a drain is no cheap call
+	backoff.First = 8 * time.Second // a drain command is expensive
 	for failures := 1; ; failures++ {
 		select {
 		case d.slots <- struct{}{}:
@@ -151,10 +149,10 @@ func (d *drainer) drain(ctx, drains context.Context, i Instance) {
 		}
 		d.report(DrainStep{Instance: i, Step: DrainFailed, Err: err})
 		if status.Code(err) == codes.NotFound {
-			return // it is gone
+			return // the instance is gone
 		}
 		if errors.As(err, new(*client.ShardError)) && !client.Transient(err) {
-			d.giveUp(err)
+			d.abort(err)
 			return
 		}
 		if retry.Wait(drains, backoff.Draw(failures, d.client.cfg.Random)) != nil {
@@ -163,16 +161,16 @@ func (d *drainer) drain(ctx, drains context.Context, i Instance) {
 	}
 }
 
-// giveUp ends it all: a shard has refused an acknowledgement for good.
-func (d *drainer) giveUp(err error) {
+// abort ends the Drain: a shard permanently refused an acknowledgement.
+func (d *drainer) abort(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.final = err
 	d.done()
 }
 
-// attempt acknowledges under ctx: the event that the drain is over may well come before
-// the answer that ended it.
+// attempt drains the instance under drains and acknowledges it under ctx: the event that ends
+// the drain may arrive before the answer to the acknowledgement.
 func (d *drainer) attempt(ctx, drains context.Context, i Instance) error {
 	if err := d.cfg.Do(drains, i); err != nil {
 		return err
@@ -181,7 +179,7 @@ func (d *drainer) attempt(ctx, drains context.Context, i Instance) error {
 	if err != nil {
 		return err
 	}
-	_, err = d.client.AcknowledgeDrained(ctx, shard, i.ID)
+	_, err = d.client.AcknowledgeDrained(ctx, shard, i.GetId())
 	return err
 }
 

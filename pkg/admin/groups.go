@@ -6,181 +6,144 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/client"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Group is one group of one shard, as people and scripts see it.
+// Group is one group of one shard.
 type Group struct {
-	Shard        string         `json:"shard"`
-	Key          string         `json:"key"`
-	Tenant       string         `json:"tenant"`
-	Size         int32          `json:"size"`
-	ActualSize   int32          `json:"actual_size"`
-	PendingSize  int32          `json:"pending_size"`
-	DrainingSize int32          `json:"draining_size"`
-	UpToDateSize int32          `json:"up_to_date_size"`
-	StaticSize   int32          `json:"static_size"`
-	Template     string         `json:"template"`
-	InstanceType string         `json:"instance_type"`
-	SubnetPool   string         `json:"subnet_pool"`
-	MaxSurge     string         `json:"max_surge"`
-	Vars         map[string]any `json:"vars,omitempty"`
-	Capacity     *Capacity      `json:"capacity,omitempty"`
-	IsStatic     bool           `json:"is_static"`
-	ETag         string         `json:"etag"`
-	ProviderIDs  []string       `json:"provider_ids"`
-	// Instances are those that have a machine, by id; provider_ids has their machines.
-	Instances   []GroupInstance `json:"instances"`
-	Conditions  []Condition     `json:"conditions"`
-	AlreadyGone []string        `json:"already_gone,omitempty"` // of those that a change was to remove
+	Shard string
+	*nstancev1.GroupStatus
+	AlreadyGone []string // of the instances a change was to remove
 }
 
-// GroupInstance says which machine is which instance of a group.
-type GroupInstance struct {
-	ID             string `json:"id"`
-	ProviderID     string `json:"provider_id"`
-	NodeProviderID string `json:"node_provider_id"`
-	Zone           string `json:"zone,omitempty"`
+// MarshalJSON implements json.Marshaler: the message's JSON with the other fields.
+func (g Group) MarshalJSON() ([]byte, error) {
+	return jsonOf(inShard{g.Shard}, g.GroupStatus, struct {
+		AlreadyGone []string `json:"already_gone,omitempty"`
+	}{g.AlreadyGone})
 }
 
-// Capacity is what a machine of the group's instance type has.
-type Capacity struct {
-	CPUMillis   int64  `json:"cpu_millis"`
-	MemoryBytes int64  `json:"memory_bytes"`
-	Arch        string `json:"arch"`
-}
-
-// Condition is one thing that is true, or not, of a group.
-type Condition struct {
-	Type    string `json:"type"`
-	Status  bool   `json:"status"`
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
-}
-
-func group(shard string, g *nstancev1.GroupStatus) Group {
-	out := Group{
-		Shard: shard, Key: g.GetKey(), Tenant: g.GetTenant(),
-		Size: g.GetSize(), ActualSize: g.GetActualSize(), PendingSize: g.GetPendingSize(), DrainingSize: g.GetDrainingSize(),
-		UpToDateSize: g.GetUpToDateSize(), StaticSize: g.GetStaticSize(),
-		Template: g.GetTemplate(), InstanceType: g.GetInstanceType(), SubnetPool: g.GetSubnetPool(), MaxSurge: g.GetMaxSurge(),
-		Vars: g.GetVars().AsMap(), IsStatic: g.GetIsStatic(), ETag: g.GetEtag(),
-		ProviderIDs: append([]string{}, g.GetProviderIds()...), Instances: []GroupInstance{}, Conditions: []Condition{},
-	}
-	for _, i := range g.GetInstances() {
-		out.Instances = append(out.Instances, GroupInstance{
-			ID: i.GetId(), ProviderID: i.GetProviderId(), NodeProviderID: i.GetNodeProviderId(), Zone: i.GetZone(),
-		})
-	}
-	if c := g.GetCapacity(); c != nil {
-		out.Capacity = &Capacity{CPUMillis: c.GetCpuMillis(), MemoryBytes: c.GetMemoryBytes(), Arch: c.GetArch()}
-	}
-	for _, c := range g.GetConditions() {
-		out.Conditions = append(out.Conditions, Condition{Type: c.GetType(), Status: c.GetStatus(), Reason: c.GetReason(),
-			Message: c.GetMessage()})
-	}
-	return out
-}
-
-// ListGroups returns the groups of all shards given, ordered by shard and key.
-// What some shards answered is returned beside the error of the others.
+// ListGroups returns the groups of all shards given, ordered by shard and key. On an error it
+// also returns the groups of the shards that answered.
 func (c *Client) ListGroups(ctx context.Context, shards []client.Shard) ([]Group, error) {
 	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
-		resp, err := s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
+		resp, err := client.Groups(ctx, s, true)
 		if err != nil {
 			return nil, err
 		}
 		groups := make([]Group, 0, len(resp.GetGroups()))
 		for _, g := range resp.GetGroups() {
-			groups = append(groups, group(shard, g))
+			groups = append(groups, Group{Shard: shard, GroupStatus: g})
 		}
 		return groups, nil
 	})
 }
 
-// GroupStatus returns the group of that key in every shard given that has it,
-// beside the error of the shards that did not answer.
+// GroupStatus returns the group with that key from every shard given that has it. On an error
+// it also returns the groups of the shards that answered.
 func (c *Client) GroupStatus(ctx context.Context, shards []client.Shard, key string) ([]Group, error) {
-	all, err := c.ListGroups(ctx, shards)
-	found := []Group{}
-	var have []string
-	for _, g := range all {
-		if g.Key == key {
-			found = append(found, g)
+	found, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
+		resp, err := s.GetGroup(ctx, &nstancev1.GetGroupRequest{Key: key})
+		switch {
+		case status.Code(err) == codes.NotFound:
+			return []Group{}, nil
+		case err != nil:
+			return nil, err
 		}
-		have = append(have, g.Key)
-	}
+		return []Group{{Shard: shard, GroupStatus: resp.GetGroup()}}, nil
+	})
 	if len(found) == 0 && err == nil {
-		slices.Sort(have)
-		return nil, fmt.Errorf("group %q: %w (have: %s)", key, ErrNoGroup, strings.Join(slices.Compact(have), ", "))
+		have, err := c.groupNames(ctx, shards)
+		if err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("group %.80q: %w%s", key, ErrNoGroup, instead(key, have))
 	}
 	return found, err
 }
 
-// Change is what UpsertGroup is to change; nil fields stay as they are.
-type Change struct {
-	Key          string
-	Size         *int32
-	Template     *string
-	InstanceType *string
-	SubnetPool   *string
-	MaxSurge     *string // a count or a share of the size; empty: what the static config says
-	Vars         map[string]any
-	Remove       []string // instance ids that leave for this size
-	IfETag       *string  // that the group must have; empty: there must be none
-	Create       bool     // make a new group: one that exists is left as it is, which is an error
+// groupNames returns the keys of the groups of all shards given, sorted.
+func (c *Client) groupNames(ctx context.Context, shards []client.Shard) ([]string, error) {
+	all, err := c.ListGroups(ctx, shards)
+	var have []string
+	for _, g := range all {
+		have = append(have, g.GetKey())
+	}
+	slices.Sort(have)
+	return slices.Compact(have), err
 }
 
-// UpsertGroup creates or changes a group in every shard given. A change without
-// a template creates nothing: then a shard without the group is an error. What
-// some shards answered is returned beside the error of the others.
-func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, change Change) ([]Group, error) {
-	req := &nstancev1.UpsertGroupRequest{
-		Key: change.Key, Size: change.Size, Template: change.Template,
-		InstanceType: change.InstanceType, SubnetPool: change.SubnetPool, MaxSurge: change.MaxSurge,
-		Remove: change.Remove, IfEtag: change.IfETag, Create: change.Create,
+// maxInstead bounds the names that an error lists.
+const maxInstead = 10
+
+// instead names what there is instead of a name: the nearest names, or else all of them.
+func instead(name string, have []string) string {
+	switch meant := Meant(name, have); {
+	case meant != "":
+		return meant
+	case len(have) == 0:
+		return ": there are none"
 	}
-	if change.Vars != nil {
-		vars, err := structpb.NewStruct(change.Vars)
-		if err != nil {
-			return nil, fmt.Errorf("vars: %w", err)
-		}
-		req.Vars = vars
+	text := " (have: " + strings.Join(have[:min(len(have), maxInstead)], ", ")
+	if more := len(have) - maxInstead; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
 	}
-	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
+	return text + ")"
+}
+
+// orMeant adds to the error of a change the names of groups that a name which no shard has may have
+// meant.
+func (c *Client) orMeant(ctx context.Context, shards []client.Shard, key string, err error) error {
+	if err == nil || !everyNotFound(err) {
+		return err
+	}
+	have, failed := c.groupNames(ctx, shards)
+	if failed != nil || slices.Contains(have, key) {
+		return err
+	}
+	return fmt.Errorf("%w%s", err, instead(key, have))
+}
+
+// everyNotFound reports whether all joined errors are NOT_FOUND.
+func everyNotFound(err error) bool {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return status.Code(err) == codes.NotFound
+	}
+	return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return status.Code(e) != codes.NotFound })
+}
+
+// UpsertGroup creates or changes a group in every shard given. Without a template it creates
+// nothing, and a shard without the group is an error. On an error it also returns the groups of
+// the shards that answered.
+func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, req *nstancev1.UpsertGroupRequest) ([]Group, error) {
+	changed, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (Group, error) {
 		resp, err := s.UpsertGroup(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		g := group(shard, resp.GetGroup())
-		g.AlreadyGone = resp.GetAlreadyGone()
-		return []Group{g}, nil
+		return Group{Shard: shard, GroupStatus: resp.GetGroup(), AlreadyGone: resp.GetAlreadyGone()}, err
 	})
+	return changed, c.orMeant(ctx, shards, req.GetKey(), err)
 }
 
-// ResetGroup drops what overrides a static group, or ends that a group is held whose
-// record was missing, in every shard given. What some shards answered is returned beside
-// the error of the others.
+// ResetGroup drops a static group's overrides, or releases a group held for a missing record,
+// in every shard given. On an error it also returns the groups of the shards that answered.
 func (c *Client) ResetGroup(ctx context.Context, shards []client.Shard, key string) ([]Group, error) {
-	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
+	reset, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (Group, error) {
 		resp, err := s.ResetGroup(ctx, &nstancev1.ResetGroupRequest{Key: key})
-		if err != nil {
-			return nil, err
-		}
-		return []Group{group(shard, resp.GetGroup())}, nil
+		return Group{Shard: shard, GroupStatus: resp.GetGroup()}, err
 	})
+	return reset, c.orMeant(ctx, shards, key, err)
 }
 
-// DeleteGroup deletes a dynamic group in every shard given, and returns the
-// shards that do.
+// DeleteGroup deletes a dynamic group in every shard given, and returns the shards that
+// accepted.
 func (c *Client) DeleteGroup(ctx context.Context, shards []client.Shard, key string) ([]string, error) {
-	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]string, error) {
-		if _, err := s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: key}); err != nil {
-			return nil, err
-		}
-		return []string{shard}, nil
+	deleting, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (string, error) {
+		_, err := s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: key})
+		return shard, err
 	})
+	return deleting, c.orMeant(ctx, shards, key, err)
 }

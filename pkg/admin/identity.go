@@ -13,11 +13,10 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// renewTimeout is what a renewal may take of the time of the command that it comes
-// before.
+// renewTimeout bounds the time a renewal takes from its command.
 const renewTimeout = 5 * time.Second
 
-// Identity is an operator's, kept in a folder.
+// Identity is an operator identity kept in a folder.
 type Identity struct {
 	*identity.Identity
 	dir string
@@ -28,8 +27,8 @@ func folder(dir string) identity.Folder {
 	return identity.Folder{Files: identity.Files{Dir: dir, Mode: 0o644}, Shared: true}
 }
 
-// LoadIdentity reads an identity folder, which must hold an operator's identity
-// that is still good; ErrNoIdentity when there is none.
+// LoadIdentity reads an identity folder, which must hold a valid operator identity;
+// ErrNoIdentity if it has none.
 func LoadIdentity(dir string, now func() time.Time, entropy io.Reader) (*Identity, error) {
 	id, err := identity.Open(context.Background(), identity.Config{
 		Store: folder(dir), Now: now, Entropy: entropy,
@@ -55,12 +54,11 @@ func LoadIdentity(dir string, now func() time.Time, entropy io.Reader) (*Identit
 	return &Identity{id, dir, now}, nil
 }
 
-// renewIfDue renews the client's identity before a call. It is best effort: the
-// present certificate is good for the call, and a later call or the next command
-// tries again.
+// renewIfDue renews the client's identity before a call. Best effort: the current certificate
+// is valid for the call, and a later call or command retries.
 func (c *Client) renewIfDue(ctx context.Context, s client.Shard) {
 	id := c.cfg.Identity
-	c.renewal.Lock() // calls that come meanwhile wait for the new certificate
+	c.renewal.Lock() // concurrent calls wait for the new certificate
 	defer c.renewal.Unlock()
 	now := id.now()
 	if !id.Due() || now.Before(c.renewAgain) {
@@ -74,21 +72,21 @@ func (c *Client) renewIfDue(ctx context.Context, s client.Shard) {
 		return identity.Issued{Certificate: granted.GetCertificate(), CAs: granted.GetCaChain()}, err
 	})
 	if errors.Is(err, identity.ErrHeld) {
-		return // it is renewed for this process too, which takes it over when it is due here again
+		return // another process renewed it; this one loads it when it is due again
 	}
 	if err == nil {
 		err = c.api.TurnOver()
 	}
 	if err != nil && ctx.Err() == nil && c.cfg.Warn != nil {
-		c.cfg.Warn(fmt.Errorf("renew the identity in %s, which ends at %s: %w", id.dir,
+		c.cfg.Warn(fmt.Errorf("renew the identity in %s, which expires at %s: %w", id.dir,
 			id.Certificate().NotAfter.UTC().Format(time.RFC3339), err))
 	}
 }
 
-// keepIdentity renews the client's identity whenever that is due, until ctx ends.
-func (c *Client) keepIdentity(ctx context.Context, shards []client.Shard) {
+// runRenewal renews the client's identity whenever it is due, until ctx ends.
+func (c *Client) runRenewal(ctx context.Context, shards []client.Shard) {
 	for n := 0; len(shards) > 0; n++ {
-		c.renewIfDue(ctx, shards[n%len(shards)]) // any shard's leader can
+		c.renewIfDue(ctx, shards[n%len(shards)]) // any shard's leader can renew it
 		if retry.Wait(ctx, c.cfg.Identity.NextCheck()) != nil {
 			return
 		}

@@ -5,72 +5,63 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Operator is one operator of the cluster, as people and scripts see it.
+// Operator is one operator of the cluster. It counts as connected if it is to any of the shards
+// that were called.
 type Operator struct {
-	ID           string     `json:"id"`
-	Tenant       string     `json:"tenant"`
-	RegisteredAt *time.Time `json:"registered_at,omitempty"`
-	ConnectedTo  []string   `json:"connected_to"` // of the shards that were asked
-	RemovedAt    *time.Time `json:"removed_at,omitempty"`
-	RemovedBy    string     `json:"removed_by,omitempty"`
+	*nstancev1.OperatorStatus
+	ConnectedTo []string
 }
 
-// ListOperators returns the operators of the caller's tenant, by age, and with
-// removed those that were removed too. The list is the cluster's, so one shard
-// knows them all; each knows who is connected to it. What some shards answered is
-// returned beside the error of the others.
+// MarshalJSON implements json.Marshaler: the message's JSON with the shards.
+func (o Operator) MarshalJSON() ([]byte, error) {
+	return jsonOf(o.OperatorStatus, struct {
+		ConnectedTo []string `json:"connected_to"`
+	}{append([]string{}, o.ConnectedTo...)})
+}
+
+// ListOperators returns the operators of the caller's tenant by age, including removed ones if
+// removed is set. The list is cluster-wide, but each shard knows only its own connections. On
+// an error it also returns what the reachable shards answered.
 func (c *Client) ListOperators(ctx context.Context, shards []client.Shard, removed bool) ([]Operator, error) {
 	all, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Operator, error) {
 		return client.Pages(func(token string) (found []Operator, next string, err error) {
 			resp, err := s.ListOperators(ctx, &nstancev1.ListOperatorsRequest{IncludeRemoved: removed, PageToken: token})
 			for _, o := range resp.GetOperators() {
-				found = append(found, operator(shard, o))
+				one := Operator{OperatorStatus: o}
+				if o.GetConnected() {
+					one.ConnectedTo = []string{shard}
+				}
+				found = append(found, one)
 			}
 			return found, resp.GetNextPageToken(), err
 		})
 	})
 	byID := map[string]Operator{}
 	for _, o := range all {
-		if same, ok := byID[o.ID]; ok {
-			o.ConnectedTo = append(same.ConnectedTo, o.ConnectedTo...)
-		}
-		byID[o.ID] = o
+		o.ConnectedTo = append(byID[o.GetId()].ConnectedTo, o.ConnectedTo...)
+		o.Connected = len(o.ConnectedTo) > 0
+		byID[o.GetId()] = o
 	}
-	byAge := func(a, b Operator) int { return strings.Compare(a.ID, b.ID) } // all are of one kind
+	byAge := func(a, b Operator) int { return strings.Compare(a.GetId(), b.GetId()) } // IDs of one kind sort by age
 	return append([]Operator{}, slices.SortedFunc(maps.Values(byID), byAge)...), err
 }
 
-func operator(shard string, o *nstancev1.OperatorStatus) Operator {
-	out := Operator{
-		ID: o.GetId(), Tenant: o.GetTenant(), RegisteredAt: timeOf(o.GetRegisteredAt()), ConnectedTo: []string{},
-		RemovedAt: timeOf(o.GetRemovedAt()), RemovedBy: o.GetRemovedBy(),
-	}
-	if o.GetConnected() {
-		out.ConnectedTo = append(out.ConnectedTo, shard)
-	}
-	return out
-}
-
-// RemoveOperator ends an operator's power for good, and returns the shards that
-// refuse it from now on. One of them suffices to remove it: those that were not
-// reached, and are named in the error, notice it within about a minute.
+// RemoveOperator revokes an operator permanently and returns the shards that refuse it from now
+// on. One reachable shard suffices: the unreachable ones, named in the error, refuse it within
+// about a minute.
 func (c *Client) RemoveOperator(ctx context.Context, shards []client.Shard, id string) ([]string, error) {
 	itself := id == c.cfg.Identity.ID()
-	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]string, error) {
+	return each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (string, error) {
 		_, err := s.RemoveOperator(ctx, &nstancev1.RemoveOperatorRequest{Id: id})
-		if itself && rpc.Revoked(err) { // another shard was first
+		if itself && rpc.Revoked(err) { // another shard removed it first
 			err = nil
 		}
-		if err != nil {
-			return nil, err
-		}
-		return []string{shard}, nil
+		return shard, err
 	})
 }

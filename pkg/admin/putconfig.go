@@ -10,11 +10,10 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// PutConfig puts a shard's static config, which the caller has checked, into the storage, in
-// place of the one that is there. It reports whether that changed anything: the same text is
-// not written again, or it would have another etag. No server is needed: the config is the
-// first thing in a bucket. One that somebody changes at the same time is left alone, with an
-// error of object.ErrConflict.
+// PutConfig stores a shard's static config, which the caller has validated, replacing the
+// current one. It reports whether the stored config changed: identical text is not written
+// again, as that would change its etag. It needs no server: the config is the first object of a
+// bucket. It fails with object.ErrConflict if the config changes concurrently.
 func PutConfig(ctx context.Context, c StorageConfig, getenv func(string) string, shard string, text []byte) (changed bool, err error) {
 	if err := fleet.CheckName(shard); err != nil {
 		return false, fmt.Errorf("shard: %w", err)
@@ -34,7 +33,7 @@ func PutConfig(ctx context.Context, c StorageConfig, getenv func(string) string,
 	default:
 		pre = object.IfMatch(o.ETag)
 	}
-	if _, err := object.Settle(ctx, store, key, text, pre); err != nil {
+	if _, err := object.PutConfirmed(ctx, store, key, text, pre); err != nil {
 		return false, fmt.Errorf("put %s: %w", key, err)
 	}
 	return true, nil

@@ -18,61 +18,61 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// follower is the part of a desk that is watched.
+// follower is the part of the fixture that serves watches.
 type follower struct {
-	watches []string      // the serials that watch groups
-	broken  chan struct{} // closed: what is watched ends
+	watches []string      // the certificates' serials of WatchGroups calls
+	broken  chan struct{} // closed to end the current watch
 }
 
 // WatchGroups implements OperatorServiceServer.
-func (d *desk) WatchGroups(_ *nstancev1.WatchGroupsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
+func (f *fixture) WatchGroups(_ *nstancev1.WatchGroupsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
 	caller, _ := rpc.CallerFrom(stream.Context())
-	d.mu.Lock()
-	d.watches = append(d.watches, caller.Serial)
-	d.broken = make(chan struct{})
-	broken := d.broken
-	d.mu.Unlock()
+	f.mu.Lock()
+	f.watches = append(f.watches, caller.Serial)
+	f.broken = make(chan struct{})
+	broken := f.broken
+	f.mu.Unlock()
 	select {
 	case <-stream.Context().Done():
 		return stream.Context().Err()
 	case <-broken:
-		return rpc.Exhausted.Errorf("read faster") // the connection is as good as before
+		return rpc.Exhausted.Errorf("read faster") // ends the stream but not the connection
 	}
 }
 
-// shown are the serials that have opened a watch, and how many renewals there were.
-func (d *desk) shown() (serials []string, renewals int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.watches), len(d.renewals)
+// watchSerials returns the serials of WatchGroups calls, and the number of renewals.
+func (f *fixture) watchSerials() (serials []string, renewals int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.watches), len(f.renewals)
 }
 
-// client is one process with the folder's identity. It puts what it was warned of
-// where it is read from.
-func (d *desk) client() (*admin.Client, <-chan error) {
-	d.t.Helper()
-	id, err := admin.LoadIdentity(d.dir, d.clock, rand.Reader)
+// client returns a client with the folder's identity, as a long-running process has, and its
+// warnings.
+func (f *fixture) client() (*admin.Client, <-chan error) {
+	f.t.Helper()
+	id, err := admin.LoadIdentity(f.dir, f.clock, rand.Reader)
 	if err != nil {
-		d.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	warnings := make(chan error, 100)
 	c := admin.NewClient(admin.Config{Identity: id, UserAgent: "test", Random: mathrand.Float64, Warn: func(err error) { warnings <- err }})
-	d.t.Cleanup(c.Close)
+	f.t.Cleanup(c.Close)
 	return c, warnings
 }
 
-// follow watches until the test ends.
-func (d *desk) follow(c *admin.Client) {
-	d.t.Helper()
+// watch watches groups until the test ends.
+func (f *fixture) watch(c *admin.Client) {
+	f.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.Watch(ctx, []client.Shard{d.shard}, []string{client.WatchGroups}, func(admin.Event) error { return nil })
+		ended <- c.Watch(ctx, []client.Shard{f.shard}, []string{client.WatchGroups}, func(admin.Event) error { return nil })
 	}()
-	d.t.Cleanup(func() {
+	f.t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			d.t.Errorf("the watch ended with %v", err)
+			f.t.Errorf("the watch: %v", err)
 		}
 	})
 }
@@ -88,109 +88,110 @@ func eventually(t *testing.T, what string, check func() error) {
 	t.Fatalf("%s: %v", what, err)
 }
 
-// TestWatchRenewsFirst: a watch is a use like any other.
+// TestWatchRenewsFirst: an identity that is due is renewed before a watch is opened.
 func TestWatchRenewsFirst(t *testing.T) {
-	d := newDesk(t)
-	c, _ := d.client()
-	if _, err := c.ListGroups(t.Context(), []client.Shard{d.shard}); err != nil {
+	f := newFixture(t)
+	c, _ := f.client()
+	if _, err := c.ListGroups(t.Context(), []client.Shard{f.shard}); err != nil {
 		t.Fatal(err)
 	}
-	d.later(life * 7 / 10)
-	c, _ = d.client()
-	d.follow(c)
+	f.advance(lifetime * 7 / 10)
+	c, _ = f.client()
+	f.watch(c)
 	eventually(t, "a watch with the new certificate", func() error {
-		if serials, n := d.shown(); len(serials) != 1 || n != 1 || serials[0] == d.calls[0] {
-			return fmt.Errorf("watched by %v, %d renewals", serials, n)
+		if serials, n := f.watchSerials(); len(serials) != 1 || n != 1 || serials[0] == f.calls[0] {
+			return fmt.Errorf("watches of %v, %d renewals", serials, n)
 		}
 		return nil
 	})
-	d.fits()
+	f.wantValidPair()
 }
 
-// TestWatchRenewsWhileItLasts: within one stream, which goes on; the next one is
-// opened with the new certificate, on a connection of its own.
-func TestWatchRenewsWhileItLasts(t *testing.T) {
-	d := newDeskFor(t, 3*time.Second)
-	c, warnings := d.client()
-	d.follow(c)
+// TestWatchRenewsWhileOpen: the identity is renewed during a stream, which stays open; the next
+// stream uses the new certificate, on a new connection.
+func TestWatchRenewsWhileOpen(t *testing.T) {
+	f := newFixtureWithTTL(t, 3*time.Second)
+	c, warnings := f.client()
+	f.watch(c)
 	eventually(t, "a watch", func() error {
-		if serials, n := d.shown(); len(serials) != 1 || n != 0 {
-			return fmt.Errorf("watched by %v, %d renewals", serials, n)
+		if serials, n := f.watchSerials(); len(serials) != 1 || n != 0 {
+			return fmt.Errorf("watches of %v, %d renewals", serials, n)
 		}
 		return nil
 	})
-	d.later(2200 * time.Millisecond) // of the 3 s; the client counts them for itself
+	f.advance(2200 * time.Millisecond) // of 3 s; the client also waits for that in real time
 	eventually(t, "a renewal", func() error {
-		if serials, n := d.shown(); len(serials) != 1 || n != 1 {
-			return fmt.Errorf("watched by %v, %d renewals, %d warnings", serials, n, len(warnings))
+		if serials, n := f.watchSerials(); len(serials) != 1 || n != 1 {
+			return fmt.Errorf("watches of %v, %d renewals, %d warnings", serials, n, len(warnings))
 		}
 		return nil
 	})
 	eventually(t, "the new identity", func() error {
-		if _, there := d.files()["identity.key.next"]; there {
-			return errors.New("it is being written")
+		if _, exists := f.files()["identity.key.next"]; exists {
+			return errors.New("identity.key.next exists")
 		}
 		return nil
 	})
-	d.fits()
-	d.later(time.Second) // the first certificate is over
-	d.mu.Lock()
-	close(d.broken)
-	d.mu.Unlock()
+	f.wantValidPair()
+	f.advance(time.Second) // the first certificate has expired
+	f.mu.Lock()
+	close(f.broken)
+	f.mu.Unlock()
 	eventually(t, "another watch", func() error {
-		if serials, _ := d.shown(); len(serials) != 2 || serials[0] == serials[1] {
-			return fmt.Errorf("watched by %v", serials)
+		if serials, _ := f.watchSerials(); len(serials) != 2 || serials[0] == serials[1] {
+			return fmt.Errorf("watches of %v", serials)
 		}
 		return nil
 	})
 }
 
-// TestLongProcessRenews: one that goes on asking for months, such as a drain, asks
-// with a certificate that is good.
-func TestLongProcessRenews(t *testing.T) {
-	d := newDesk(t)
-	c, warnings := d.client()
+// TestLongRunningProcessRenews: a process that makes calls for months, such as a drain, always
+// has a valid certificate.
+func TestLongRunningProcessRenews(t *testing.T) {
+	f := newFixture(t)
+	c, warnings := f.client()
 	for month := range 12 {
-		if _, err := c.ListGroups(t.Context(), []client.Shard{d.shard}); err != nil {
+		if _, err := c.ListGroups(t.Context(), []client.Shard{f.shard}); err != nil {
 			t.Fatalf("in month %d: %v", month, err)
 		}
-		d.later(life / 3)
+		f.advance(lifetime / 3)
 	}
-	if _, n := d.shown(); n < 5 || len(warnings) > 0 {
+	if _, n := f.watchSerials(); n < 5 || len(warnings) > 0 {
 		t.Errorf("%d renewals, %d warnings", n, len(warnings))
 	}
-	d.fits()
+	f.wantValidPair()
 }
 
-// TestLongProcessThatCannotRenew goes on, says so now and then, and tries again.
-func TestLongProcessThatCannotRenew(t *testing.T) {
-	d := newDesk(t)
-	c, warnings := d.client()
-	d.bad = func(*nstancev1.Identity) error { return rpc.Denied.Errorf("not now") }
-	d.later(life * 7 / 10)
-	ask := func(times int) {
+// TestLongRunningProcessRetriesRenewal: a process whose renewal fails continues, warns now and
+// then, and retries.
+func TestLongRunningProcessRetriesRenewal(t *testing.T) {
+	f := newFixture(t)
+	c, warnings := f.client()
+	f.tamper = func(*nstancev1.Identity) error { return rpc.Denied.Errorf("not now") }
+	f.advance(lifetime * 7 / 10)
+	list := func(times int) {
 		t.Helper()
 		for range times {
-			if _, err := c.ListGroups(t.Context(), []client.Shard{d.shard}); err != nil {
+			if _, err := c.ListGroups(t.Context(), []client.Shard{f.shard}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	ask(1)
+	list(1)
 	if len(warnings) != 1 {
 		t.Errorf("%d warnings", len(warnings))
 	}
-	ask(20)
+	list(20)
 	if len(warnings) != 1 {
-		t.Errorf("%d warnings of one moment", len(warnings))
+		t.Errorf("%d warnings without a pause", len(warnings))
 	}
-	d.mu.Lock()
-	d.bad = nil
-	d.mu.Unlock()
-	d.later(11 * time.Minute)
-	ask(2)
-	d.fits()
-	if n := len(d.calls); d.calls[n-1] == d.calls[0] || len(warnings) != 1 {
-		t.Errorf("the calls showed %v; %d warnings", d.calls, len(warnings))
+	f.mu.Lock()
+	f.tamper = nil
+	f.mu.Unlock()
+	f.advance(11 * time.Minute)
+	list(2)
+	f.wantValidPair()
+	if n := len(f.calls); f.calls[n-1] == f.calls[0] || len(warnings) != 1 {
+		t.Errorf("calls with the certificates %v; %d warnings", f.calls, len(warnings))
 	}
 }

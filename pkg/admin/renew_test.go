@@ -27,40 +27,40 @@ import (
 
 const (
 	operatorID = "opr01h455vb4pex5vsknk084sn02q"
-	life       = 90 * 24 * time.Hour
+	lifetime   = 90 * 24 * time.Hour
 )
 
-// desk is a shard's leader that renews, and an administrator's folder.
-type desk struct {
+// fixture is a shard's leader that renews certificates, and an administrator's identity folder.
+type fixture struct {
 	nstancev1.UnimplementedOperatorServiceServer
 	t     *testing.T
 	ca    *pki.CA
-	also  *pki.CA // trusted beside ca
+	also  *pki.CA // a second trusted CA
 	dir   string
 	shard client.Shard
 
 	mu       sync.Mutex
 	now      time.Time
-	bad      func(*nstancev1.Identity) error // spoils an answer
-	renewals []string                        // the keys that came
-	calls    []string                        // the serials that listed groups
-	ttl      time.Duration                   // of what is granted
+	tamper   func(*nstancev1.Identity) error // changes a response, if not nil
+	renewals []string                        // the public keys of the requests
+	calls    []string                        // the certificates' serials of ListGroups calls
+	ttl      time.Duration                   // of issued certificates
 	follower
 }
 
-func newDesk(t *testing.T) *desk {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newDeskFor(t, life)
+	return newFixtureWithTTL(t, lifetime)
 }
 
-func newDeskFor(t *testing.T, ttl time.Duration) *desk {
+func newFixtureWithTTL(t *testing.T, ttl time.Duration) *fixture {
 	t.Helper()
-	d := &desk{t: t, dir: t.TempDir(), now: time.Now().Truncate(time.Second), ttl: ttl}
-	d.ca, d.also = newCA(t), newCA(t)
-	bundle := pki.NewBundle(d.ca.Certificate())
+	f := &fixture{t: t, dir: t.TempDir(), now: time.Now().Truncate(time.Second), ttl: ttl}
+	f.ca, f.also = newCA(t), newCA(t)
+	bundle := pki.NewBundle(f.ca.Certificate())
 	key := newKey(t)
-	cert, err := d.ca.IssueServer(pki.ServerRequest{Shard: "one", IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
-		PublicKey: pki.PublicKey(key), Now: d.now, TTL: 10 * life}, rand.Reader)
+	cert, err := f.ca.IssueServer(pki.ServerRequest{Shard: "one", IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
+		PublicKey: pki.PublicKey(key), Now: f.now, TTL: 10 * lifetime}, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,10 +68,10 @@ func newDeskFor(t *testing.T, ttl time.Duration) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := pki.Endpoint{Cluster: "example", Source: pki.NewSource(bundle, pair), Now: d.clock}
+	e := pki.Endpoint{Cluster: "example", Source: pki.NewSource(bundle, pair), Now: f.clock}
 	server, err := rpc.NewServer(rpc.ServerConfig{
-		TLS: e.Server(), Cluster: "example", Access: rpc.Access(), Gate: leads{}, Now: d.clock, Logger: slog.New(slog.DiscardHandler),
-		Services: func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(r, d) },
+		TLS: e.Server(), Cluster: "example", Access: rpc.Access(), Gate: alwaysLeading{}, Now: f.clock, Logger: slog.New(slog.DiscardHandler),
+		Services: func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(r, f) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -82,25 +82,25 @@ func newDeskFor(t *testing.T, ttl time.Duration) *desk {
 	}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
-	d.shard = client.Shard{ID: "one", Addrs: []string{l.Addr().String()}}
+	f.shard = client.Shard{ID: "one", Addrs: []string{l.Addr().String()}}
 
-	mine := newKey(t)
-	text, err := pki.EncodePrivateKey(mine)
+	clientKey := newKey(t)
+	text, err := pki.EncodePrivateKey(clientKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	granted, err := d.grant(pki.PublicKey(mine))
+	granted, err := f.grant(pki.PublicKey(clientKey))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.put(map[string]string{"ca.crt": granted.GetCaChain(), "identity.crt": granted.GetCertificate(), "identity.key": string(text)})
-	return d
+	f.writeFiles(map[string]string{"ca.crt": granted.GetCaChain(), "identity.crt": granted.GetCertificate(), "identity.key": string(text)})
+	return f
 }
 
-type leads struct{}
+type alwaysLeading struct{}
 
 // Leading implements rpc.Gate.
-func (leads) Leading() (string, bool) { return "", true }
+func (alwaysLeading) Leading() (string, bool) { return "", true }
 
 func newKey(t *testing.T) []byte {
 	t.Helper()
@@ -120,86 +120,86 @@ func newCA(t *testing.T) *pki.CA {
 	return ca
 }
 
-func (d *desk) clock() time.Time { d.mu.Lock(); defer d.mu.Unlock(); return d.now }
+func (f *fixture) clock() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now }
 
-func (d *desk) later(by time.Duration) { d.mu.Lock(); defer d.mu.Unlock(); d.now = d.now.Add(by) }
+func (f *fixture) advance(by time.Duration) { f.mu.Lock(); defer f.mu.Unlock(); f.now = f.now.Add(by) }
 
-func (d *desk) grant(key []byte) (*nstancev1.Identity, error) {
-	cert, err := d.ca.IssueOperator(pki.ClientRequest{Tenant: "default", ID: operatorID, PublicKey: key, Now: d.clock(), TTL: d.ttl},
+func (f *fixture) grant(key []byte) (*nstancev1.Identity, error) {
+	cert, err := f.ca.IssueOperator(pki.ClientRequest{Tenant: "default", ID: operatorID, PublicKey: key, Now: f.clock(), TTL: f.ttl},
 		rand.Reader)
 	if err != nil {
 		return nil, err
 	}
 	return &nstancev1.Identity{
 		Certificate: string(pki.EncodeCertificate(cert)),
-		CaChain:     string(pki.NewBundle(d.also.Certificate(), d.ca.Certificate()).PEM()),
+		CaChain:     string(pki.NewBundle(f.also.Certificate(), f.ca.Certificate()).PEM()),
 	}, nil
 }
 
 // RenewCertificate implements OperatorServiceServer.
-func (d *desk) RenewCertificate(
+func (f *fixture) RenewCertificate(
 	_ context.Context, r *nstancev1.OperatorServiceRenewCertificateRequest,
 ) (*nstancev1.OperatorServiceRenewCertificateResponse, error) {
-	d.mu.Lock()
-	d.renewals = append(d.renewals, r.GetPublicKey())
-	bad := d.bad
-	d.mu.Unlock()
+	f.mu.Lock()
+	f.renewals = append(f.renewals, r.GetPublicKey())
+	tamper := f.tamper
+	f.mu.Unlock()
 	key, err := pki.ParsePublicKey([]byte(r.GetPublicKey()))
 	if err != nil {
 		return nil, err
 	}
-	identity, err := d.grant(key)
-	if err == nil && bad != nil {
-		err = bad(identity)
+	identity, err := f.grant(key)
+	if err == nil && tamper != nil {
+		err = tamper(identity)
 	}
 	return &nstancev1.OperatorServiceRenewCertificateResponse{Identity: identity}, err
 }
 
 // ListGroups implements OperatorServiceServer.
-func (d *desk) ListGroups(ctx context.Context, _ *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
+func (f *fixture) ListGroups(ctx context.Context, _ *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
 	caller, _ := rpc.CallerFrom(ctx)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.calls = append(d.calls, caller.Serial)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, caller.Serial)
 	return &nstancev1.ListGroupsResponse{}, nil
 }
 
-func (d *desk) put(files map[string]string) {
-	d.t.Helper()
+func (f *fixture) writeFiles(files map[string]string) {
+	f.t.Helper()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
-			d.t.Fatal(err)
+		if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
+			f.t.Fatal(err)
 		}
 	}
 }
 
-// files is the folder.
-func (d *desk) files() map[string]string {
-	d.t.Helper()
-	entries, err := os.ReadDir(d.dir)
+// files returns the folder's files.
+func (f *fixture) files() map[string]string {
+	f.t.Helper()
+	entries, err := os.ReadDir(f.dir)
 	if err != nil {
-		d.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	all := map[string]string{}
 	for _, e := range entries {
-		body, err := os.ReadFile(filepath.Join(d.dir, e.Name()))
+		body, err := os.ReadFile(filepath.Join(f.dir, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // renamed meanwhile, by a renewal under way
+			continue // renamed by a concurrent renewal
 		}
 		if err != nil {
-			d.t.Fatal(err)
+			f.t.Fatal(err)
 		}
 		all[e.Name()] = string(body)
 	}
 	return all
 }
 
-// command does what a command does, and returns what it was warned of.
-func (d *desk) command() (warnings []error) {
-	d.t.Helper()
-	id, err := admin.LoadIdentity(d.dir, d.clock, rand.Reader)
+// runCommand makes two calls as a command does, and returns its warnings.
+func (f *fixture) runCommand() (warnings []error) {
+	f.t.Helper()
+	id, err := admin.LoadIdentity(f.dir, f.clock, rand.Reader)
 	if err != nil {
-		d.t.Errorf("load the identity: %v", err)
+		f.t.Errorf("load the identity: %v", err)
 		return nil
 	}
 	c := admin.NewClient(admin.Config{Identity: id, UserAgent: "test", Random: mathrand.Float64,
@@ -208,166 +208,168 @@ func (d *desk) command() (warnings []error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 2 {
-		if _, err := c.ListGroups(ctx, []client.Shard{d.shard}); err != nil {
-			d.t.Errorf("the command failed: %v", err)
+		if _, err := c.ListGroups(ctx, []client.Shard{f.shard}); err != nil {
+			f.t.Errorf("the command failed: %v", err)
 		}
 	}
 	return warnings
 }
 
-func (d *desk) fits() {
-	d.t.Helper()
-	f := d.files()
-	if _, err := pki.ParseKeypair([]byte(f["identity.crt"]), []byte(f["identity.key"])); err != nil {
-		d.t.Errorf("the folder's pair: %v", err)
+func (f *fixture) wantValidPair() {
+	f.t.Helper()
+	files := f.files()
+	if _, err := pki.ParseKeypair([]byte(files["identity.crt"]), []byte(files["identity.key"])); err != nil {
+		f.t.Errorf("the folder's certificate and key: %v", err)
 	}
-	if f["identity.key.next"] != "" {
-		d.t.Error("a next key is left")
+	if files["identity.key.next"] != "" {
+		f.t.Error("identity.key.next was not removed")
 	}
 }
 
-func TestIdentityIsRenewedOnUse(t *testing.T) {
-	d := newDesk(t)
-	before := d.files()
-	d.later(life * 6 / 10)
-	if w := d.command(); len(w) > 0 || len(d.renewals) != 0 {
+func TestIdentityIsRenewedByCommand(t *testing.T) {
+	f := newFixture(t)
+	before := f.files()
+	f.advance(lifetime * 6 / 10)
+	if w := f.runCommand(); len(w) > 0 || len(f.renewals) != 0 {
 		t.Errorf("renewed before it was due: %v", w)
 	}
-	d.later(life / 10)
-	if w := d.command(); len(w) > 0 || len(d.renewals) != 1 {
-		t.Fatalf("%d renewals, %v", len(d.renewals), w)
+	f.advance(lifetime / 10)
+	if w := f.runCommand(); len(w) > 0 || len(f.renewals) != 1 {
+		t.Fatalf("%d renewals, %v", len(f.renewals), w)
 	}
-	d.fits()
-	after := d.files()
+	f.wantValidPair()
+	after := f.files()
 	if after["identity.crt"] == before["identity.crt"] || after["identity.key"] == before["identity.key"] {
-		t.Error("the folder holds the old pair")
+		t.Error("the folder has the old certificate or key")
 	}
-	if d.calls[0] != d.calls[1] || d.calls[2] == d.calls[1] || d.calls[3] != d.calls[2] {
-		t.Errorf("the calls showed %v, want the new certificate at once", d.calls)
+	if f.calls[0] != f.calls[1] || f.calls[2] == f.calls[1] || f.calls[3] != f.calls[2] {
+		t.Errorf("calls with the certificates %v, want the new one at once", f.calls)
 	}
-	d.command()
-	if len(d.renewals) != 1 {
+	f.runCommand()
+	if len(f.renewals) != 1 {
 		t.Error("renewed again")
 	}
-	if info, err := os.Stat(filepath.Join(d.dir, "identity.key")); err != nil || info.Mode() != 0o600 {
+	if info, err := os.Stat(filepath.Join(f.dir, "identity.key")); err != nil || info.Mode() != 0o600 {
 		t.Errorf("the key's mode is %v, %v", info.Mode(), err)
 	}
 }
 
-// TestRenewalThatFails: the command goes on with what there is, is warned, and
-// the next one tries again with the same key.
-func TestRenewalThatFails(t *testing.T) {
-	for name, bad := range map[string]func(*nstancev1.Identity) error{
+// TestFailedRenewal: the command continues with the existing identity and a warning, and the
+// next one retries with the same key.
+func TestFailedRenewal(t *testing.T) {
+	for name, tamper := range map[string]func(*nstancev1.Identity) error{
 		"refused": func(*nstancev1.Identity) error { return rpc.CertificateRevoked.Errorf("there is no operator") },
 		"garbage": func(i *nstancev1.Identity) error { i.Certificate = "x"; return nil },
 		"another CA": func(i *nstancev1.Identity) error {
 			i.CaChain = string(pki.EncodeCertificate(newCA(t).Certificate()))
 			return nil
 		},
-		"no CA":       func(i *nstancev1.Identity) error { i.CaChain = ""; return nil },
-		"not for us":  nil,
-		"another key": nil,
+		"no CA":          func(i *nstancev1.Identity) error { i.CaChain = ""; return nil },
+		"another tenant": nil,
+		"another key":    nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t)
-			if bad == nil {
-				bad = func(i *nstancev1.Identity) error {
-					r := pki.ClientRequest{Tenant: "prod", ID: operatorID, Now: d.clock(), TTL: life, PublicKey: pki.PublicKey(newKey(t))}
-					cert, err := d.ca.IssueOperator(r, rand.Reader)
+			f := newFixture(t)
+			if tamper == nil {
+				tamper = func(i *nstancev1.Identity) error {
+					r := pki.ClientRequest{Tenant: "prod", ID: operatorID, Now: f.clock(), TTL: lifetime, PublicKey: pki.PublicKey(newKey(t))}
+					cert, err := f.ca.IssueOperator(r, rand.Reader)
 					i.Certificate = string(pki.EncodeCertificate(cert))
 					return err
 				}
 			}
-			d.bad = bad
-			d.later(life * 7 / 10)
-			before := d.files()
+			f.tamper = tamper
+			f.advance(lifetime * 7 / 10)
+			before := f.files()
 			for range 2 {
-				if w := d.command(); len(w) != 1 {
-					t.Errorf("warned of %v", w)
+				if w := f.runCommand(); len(w) != 1 {
+					t.Errorf("warnings %v", w)
 				}
 			}
-			after := d.files()
+			after := f.files()
 			for _, file := range []string{"ca.crt", "identity.crt", "identity.key"} {
 				if before[file] != after[file] {
 					t.Errorf("%s changed", file)
 				}
 			}
-			if len(d.renewals) != 2 || d.renewals[0] != d.renewals[1] {
-				t.Errorf("%d renewals, want two with one key", len(d.renewals))
+			if len(f.renewals) != 2 || f.renewals[0] != f.renewals[1] {
+				t.Errorf("%d renewals, want two with one key", len(f.renewals))
 			}
-			d.bad = nil
-			if w := d.command(); len(w) > 0 {
-				t.Errorf("warned of %v", w)
+			f.tamper = nil
+			if w := f.runCommand(); len(w) > 0 {
+				t.Errorf("warnings %v", w)
 			}
-			d.fits()
+			f.wantValidPair()
 		})
 	}
 }
 
-// TestRenewalCutShort: every state that a crash leaves is good for commands, and
-// for the renewal after it.
-func TestRenewalCutShort(t *testing.T) {
-	d := newDesk(t)
-	was := d.files()
-	d.later(life * 7 / 10)
-	d.command()
-	is := d.files()
-	for name, left := range map[string]map[string]string{
-		"before the request":    {"identity.key.next": is["identity.key"]},
-		"after the CAs":         {"identity.key.next": is["identity.key"], "ca.crt": is["ca.crt"]},
-		"after the certificate": {"identity.key.next": is["identity.key"], "ca.crt": is["ca.crt"], "identity.crt": is["identity.crt"]},
-		"torn":                  {"identity.key.next": "-----BEGIN"},
+// TestInterruptedRenewal: in every state that a crash leaves, commands and the next renewal
+// succeed.
+func TestInterruptedRenewal(t *testing.T) {
+	f := newFixture(t)
+	before := f.files()
+	f.advance(lifetime * 7 / 10)
+	f.runCommand()
+	after := f.files()
+	for name, state := range map[string]map[string]string{
+		"before the request": {"identity.key.next": after["identity.key"]},
+		"after ca.crt":       {"identity.key.next": after["identity.key"], "ca.crt": after["ca.crt"]},
+		"after identity.crt": {"identity.key.next": after["identity.key"], "ca.crt": after["ca.crt"], "identity.crt": after["identity.crt"]},
+		"truncated key":      {"identity.key.next": "-----BEGIN"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d.t = t
-			d.put(was)
-			d.put(left)
-			if w := d.command(); len(w) > 0 {
-				t.Errorf("warned of %v", w)
+			f.t = t
+			f.writeFiles(before)
+			f.writeFiles(state)
+			if w := f.runCommand(); len(w) > 0 {
+				t.Errorf("warnings %v", w)
 			}
-			now := d.clock()
-			d.later(life * 7 / 10)
-			if name == "after the certificate" {
-				if w := d.command(); len(w) > 0 {
-					t.Errorf("then warned of %v", w)
+			now := f.clock()
+			f.advance(lifetime * 7 / 10)
+			if name == "after identity.crt" {
+				if w := f.runCommand(); len(w) > 0 {
+					t.Errorf("warnings of the next renewal %v", w)
 				}
 			}
-			d.fits()
-			d.mu.Lock()
-			d.now = now
-			d.mu.Unlock()
+			f.wantValidPair()
+			f.mu.Lock()
+			f.now = now
+			f.mu.Unlock()
 		})
 	}
 }
 
-// TestCommandsAtOnce: one renews, and nobody breaks the folder for another.
-func TestCommandsAtOnce(t *testing.T) {
-	d := newDesk(t)
-	d.later(life * 7 / 10)
+// TestConcurrentCommands: one renewal takes place, and all commands succeed.
+func TestConcurrentCommands(t *testing.T) {
+	f := newFixture(t)
+	f.advance(lifetime * 7 / 10)
 	var all sync.WaitGroup
 	for range 8 {
-		all.Go(func() { d.command() })
+		all.Go(func() { f.runCommand() })
 	}
 	all.Wait()
-	d.fits()
-	// A busy machine may miss an answer: then another asks once more, for the same key.
-	if keys := slices.Compact(slices.Clone(d.renewals)); len(keys) != 1 {
+	f.wantValidPair()
+	// On a busy machine a response may be missed; then another command repeats the request for the
+	// same key.
+	if keys := slices.Compact(slices.Clone(f.renewals)); len(keys) != 1 {
 		t.Errorf("renewed for %d keys: %v", len(keys), keys)
 	}
 }
 
-// TestFolderThatCannotBeWritten is as good for commands as any.
-func TestFolderThatCannotBeWritten(t *testing.T) {
+// TestReadOnlyFolder: commands succeed with a folder that can't be written, and warn that it is
+// not renewed.
+func TestReadOnlyFolder(t *testing.T) {
 	if os.Getuid() == 0 {
-		t.Skip("root can write anywhere")
+		t.Skip("root can write to any folder")
 	}
-	d := newDesk(t)
-	d.later(life * 7 / 10)
-	if err := os.Chmod(d.dir, 0o500); err != nil {
+	f := newFixture(t)
+	f.advance(lifetime * 7 / 10)
+	if err := os.Chmod(f.dir, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Chmod(d.dir, 0o700) })
-	if w := d.command(); len(w) != 1 || len(d.renewals) != 0 {
-		t.Errorf("warned of %v, %d renewals", w, len(d.renewals))
+	t.Cleanup(func() { _ = os.Chmod(f.dir, 0o700) })
+	if w := f.runCommand(); len(w) != 1 || len(f.renewals) != 0 {
+		t.Errorf("warnings %v, %d renewals", w, len(f.renewals))
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// CheckStorage checks whether a store does what Nstance needs, as each server does when
-// it starts. Nothing needs to be in it. The error is the first failure, if there is one;
-// the findings are there beside it.
+// CheckStorage checks whether a store meets Nstance's requirements, as each server does at
+// startup. The store may be empty. It returns the findings also with an error, which is the
+// first failure.
 func CheckStorage(
 	ctx context.Context, c StorageConfig, getenv func(string) string, now time.Time, random io.Reader,
 ) ([]object.Finding, error) {
-	store, err := c.open(getenv)
+	store, err := c.openExisting(getenv)
 	if err != nil {
 		return nil, err
 	}

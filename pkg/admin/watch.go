@@ -2,63 +2,74 @@ package admin
 
 import (
 	"context"
-	"time"
 
 	"github.com/nstance/nstance/pkg/client"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// The kinds of watch events.
+// Kinds of watch events.
 const (
-	EventGroup     = "group"     // a group is, or has become, like this
-	EventGroupGone = "groupGone" // there is no such group any more
-	EventInstance  = "instance"  // a draining, deleting or deleted instance, or any one
-	EventProblem   = "problem"   // something that a person may have to know
-	// EventSnapshot ends what was there when the watch began; it comes again after
-	// every reconnection, since events in between were missed. One that is resumed
-	// ends only what has changed since. Problems have none.
+	EventGroup     = "group"     // the current state of a group
+	EventGroupGone = "groupGone" // the group is gone
+	EventInstance  = "instance"  // a draining, deleting or deleted instance, or of any phase
+	// EventInstanceGone is sent by WatchState only: the instance went while its shard could not
+	// be watched.
+	EventInstanceGone = "instanceGone"
+	EventProblem      = "problem" // a problem of the shard
+	// EventHappened is what the shard decided, or a change that it accepted.
+	EventHappened = "event"
+	// EventSnapshot ends the initial state. It is repeated after every reconnection, as events
+	// may have been missed; after a resumed watch it ends only the changes since then. Problems
+	// have no snapshot.
 	EventSnapshot = "snapshot"
-	EventLost     = "lost" // a shard can't be watched for now; it is tried again
+	EventLost     = "lost" // a shard can't be watched for now; the watch is retried
 )
 
-// Event is one thing that a watch saw.
+// Event is one event of a watch.
 type Event struct {
 	Kind     string    `json:"kind"`
 	Shard    string    `json:"shard"`
-	Of       string    `json:"of,omitempty"`  // of snapshot and lost: groups | instances | all-instances | problems
-	Key      string    `json:"key,omitempty"` // of groupGone
+	Of       string    `json:"of,omitempty"`  // of snapshot and lost: groups | instances | all-instances | problems | events
+	Key      string    `json:"key,omitempty"` // of groupGone and instanceGone
 	Resumed  bool      `json:"resumed,omitempty"`
 	Group    *Group    `json:"group,omitempty"`
 	Instance *Instance `json:"instance,omitempty"`
 	Problem  *Problem  `json:"problem,omitempty"`
+	Happened *Happened `json:"event,omitempty"`
 	Error    string    `json:"error,omitempty"` // of lost
 }
 
-// Problem is what a shard reports of itself.
+// Problem is a problem that a shard reports.
 type Problem struct {
-	At         *time.Time `json:"at,omitempty"`
-	Reason     string     `json:"reason"`
-	Message    string     `json:"message"`
-	Group      string     `json:"group,omitempty"`
-	InstanceID string     `json:"instance_id,omitempty"`
-	Over       bool       `json:"over,omitempty"` // the one with this reason, group and instance is no more
+	*nstancev1.WatchErrorsResponse
 }
 
-// Watch follows the shards until ctx ends, which is no error, or until one says
-// what no repetition can mend. It reconnects by itself, and keeps the client's
-// identity renewed. see is called for one event at a time; its error ends the
-// watch.
+// MarshalJSON implements json.Marshaler: the message's JSON.
+func (p Problem) MarshalJSON() ([]byte, error) { return jsonOf(p.WatchErrorsResponse) }
+
+// Watch follows the shards until ctx ends, which is not an error, or until a shard returns a
+// permanent error. It reconnects by itself and keeps the client's identity renewed. see is
+// never called concurrently; its error ends the watch.
 func (c *Client) Watch(ctx context.Context, shards []client.Shard, of []string, see func(Event) error) error {
 	return c.watch(ctx, shards, of, func(e client.Event) error {
 		if e.Missed {
-			return nil // the snapshot says so
+			return nil // the snapshot event covers it
 		}
 		return see(event(e))
 	})
 }
 
+// WatchState is Watch for a caller that keeps the state: it also reports what went while a
+// shard could not be watched.
+func (c *Client) WatchState(ctx context.Context, shards []client.Shard, of []string, see func(Event) error) error {
+	return c.watch(ctx, shards, of, func(e client.Event) error { return see(event(e)) })
+}
+
 func event(e client.Event) Event {
 	out := Event{Shard: e.Shard}
 	switch {
+	case e.Kind == client.Gone && e.Of != client.WatchGroups:
+		out.Kind, out.Key = EventInstanceGone, e.Key
 	case e.Kind == client.Gone:
 		out.Kind, out.Key = EventGroupGone, e.Key
 	case e.Kind == client.Synced:
@@ -66,17 +77,13 @@ func event(e client.Event) Event {
 	case e.Kind == client.Lost:
 		out.Kind, out.Of, out.Error = EventLost, e.Of, e.Err.Error()
 	case e.Of == client.WatchGroups:
-		g := group(e.Shard, e.Group)
-		out.Kind, out.Group = EventGroup, &g
+		out.Kind, out.Group = EventGroup, &Group{Shard: e.Shard, GroupStatus: e.Group}
 	case e.Of == client.WatchInstances, e.Of == client.WatchAllInstances:
-		i := instance(e.Shard, e.Instance)
-		out.Kind, out.Instance = EventInstance, &i
+		out.Kind, out.Instance = EventInstance, &Instance{e.Shard, e.Instance}
+	case e.Of == client.WatchEvents:
+		out.Kind, out.Happened = EventHappened, &Happened{e.Shard, e.Happened}
 	default:
-		p := e.Problem
-		out.Kind, out.Problem = EventProblem, &Problem{
-			At: timeOf(p.GetAt()), Reason: p.GetReason(), Message: p.GetMessage(), Group: p.GetGroup(), InstanceID: p.GetInstanceId(),
-			Over: p.GetOver(),
-		}
+		out.Kind, out.Problem = EventProblem, &Problem{e.Problem}
 	}
 	return out
 }

@@ -22,7 +22,7 @@ func (s *server) RegisterAgent(_ context.Context, r *nstancev1.RegisterAgentRequ
 	return register(r)
 }
 
-// grant is what a good server answers.
+// grant returns the response of a well-behaved server.
 func (s *server) grant(r *nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
 	granted, err := s.grantTo(s.w.ca, instanceID, r)
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *server) side(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// seen is what a server has counted so far.
+// seen returns the server's counters.
 type seen struct {
 	registrations       []*nstancev1.RegisterAgentRequest
 	reports             []report
@@ -147,13 +147,13 @@ func (s *server) seen() seen {
 	}
 }
 
-// settle lets d pass, and everything that comes of it happen.
+// settle waits for d, and for everything that follows.
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// breakSides ends the other streams and nothing else.
+// breakSides ends the other streams only.
 func (s *server) breakSides() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nstance/nstance/pkg/env"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
 )
@@ -38,8 +38,9 @@ const (
 	envSpotPollInterval = "NSTANCE_SPOT_POLL_INTERVAL"
 	envProvider         = "NSTANCE_PROVIDER"
 	envHealthAddr       = "NSTANCE_HEALTH_ADDR"
+	envMetricsAddr      = "NSTANCE_METRICS_ADDR"
 	envDebug            = "NSTANCE_DEBUG"
-	// The clouds' own names: what else asks for metadata on the machine reads them too.
+	// The clouds' own variable names, which other metadata clients on the machine also use.
 	envAWSMetadata = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 	envGCPMetadata = "GCE_METADATA_HOST"
 )
@@ -53,13 +54,12 @@ var hostnamePattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z
 
 func providers() []string { return []string{"auto", "aws", "gcp", "docker", "process", "none"} }
 
-// FromEnv reads the configuration through lookup, which is os.LookupEnv but for
-// tests. A variable that is set to nothing counts as not set. The error tells
-// every problem at once, each with the variable, its value and what is valid.
-// Hostname, addresses, Version and Logger may come back empty, for the caller to
-// fill in.
-func FromEnv(lookup func(string) (string, bool)) (Config, error) {
-	e := &env{lookup: lookup}
+// FromEnv reads the configuration through getenv, usually os.Getenv. An empty variable counts
+// as unset. The error lists all problems at once, each with the variable, its value and what
+// is valid. Version and Logger are left for the caller to set; an unset host name or address
+// is left to the server.
+func FromEnv(getenv func(string) string) (Config, error) {
+	e := &variables{env.Reader{Getenv: getenv}}
 	c := Config{
 		RegistrationAddrs: e.addrs(envRegistrationAddr),
 		AgentAddrs:        e.addrs(envAgentAddr),
@@ -79,58 +79,41 @@ func FromEnv(lookup func(string) (string, bool)) (Config, error) {
 		Provider:          e.provider(),
 		AWSMetadata:       e.metadataURL(),
 		GCPMetadata:       e.metadataHost(),
-		HealthAddr:        e.healthAddr(),
-		Debug:             e.bool(envDebug),
+		HealthAddr:        e.listenAddr(envHealthAddr),
+		MetricsAddr:       e.listenAddr(envMetricsAddr),
+		Debug:             e.Bool(envDebug),
 	}
 	c.Kind = e.kind(c.InstanceID)
 	e.apart(c)
-	return c, errors.Join(e.problems...)
+	return c, e.Err()
 }
 
-// IdentityDir is the identity directory that the environment names, for a look
-// from outside at an agent whose other variables are not at hand.
-func IdentityDir(lookup func(string) (string, bool)) string {
-	return (&env{lookup: lookup}).dir(envIdentityDir, "identity")
+// IdentityDir returns the identity directory from the environment, for commands that inspect
+// an agent without its other variables.
+func IdentityDir(getenv func(string) string) string {
+	return (&variables{env.Reader{Getenv: getenv}}).dir(envIdentityDir, "identity")
 }
 
-// env collects the problems of one reading.
-type env struct {
-	lookup   func(string) (string, bool)
-	problems []error
-}
+// variables reads variables one by one and collects all errors.
+type variables struct{ env.Reader }
 
-func (e *env) get(name string) string {
-	value, _ := e.lookup(name)
-	return strings.TrimSpace(value)
-}
-
-func (e *env) reject(name, value, want string) {
-	e.problems = append(e.problems, fmt.Errorf("%s: %.80q is not valid: want %s", name, value, want))
-}
-
-func (e *env) fail(name string, err error) {
-	e.problems = append(e.problems, fmt.Errorf("%s: %w", name, err))
-}
-
-func (e *env) addrs(name string) []string {
-	addrs, err := rpc.ParseAddrs(name, e.get(name))
-	if err != nil {
-		e.problems = append(e.problems, err)
-	}
+func (e *variables) addrs(name string) []string {
+	addrs, err := rpc.ParseAddrs(name, e.Get(name))
+	e.Fail(err)
 	return addrs
 }
 
-func (e *env) instanceID() fleet.InstanceID {
-	id, err := fleet.ParseID(e.get(envInstanceID))
+func (e *variables) instanceID() fleet.InstanceID {
+	id, err := fleet.ParseID(e.Get(envInstanceID))
 	if err != nil {
-		e.fail(envInstanceID, err)
+		e.Fail(fmt.Errorf("%s: %w", envInstanceID, err))
 	}
 	return id
 }
 
-// kind is the id's own unless the environment says otherwise.
-func (e *env) kind(id fleet.InstanceID) string {
-	value := e.get(envInstanceKind)
+// kind returns the kind of the ID unless a variable overrides it.
+func (e *variables) kind(id fleet.InstanceID) string {
+	value := e.Get(envInstanceKind)
 	if value == "" && id != "" {
 		return id.Kind()
 	}
@@ -138,109 +121,100 @@ func (e *env) kind(id fleet.InstanceID) string {
 		return ""
 	}
 	if err := fleet.CheckKind(value); err != nil {
-		e.fail(envInstanceKind, err)
+		e.Fail(fmt.Errorf("%s: %w", envInstanceKind, err))
 	}
 	return value
 }
 
-func (e *env) hostname(name string) string {
-	value := e.get(name)
+func (e *variables) hostname(name string) string {
+	value := e.Get(name)
 	if value != "" && (len(value) > 253 || !hostnamePattern.MatchString(value)) {
-		e.reject(name, value, "a host name of letters, digits, hyphens and dots (RFC 1123)")
+		e.Reject(name, value, "a host name of letters, digits, hyphens and dots (RFC 1123)")
 	}
 	return value
 }
 
-func (e *env) ip(name string, family func(netip.Addr) bool, want string) string {
-	value := e.get(name)
+func (e *variables) ip(name string, family func(netip.Addr) bool, want string) string {
+	value := e.Get(name)
 	if value == "" {
 		return ""
 	}
 	ip, err := netip.ParseAddr(value)
 	if err != nil || !family(ip) || ip.Zone() != "" || ip.Is4In6() {
-		e.reject(name, value, want)
+		e.Reject(name, value, want)
 		return ""
 	}
 	return ip.String()
 }
 
-func (e *env) dir(name, base string) string {
-	value := cmp.Or(e.get(name), filepath.Join(defaultRoot, base))
+func (e *variables) dir(name, base string) string {
+	value := cmp.Or(e.Get(name), filepath.Join(defaultRoot, base))
 	if !filepath.IsAbs(value) || strings.ContainsRune(value, 0) {
-		e.reject(name, value, "an absolute path")
+		e.Reject(name, value, "an absolute path")
 	}
 	return filepath.Clean(value)
 }
 
-func (e *env) mode(name string, otherwise fs.FileMode) fs.FileMode {
-	value := e.get(name)
+func (e *variables) mode(name string, otherwise fs.FileMode) fs.FileMode {
+	value := e.Get(name)
 	if value == "" {
 		return otherwise
 	}
 	n, err := strconv.ParseUint(value, 8, 32)
 	if err != nil || n > 0o777 || n&0o600 != 0o600 || n&0o002 != 0 {
-		e.reject(name, value, "an octal file mode such as 0640, with which the owner can read and write and others can't write")
+		e.Reject(name, value, "an octal file mode such as 0640, with which the owner can read and write and others can't write")
 		return otherwise
 	}
 	return fs.FileMode(n)
 }
 
-func (e *env) interval(name string, otherwise time.Duration) time.Duration {
-	value := cmp.Or(e.get(name), otherwise.String())
+func (e *variables) interval(name string, otherwise time.Duration) time.Duration {
+	value := cmp.Or(e.Get(name), otherwise.String())
 	d, err := time.ParseDuration(value)
 	if err != nil || d < minInterval || d > maxInterval {
-		e.reject(name, value, fmt.Sprintf("a duration from %s to %s such as 60s", minInterval, maxInterval))
+		e.Reject(name, value, fmt.Sprintf("a duration from %s to %s such as 60s", minInterval, maxInterval))
 		return otherwise
 	}
 	return d
 }
 
-func (e *env) provider() string {
-	value := cmp.Or(e.get(envProvider), defaultProvider)
+func (e *variables) provider() string {
+	value := cmp.Or(e.Get(envProvider), defaultProvider)
 	if !slices.Contains(providers(), value) {
-		e.reject(envProvider, value, "one of "+strings.Join(providers(), ", "))
+		e.Reject(envProvider, value, "one of "+strings.Join(providers(), ", "))
 	}
 	return value
 }
 
-func (e *env) metadataURL() string {
-	value := e.get(envAWSMetadata)
+func (e *variables) metadataURL() string {
+	value := e.Get(envAWSMetadata)
 	u, err := url.Parse(value)
 	if value != "" &&
 		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "") {
-		e.reject(envAWSMetadata, value, "a URL such as http://169.254.169.254 or http://[fd00:ec2::254]")
+		e.Reject(envAWSMetadata, value, "a URL such as http://169.254.169.254 or http://[fd00:ec2::254]")
 		return ""
 	}
 	return value
 }
 
-func (e *env) metadataHost() string {
-	value := e.get(envGCPMetadata)
+func (e *variables) metadataHost() string {
+	value := e.Get(envGCPMetadata)
 	u, err := url.Parse("http://" + value)
 	if value != "" && (err != nil || u.Host != value || u.User != nil) {
-		e.reject(envGCPMetadata, value, "a host, with a port or without, such as metadata.google.internal")
+		e.Reject(envGCPMetadata, value, "a host, with a port or without, such as metadata.google.internal")
 		return ""
 	}
 	return value
 }
 
-func (e *env) healthAddr() string {
-	value := e.get(envHealthAddr)
+func (e *variables) listenAddr(name string) string {
+	value := e.Get(name)
 	if value == "" || value == "off" {
 		return ""
 	}
 	addr, err := rpc.ParseListenAddr(value)
 	if err != nil {
-		e.fail(envHealthAddr, fmt.Errorf("%w, or off", err))
+		e.Fail(fmt.Errorf("%s: %w, or off", name, err))
 	}
 	return addr
-}
-
-func (e *env) bool(name string) bool {
-	value := cmp.Or(e.get(name), "false")
-	on, err := strconv.ParseBool(value)
-	if err != nil {
-		e.reject(name, value, "true or false")
-	}
-	return on
 }

@@ -3,7 +3,6 @@ package agent_test
 import (
 	"fmt"
 	"io/fs"
-	"net"
 	"reflect"
 	"strings"
 	"testing"
@@ -12,11 +11,11 @@ import (
 	"github.com/nstance/nstance/pkg/agent"
 )
 
-func lookupIn(env map[string]string) func(string) (string, bool) {
-	return func(name string) (string, bool) { value, ok := env[name]; return value, ok }
+func lookupIn(env map[string]string) func(string) string {
+	return func(name string) string { return env[name] }
 }
 
-// required is the least that an agent can run with.
+// required returns the minimal environment of an agent.
 func required(more ...string) map[string]string {
 	env := map[string]string{
 		"NSTANCE_SERVER_REGISTRATION_ADDR": "10.0.0.1:8992",
@@ -50,7 +49,7 @@ func TestFromEnvEverything(t *testing.T) {
 		"NSTANCE_IDENTITY_DIR", "/a/", "NSTANCE_KEYS_DIR", "/b", "NSTANCE_RECV_DIR", "/c",
 		"NSTANCE_IDENTITY_MODE", "0640", "NSTANCE_KEYS_MODE", "600", "NSTANCE_RECV_MODE", "0644",
 		"NSTANCE_REPORT_INTERVAL", "2s", "NSTANCE_SPOT_POLL_INTERVAL", "500ms", "NSTANCE_PROVIDER", "aws",
-		"NSTANCE_HEALTH_ADDR", ":8080", "NSTANCE_DEBUG", "true",
+		"NSTANCE_HEALTH_ADDR", ":8080", "NSTANCE_METRICS_ADDR", "127.0.0.1:9465", "NSTANCE_DEBUG", "true",
 		"AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://[fd00:ec2::254]/", "GCE_METADATA_HOST", "metadata.google.internal:80",
 	)))
 	want := agent.Config{
@@ -58,6 +57,7 @@ func TestFromEnvEverything(t *testing.T) {
 		InstanceID: instanceID, Kind: "web", Hostname: "web-1", FQDN: "web-1.example.org", IPv4: "10.0.1.7", IPv6: "fd00::7",
 		IdentityDir: "/a", KeysDir: "/b", RecvDir: "/c", IdentityMode: 0o640, KeysMode: 0o600, RecvMode: fs.FileMode(0o644),
 		ReportInterval: 2 * time.Second, SpotPollInterval: 500 * time.Millisecond, Provider: "aws", HealthAddr: ":8080", Debug: true,
+		MetricsAddr: "127.0.0.1:9465",
 		AWSMetadata: "http://[fd00:ec2::254]/", GCPMetadata: "metadata.google.internal:80",
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -85,6 +85,7 @@ func TestFromEnvTellsEveryProblemAtOnce(t *testing.T) {
 		"NSTANCE_SPOT_POLL_INTERVAL":       "-2s",
 		"NSTANCE_PROVIDER":                 "azure",
 		"NSTANCE_HEALTH_ADDR":              "8080",
+		"NSTANCE_METRICS_ADDR":             "localhost",
 		"NSTANCE_DEBUG":                    "perhaps",
 
 		"AWS_EC2_METADATA_SERVICE_ENDPOINT": "169.254.169.254",
@@ -125,7 +126,7 @@ func FuzzFromEnv(f *testing.F) {
 			"NSTANCE_SERVER_REGISTRATION_ADDR": addr, "NSTANCE_SERVER_AGENT_ADDR": addr, "NSTANCE_INSTANCE_ID": id,
 			"NSTANCE_INSTANCE_KIND": kind, "NSTANCE_INSTANCE_HOSTNAME": host, "NSTANCE_INSTANCE_IPV4": ip, "NSTANCE_INSTANCE_IPV6": ip,
 			"NSTANCE_IDENTITY_DIR": dir, "NSTANCE_KEYS_MODE": mode, "NSTANCE_REPORT_INTERVAL": interval,
-			"NSTANCE_PROVIDER": provider, "NSTANCE_HEALTH_ADDR": health, "NSTANCE_DEBUG": debug,
+			"NSTANCE_PROVIDER": provider, "NSTANCE_HEALTH_ADDR": health, "NSTANCE_METRICS_ADDR": health, "NSTANCE_DEBUG": debug,
 		}))
 		if err != nil {
 			return
@@ -135,21 +136,4 @@ func FuzzFromEnv(f *testing.F) {
 			t.Fatalf("accepted as %+v", c)
 		}
 	})
-}
-
-func TestFirstAddresses(t *testing.T) {
-	var addrs []net.Addr
-	for _, s := range []string{"127.0.0.1/8", "::1/128", "fe80::1/64", "169.254.1.1/16", "10.0.0.7/24", "10.0.0.8/24", "fd00::7/64"} {
-		ip, network, err := net.ParseCIDR(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		addrs = append(addrs, &net.IPNet{IP: ip, Mask: network.Mask})
-	}
-	if v4, v6 := agent.FirstAddresses(addrs); v4 != "10.0.0.7" || v6 != "fd00::7" {
-		t.Errorf("got %s and %s", v4, v6)
-	}
-	if v4, v6 := agent.FirstAddresses(addrs[:4]); v4 != "" || v6 != "" {
-		t.Errorf("a machine alone has %s and %s", v4, v6)
-	}
 }

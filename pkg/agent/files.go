@@ -16,9 +16,9 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Files is where an agent keeps the sets of files that it receives; usually a
-// *files.Dir. Commit is called from one goroutine at a time and takes a set over
-// as a whole or not at all; Report is called meanwhile, and must not wait for it.
+// Files stores the sets of files that an agent receives; usually a *files.Dir. Commit is
+// called by one goroutine at a time and applies a set as a whole or not at all; Report may be
+// called meanwhile, and must not wait for it.
 type Files interface {
 	Commit(files.Set) error
 	Report() files.Report
@@ -26,21 +26,20 @@ type Files interface {
 
 var _ Files = (*files.Dir)(nil)
 
-// received is where the agent keeps files, with what a crash left unfinished
-// completed. Trouble is no reason to stop: it is told to the server when the next
-// set comes.
+// received opens the directory of received files and completes what a crash interrupted. An
+// error does not stop the agent: it is reported to the server with the next set.
 func (a *agent) received(ctx context.Context) Files {
 	if a.config.RecvDir == "" {
 		return nil
 	}
 	dir := a.config.newReceived()
 	if err := a.config.claimReceived(ctx, dir); err != nil {
-		a.config.Logger.LogAttrs(ctx, slog.LevelError, "the received files are not as they should be", slog.Any("error", err))
+		a.config.Logger.LogAttrs(ctx, slog.LevelError, "could not load the received files", slog.Any("error", err))
 	}
 	return dir
 }
 
-// claimReceived makes the directory, so that its record is older than all files in it.
+// claimReceived creates the directory, so that its owner record is older than all files in it.
 func (c Config) claimReceived(ctx context.Context, dir *files.Dir) error {
 	if err := os.MkdirAll(c.RecvDir, 0o750); err != nil {
 		return err
@@ -66,19 +65,18 @@ func (a *agent) keys(ctx context.Context) Keys {
 	}
 }
 
-// apart refuses one directory for two purposes: what a server sends must not
-// take the place of a private key.
-func (e *env) apart(c Config) {
+// apart rejects one directory for two purposes: received files must not replace a private key.
+func (e *variables) apart(c Config) {
 	names, dirs := []string{envIdentityDir, envKeysDir, envRecvDir}, []string{c.IdentityDir, c.KeysDir, c.RecvDir}
 	for i, dir := range dirs {
 		if first := slices.Index(dirs, dir); first < i {
-			e.reject(names[i], dir, "another directory than that of "+names[first])
+			e.Reject(names[i], dir, "another directory than that of "+names[first])
 		}
 	}
 }
 
-// reportFiles puts into a report what is on the machine: the hash and the files
-// of the set in place, and what became of the last attempt to replace it.
+// reportFiles adds the files to a report: the hash and files of the set in place, and the
+// outcome of the last attempt to replace it.
 func (h *holder) reportFiles(r *nstancev1.ReportHealthRequest) {
 	if h.Files == nil {
 		return
@@ -104,17 +102,17 @@ func (h *holder) reportFiles(r *nstancev1.ReportHealthRequest) {
 }
 
 const (
-	// maxReport is the longest report that is sent, in bytes: the server takes
-	// messages of 64 KiB, and one that is refused would end the heartbeat.
+	// maxReport is the maximum size of a report in bytes: the server accepts messages of 64
+	// KiB, and a refused one would end the heartbeat.
 	maxReport = 60 << 10
-	// maxShortReason is the longest error of a file in a report that would be
-	// longer than that.
+	// maxShortReason is the maximum length of a file's error in a report that is otherwise too
+	// long.
 	maxShortReason = 40
 )
 
-// fit shortens a report that is too long for the server: first what is said of
-// each failure, then the files at the end go. What is not reported counts as
-// missing, and comes again when what is there has been put right.
+// fit shortens a report that is too long for the server: first the errors are shortened, then
+// the last files dropped. A dropped file counts as missing, and is reported again once others
+// are repaired.
 func fit(r *nstancev1.ReportHealthRequest) {
 	r.Files = r.Files[:min(len(r.Files), files.MaxFiles)]
 	if proto.Size(r) <= maxReport {
@@ -142,7 +140,7 @@ func fileStatus(f files.Status) *nstancev1.FileStatus {
 	return status
 }
 
-// shown is what a person is shown of a report's files.
+// shown returns a report's files for the status file.
 func shown(reported []*nstancev1.FileStatus) []FileStatus {
 	var all []FileStatus
 	for _, f := range reported {

@@ -41,13 +41,13 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// world is a cluster in one process and in synctest's time: a CA, a network of
-// in-memory connections, and the servers on it.
-type world struct {
+// fixture is a cluster in one process and in simulated time: a CA, a network of in-memory
+// connections, and its servers.
+type fixture struct {
 	t   *testing.T
 	ca  *pki.CA
 	dir string // the agent's identity directory
-	// trusted are the CAs that servers trust; nil: ca alone.
+	// trusted are the CAs that servers trust; nil: only ca.
 	trusted *pki.Bundle
 
 	mu        sync.Mutex
@@ -55,25 +55,25 @@ type world struct {
 	dials     int
 }
 
-// inWorld runs a test in a bubble of simulated time.
-func inWorld(t *testing.T, test func(*world)) {
+// withFixture runs a test in a bubble of simulated time.
+func withFixture(t *testing.T, test func(*fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		test(newWorld(t))
+		test(newFixture(t))
 	})
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	key := must(pki.GenerateKey(rand.Reader))(t)
 	ca := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: key, Now: time.Now(), Random: rand.Reader}))(t)
-	w := &world{t: t, ca: ca, dir: t.TempDir(), listeners: make(map[string]*bufconn.Listener)}
-	w.put("ca.crt", string(pki.NewBundle(ca.Certificate()).PEM()))
-	w.put("nonce.jwt", nonce(cluster, shard))
-	return w
+	f := &fixture{t: t, ca: ca, dir: t.TempDir(), listeners: make(map[string]*bufconn.Listener)}
+	f.put("ca.crt", string(pki.NewBundle(ca.Certificate()).PEM()))
+	f.put("nonce.jwt", nonce(cluster, shard))
+	return f
 }
 
-// nonce has the claims of a real one; its signature is for the server to check.
+// nonce returns a nonce with valid claims; agents do not check its signature.
 func nonce(cluster, shard string) string {
 	return nonceUntil(cluster, shard, time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
 }
@@ -82,7 +82,7 @@ func nonceUntil(cluster, shard string, end time.Time) string {
 	return nonceOf(instanceID, cluster, shard, end)
 }
 
-// nonceFor is nonce, of another instance.
+// nonceFor returns a nonce for another instance.
 func nonceFor(id string) string {
 	return nonceOf(id, cluster, shard, time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
 }
@@ -92,70 +92,70 @@ func nonceOf(id, cluster, shard string, end time.Time) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
 }
 
-func (w *world) put(name, content string) {
-	w.t.Helper()
-	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600); err != nil {
-		w.t.Fatal(err)
+func (f *fixture) put(name, content string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(content), 0o600); err != nil {
+		f.t.Fatal(err)
 	}
 }
 
-// putKey puts a private key there, and returns its text.
-func (w *world) putKey(name string) string {
-	w.t.Helper()
-	text := must(pki.EncodePrivateKey(must(pki.GenerateKey(rand.Reader))(w.t)))(w.t)
-	w.put(name, string(text))
+// putKey writes a private key, and returns its text.
+func (f *fixture) putKey(name string) string {
+	f.t.Helper()
+	text := must(pki.EncodePrivateKey(must(pki.GenerateKey(rand.Reader))(f.t)))(f.t)
+	f.put(name, string(text))
 	return string(text)
 }
 
-// file is a file's content; empty when it is not there.
-func (w *world) file(name string) string {
-	w.t.Helper()
-	data, err := os.ReadFile(filepath.Join(w.dir, name))
+// file returns the content of a file, or an empty string.
+func (f *fixture) file(name string) string {
+	f.t.Helper()
+	data, err := os.ReadFile(filepath.Join(f.dir, name))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return string(data)
 }
 
-// found returns the one path below the identity directory that a pattern matches.
-func (w *world) found(pattern string) string {
-	w.t.Helper()
-	all := must(filepath.Glob(filepath.Join(w.dir, pattern)))(w.t)
+// found returns the only path below the identity directory that matches a pattern.
+func (f *fixture) found(pattern string) string {
+	f.t.Helper()
+	all := must(filepath.Glob(filepath.Join(f.dir, pattern)))(f.t)
 	if len(all) != 1 {
-		w.t.Fatalf("%s: %v", pattern, all)
+		f.t.Fatalf("%s: %v", pattern, all)
 	}
 	return all[0]
 }
 
-func (w *world) dial(ctx context.Context, addr string) (net.Conn, error) {
-	w.mu.Lock()
-	listener := w.listeners[addr]
-	w.dials++
-	w.mu.Unlock()
+func (f *fixture) dial(ctx context.Context, addr string) (net.Conn, error) {
+	f.mu.Lock()
+	listener := f.listeners[addr]
+	f.dials++
+	f.mu.Unlock()
 	if listener == nil {
 		return nil, fmt.Errorf("dial %s: connection refused", addr)
 	}
 	return listener.DialContext(ctx)
 }
 
-func (w *world) dialed() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.dials
+func (f *fixture) dialed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dials
 }
 
-func (w *world) config() agent.Config {
+func (f *fixture) config() agent.Config {
 	return agent.Config{
 		RegistrationAddrs: []string{"10.0.0.1:8992"},
 		AgentAddrs:        []string{"10.0.0.1:8994"},
 		InstanceID:        instanceID,
 		Hostname:          "web-1",
 		IPv4:              "10.0.1.7",
-		IdentityDir:       w.dir,
+		IdentityDir:       f.dir,
 		IdentityMode:      0o600,
-		RecvDir:           filepath.Join(w.dir, "recv"),
+		RecvDir:           filepath.Join(f.dir, "recv"),
 		RecvMode:          0o640,
-		KeysDir:           filepath.Join(w.dir, "keys"),
+		KeysDir:           filepath.Join(f.dir, "keys"),
 		KeysMode:          0o640,
 		ReportInterval:    time.Minute,
 		Version:           "1.2.3",
@@ -166,7 +166,7 @@ func (w *world) config() agent.Config {
 		Sample: func(context.Context) *nstancev1.Resources {
 			return &nstancev1.Resources{CpuPercent: 12.5, MemoryTotalBytes: 1 << 30}
 		},
-		Dialer: w.dial,
+		Dialer: f.dial,
 	}
 }
 
@@ -177,26 +177,26 @@ type process struct {
 	done chan error
 }
 
-func (w *world) start(c agent.Config) *process {
-	ctx, cancel := context.WithCancel(w.t.Context())
-	p := &process{t: w.t, stop: cancel, done: make(chan error, 1)}
+func (f *fixture) start(c agent.Config) *process {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	p := &process{t: f.t, stop: cancel, done: make(chan error, 1)}
 	go func() { p.done <- agent.Run(ctx, c) }()
 	return p
 }
 
-// connects runs an agent for a minute, in which it connects.
-func (w *world) connects(c agent.Config) {
-	w.t.Helper()
-	p := w.start(c)
+// connects runs an agent for a minute, and checks that it connects.
+func (f *fixture) connects(c agent.Config) {
+	f.t.Helper()
+	p := f.start(c)
 	settle(time.Minute)
-	if s := w.status(); s.State != agent.StateConnected {
-		w.t.Errorf("status %+v", s)
+	if s := f.status(); s.State != agent.StateConnected {
+		f.t.Errorf("status %+v", s)
 	}
 	p.end()
 }
 
-// soon waits for what must come, for an hour of simulated time: timers that go on
-// would make a wait without a bound last for ever.
+// soon waits for a condition, for an hour of simulated time: with recurring timers an
+// unbounded wait would never end.
 func soon[T any](t *testing.T, from <-chan T, what string) (v T) {
 	t.Helper()
 	select {
@@ -207,7 +207,7 @@ func soon[T any](t *testing.T, from <-chan T, what string) (v T) {
 	return v
 }
 
-// end asks the agent to stop, and returns how long that took.
+// end stops the agent, and returns how long that took.
 func (p *process) end() time.Duration {
 	p.t.Helper()
 	began := time.Now()
@@ -218,41 +218,41 @@ func (p *process) end() time.Duration {
 	return time.Since(began)
 }
 
-func (w *world) status() agent.Status {
-	w.t.Helper()
-	return must(agent.ReadStatus(w.dir))(w.t)
+func (f *fixture) status() agent.Status {
+	f.t.Helper()
+	return must(agent.ReadStatus(f.dir))(f.t)
 }
 
-// report is one health report and when it came.
+// report is a health report and its time of arrival.
 type report struct {
 	*nstancev1.ReportHealthRequest
 	at time.Time
 }
 
-// server is a server of the shard that does what a test tells it.
+// server is a server of the shard that is controlled by a test.
 type server struct {
 	nstancev1.UnimplementedRegistrationServiceServer
 	nstancev1.UnimplementedAgentServiceServer
-	w    *world
+	w    *fixture
 	host string
-	// id is what the certificate says the server is of.
+	// id is the SPIFFE ID in the certificate.
 	id string
 
 	mu            sync.Mutex
-	leader        string // empty: this one
+	leader        string // empty: this server
 	register      func(*nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error)
 	revoked       error
 	chain         string                                                  // the CA chain to answer with; empty: the CA alone
 	sides         bool                                                    // serve the other two streams
 	askKeys       func(nstancev1.AgentService_KeyGenRequestsServer) error // nil: as sides says
 	pushFiles     func(nstancev1.AgentService_ReceiveFilesServer) error
-	submit        func(map[string]string) error // what SubmitPublicKeys answers; nil: it takes all
+	submit        func(map[string]string) error // the result of SubmitPublicKeys; nil: accepts all
 	submitted     []map[string]string
-	deaf          bool // never answer the health stream's end
+	deaf          bool // never answers the end of the health stream
 	registrations []*nstancev1.RegisterAgentRequest
 	reports       []report
 	streams       int      // health streams opened
-	runs          []string // of them
+	runs          []string // their run IDs
 	sideCalls     int
 	sideOpen      int
 	sideEnds      []context.CancelFunc
@@ -263,12 +263,12 @@ type server struct {
 }
 
 // up starts a server on host, which is an IP address.
-func (w *world) up(host string) *server {
-	w.t.Helper()
-	s := &server{w: w, host: host, id: shard}
+func (f *fixture) up(host string) *server {
+	f.t.Helper()
+	s := &server{w: f, host: host, id: shard}
 	s.register = s.grant
 	s.start()
-	w.t.Cleanup(s.down)
+	f.t.Cleanup(s.down)
 	return s
 }
 
@@ -306,8 +306,8 @@ func (s *server) Known(pki.Caller) (verdict error, ok bool) {
 	return s.revoked, true
 }
 
-// Look implements rpc.Judge; Known knows everybody.
-func (s *server) Look(context.Context, pki.Caller) error { return errors.New("asked of the store") }
+// Verify implements rpc.Judge; Known knows every caller.
+func (s *server) Verify(context.Context, pki.Caller) error { return errors.New("asked of the store") }
 
 func (s *server) listen(port string, c rpc.ServerConfig) {
 	s.w.t.Helper()
@@ -326,7 +326,7 @@ func (s *server) listen(port string, c rpc.ServerConfig) {
 	s.mu.Unlock()
 }
 
-// down kills the server: connections break, and new ones are refused.
+// down stops the server: connections break, and new ones are refused.
 func (s *server) down() {
 	s.w.mu.Lock()
 	delete(s.w.listeners, net.JoinHostPort(s.host, "8992"))
@@ -356,8 +356,8 @@ func (g gate) Leading() (string, bool) {
 	return net.JoinHostPort(g.s.leader, g.port), false
 }
 
-// follow makes the server name another host as the leader, and cuts its streams
-// as a server does that lost its lead.
+// follow makes the server name another host as the leader, and ends its streams, like a server
+// that lost the lead.
 func (s *server) follow(host string) {
 	s.down()
 	s.mu.Lock()

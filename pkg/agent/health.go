@@ -15,9 +15,9 @@ import (
 
 type healthStream = grpc.ClientStreamingClient[nstancev1.ReportHealthRequest, nstancev1.ReportHealthResponse]
 
-// report runs the heartbeat: a report at once, one every interval, and when run
-// ends a last one. It returns why the stream ended; nil after the last report.
-// streams is the context of the stream itself, which outlives run.
+// report runs the heartbeat: a report at once, one per interval, and a last one when run ends.
+// It returns why the stream ended, or nil after the last report. streams is the context of the
+// stream, which outlives run.
 func (h *holder) report(run, streams context.Context, service nstancev1.AgentServiceClient, server string) error {
 	ctx, cancel := context.WithCancel(streams)
 	defer cancel()
@@ -29,7 +29,7 @@ func (h *holder) report(run, streams context.Context, service nstancev1.AgentSer
 	if err != nil {
 		return err
 	}
-	// A server that no longer reads must not hold up an agent that is stopped.
+	// A server that does not read must not delay a stopping agent.
 	defer context.AfterFunc(run, func() { time.AfterFunc(lastReportWait, cancel) })()
 	ended := make(chan error, 1)
 	go func() { ended <- awaitEnd(stream) }()
@@ -63,13 +63,12 @@ func (h *holder) beat(run, ctx context.Context, stream healthStream, ended <-cha
 	}
 }
 
-// trigger asks for a report at once instead of at the end of the interval: there is
-// something that the server should not wait for. Make it with newTrigger.
+// trigger requests a report before the interval ends. Make it with newTrigger.
 type trigger chan struct{}
 
 func newTrigger() trigger { return make(trigger, 1) }
 
-// now never blocks. Until the next report begins, one call is as good as many.
+// now requests a report. It never blocks; requests until the next report are merged.
 func (k trigger) now() {
 	select {
 	case k <- struct{}{}:
@@ -77,7 +76,7 @@ func (k trigger) now() {
 	}
 }
 
-// clearTriggers forgets what was asked for before this report, which says it anyway.
+// clearTriggers drops requests made before this report, which covers them.
 func (h *holder) clearTriggers() {
 	for _, asked := range []<-chan struct{}{h.ReportNow, h.filesChanged} {
 		select {
@@ -87,7 +86,7 @@ func (h *holder) clearTriggers() {
 	}
 }
 
-// lastReport says that the agent stops, and waits until the server has answered.
+// lastReport reports that the agent is stopping, and waits for the server's answer.
 func (h *holder) lastReport(ctx context.Context, stream healthStream, ended <-chan error, server string) error {
 	if err := h.send(ctx, stream, true, server); err != nil {
 		return whyEnded(err, ended)
@@ -121,8 +120,8 @@ func (h *holder) send(ctx context.Context, stream healthStream, last bool, serve
 	return nil
 }
 
-// awaitEnd reads what the server says last. An answer without an error is an end
-// as well: the server has closed the stream.
+// awaitEnd reads the server's last message. An answer without an error is an end too: the
+// server has closed the stream.
 func awaitEnd(stream healthStream) error {
 	err := stream.RecvMsg(new(nstancev1.ReportHealthResponse))
 	if err == nil || errors.Is(err, io.EOF) {
@@ -131,8 +130,8 @@ func awaitEnd(stream healthStream) error {
 	return err
 }
 
-// whyEnded finds the reason of a failed send: gRPC gives io.EOF to the sender and
-// the server's status to the reader.
+// whyEnded returns the reason of a failed send: gRPC returns io.EOF to the sender and the
+// server's status to the reader.
 func whyEnded(sendErr error, ended <-chan error) error {
 	if errors.Is(sendErr, io.EOF) {
 		return <-ended

@@ -10,10 +10,9 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// serveHealth answers every GET on addr with 200 while the agent is connected,
-// and with 503 and its state while it is not; on no address at all when addr is
-// empty. It needs no identity, so why it is in that state stands in the log and in the
-// status file only. stop ends it.
+// serveHealth answers every GET on addr with 200 while the agent is connected, and otherwise
+// with 503 and its state. An empty addr serves nothing. The endpoint needs no identity, so the
+// reason for the state is only in the log and the status file. stop ends it.
 func serveHealth(ctx context.Context, addr string, t *tracker) (stop func(), err error) {
 	if addr == "" {
 		return func() {}, nil
@@ -25,7 +24,7 @@ func serveHealth(ctx context.Context, addr string, t *tracker) (stop func(), err
 	server := rpc.NewProbeServer(http.HandlerFunc(t.answer), slog.NewLogLogger(t.logger.Handler(), slog.LevelDebug))
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			t.logger.LogAttrs(ctx, slog.LevelError, "the health endpoint ended", slog.Any("error", err))
+			t.logger.LogAttrs(ctx, slog.LevelError, "the health endpoint failed", slog.Any("error", err))
 		}
 	}()
 	return func() {

@@ -17,71 +17,69 @@ import (
 )
 
 const (
-	// revokedWait is the pause of an agent that is not welcome any more: its
-	// instance is about to go, or another machine has its identity and keeps it.
-	// Asking more often changes nothing.
+	// revokedWait is the back-off after a refusal: the instance is about to be removed, or
+	// another machine keeps its identity. Retrying more often does not help.
 	revokedWait = time.Minute
-	// lastReportWait bounds how long a stopping agent waits for the server to take
-	// its last report.
+	// lastReportWait bounds how long a stopping agent waits for the server to receive its last
+	// report.
 	lastReportWait = 2 * time.Second
 )
 
-// HoldConfig is what Hold needs. It is all that distinguishes one agent from
-// another once it is registered, so that thousands fit into one process.
+// HoldConfig is the input of Hold. It holds all that differs between registered agents, so
+// that thousands can run in one process.
 type HoldConfig struct {
-	Client         *rpc.Client // of the agent service; Hold leaves it open
+	Client         *rpc.Client // of the agent service; not closed by Hold
 	ReportInterval time.Duration
-	// Run tells this agent from another one with the same identity (rpc.WithRun); empty: the
-	// server goes by addresses alone.
+	// Run tells apart agents with the same identity (rpc.WithRun); empty: the server uses
+	// addresses alone.
 	Run string
-	// Fill completes a report: version, resources and the like. Sequence, uptime,
-	// sent_at, shutting_down and report_interval are set already.
+	// Fill completes a report: version, resources and so on. Sequence, uptime, sent_at,
+	// shutting_down and report_interval are already set.
 	Fill      func(context.Context, *nstancev1.ReportHealthRequest)
-	Files     Files           // nil: files that are sent are ignored, and none reported
-	Keys      Keys            // nil: requests for keys are ignored
-	Expired   func() bool     // reports whether the certificate is no good any more; nil: it is good
-	ReportNow <-chan struct{} // asks for a report at once; nil: never
-	Random    func() float64  // yields numbers from [0, 1)
+	Files     Files           // nil: received files are ignored, and none reported
+	Keys      Keys            // nil: key requests are ignored
+	Expired   func() bool     // reports whether the certificate has expired; nil: never
+	ReportNow <-chan struct{} // requests a report at once; nil: never
+	Random    func() float64  // returns numbers in [0, 1)
 	Now       func() time.Time
 	Logger    *slog.Logger
-	Observe   func(Event) // is called from several goroutines, and must not block; optional
+	Observe   func(Event) // called by several goroutines, must not block; optional
 }
 
-// Event is one change that Hold tells its observer.
+// Event is one event passed to HoldConfig.Observe.
 type Event struct {
 	Kind     EventKind
 	Stream   string // of StreamOpened, StreamClosed and StreamUnserved
 	Server   string // the address
 	Sequence uint64 // of Reported
-	// Report is what was reported, of Reported. It must not be changed.
+	// Report is the report sent, of Reported. It must not be modified.
 	Report *nstancev1.ReportHealthRequest
 	Err    error // of StreamClosed and Disconnected
 }
 
-// EventKind says what happened.
+// EventKind is the kind of an event.
 type EventKind int
 
 // The kinds of events.
 const (
 	StreamOpened EventKind = iota
 	StreamClosed
-	StreamUnserved // the server does not offer this stream; it is not asked again on this connection
+	StreamUnserved // the server does not offer this stream; not retried on this connection
 	Reported
 	Disconnected
 )
 
-// The names of the streams in events.
+// Names of the streams in events.
 const (
 	StreamHealth = "ReportHealth"
 	StreamKeys   = "KeyGenRequests"
 	StreamFiles  = "ReceiveFiles"
 )
 
-// Hold keeps an agent's three streams open until ctx ends, reconnecting with
-// jitter wherever the leader is. The report stream is the heartbeat: when it
-// breaks the others go with it and all are opened anew. When ctx ends a last
-// report says that the agent is shutting down, and Hold returns once the server
-// has taken it, or after two seconds.
+// Hold keeps an agent's three streams open until ctx ends, reconnecting with jitter to the
+// current leader. The report stream is the heartbeat: when it breaks, all streams are closed
+// and reopened. When ctx ends, a last report says that the agent is shutting down, and Hold
+// returns once the server has received it, or after two seconds.
 func Hold(ctx context.Context, c HoldConfig) {
 	h := &holder{HoldConfig: c, started: c.Now(), filesChanged: newTrigger()}
 	for failures, hops := 0, 0; ctx.Err() == nil; {
@@ -108,8 +106,8 @@ type holder struct {
 	HoldConfig
 	started      time.Time
 	sequence     uint64
-	filesChanged trigger                           // there is something to report of the files
-	failed       atomic.Pointer[map[string]string] // what the last commit failed on, by file; nil: it did not
+	filesChanged trigger                           // the files in a report have changed
+	failed       atomic.Pointer[map[string]string] // errors of the last commit, by file; nil: none
 }
 
 func (h *holder) observe(e Event) {
@@ -118,9 +116,8 @@ func (h *holder) observe(e Event) {
 	}
 }
 
-// pause waits before the next connection, for no longer than between two reports:
-// the server counts the reports that are missing, and a longer wait would make a
-// healthy machine look dead.
+// pause waits before the next connection, at most for the report interval: the server counts
+// missing reports, and a longer wait would make a healthy machine look dead.
 func (h *holder) pause(ctx context.Context, failures int, err error) {
 	backoff := rpc.Backoff()
 	backoff.Limit = min(backoff.Limit, h.ReportInterval)
@@ -131,22 +128,22 @@ func (h *holder) pause(ctx context.Context, failures int, err error) {
 		level = slog.LevelError
 	}
 	h.Logger.LogAttrs(ctx, level, "lost the server", slog.Any("error", err), slog.Duration("retry_in", wait))
-	// Cut short by the context's end, which the caller looks at itself.
+	// The caller checks ctx itself.
 	_ = retry.Wait(ctx, wait)
 }
 
-// connect holds the streams on the current connection until the report stream
-// ends, and says whether the next attempt needs no wait.
+// connect holds the streams on the current connection until the report stream ends, and
+// reports whether the next attempt needs no back-off.
 func (h *holder) connect(ctx context.Context) (followed bool, err error) {
 	target, err := h.Client.Target()
 	if err != nil {
 		return false, err
 	}
-	// After a renewal of the certificate the old connection is good for what is
-	// open on it, but in time for nothing new.
+	// After a certificate renewal, existing streams stay on the old connection; new calls use
+	// the new one.
 	defer h.Client.Release(target)
 	service := nstancev1.NewAgentServiceClient(h.Client.Latest(target))
-	// The streams outlive ctx for as long as the last report takes.
+	// The streams outlive ctx until the last report is sent.
 	streams, cancel := context.WithCancelCause(rpc.WithRun(context.WithoutCancel(ctx), h.Run))
 	defer cancel(nil)
 	var beside sync.WaitGroup
@@ -158,14 +155,14 @@ func (h *holder) connect(ctx context.Context) (followed bool, err error) {
 	}
 	cancel(nil)
 	beside.Wait()
+	err = target.Explain(err)
 	return h.Client.Failed(target, err), err
 }
 
-// side keeps one of the streams beside the report stream open: open it, read it
-// until it ends, and after a wait again, for as long as ctx lasts. The trouble
-// of one stream is no reason to cut the heartbeat, unless the leader is
-// elsewhere. A server that does not serve the stream is not asked
-// twice.
+// side keeps a stream other than the report stream open: it reads the stream until it ends,
+// and reopens it after a back-off, until ctx ends. An error of one stream does not end the
+// heartbeat, unless it says that the leader is elsewhere. A stream that the server does not
+// offer is not reopened.
 func (h *holder) side(
 	ctx context.Context, cut context.CancelCauseFunc, name, server string, read func(ctx context.Context, opened func()) error,
 ) {

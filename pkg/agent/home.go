@@ -10,20 +10,18 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// home is the shard that the instance belongs to, whose servers alone it talks
-// to.
+// home is the shard of the instance. The agent only talks to its servers.
 type home struct{ cluster, shard string }
 
-// claims are what a registration nonce says.
+// claims are the claims of a registration nonce.
 type claims struct {
 	home     home
-	instance string    // empty: it names none
-	ends     time.Time // its exp claim; zero when that is missing or no time
+	instance string    // empty: none
+	ends     time.Time // the exp claim; zero if missing or invalid
 }
 
-// readNonce reads the claims of a registration nonce without verifying it: that
-// is the server's to do, and whoever can write the nonce beside ca.crt can write
-// that too.
+// readNonce reads the claims of a registration nonce without verifying it: the server does
+// that, and a process that can write the nonce can write ca.crt too.
 func readNonce(nonce string) (c claims, err error) {
 	parts := strings.Split(nonce, ".")
 	if len(parts) != 3 {
@@ -53,7 +51,7 @@ func readNonce(nonce string) (c claims, err error) {
 
 const maxUnix = 253402300799 // the end of the year 9999
 
-// parseHome reads what String writes.
+// parseHome parses the output of String.
 func parseHome(id string) (home, error) {
 	const rule = "want spiffe://{cluster}/server/{shard}"
 	rest, ok := strings.CutPrefix(strings.TrimSpace(id), "spiffe://")
@@ -77,5 +75,5 @@ func newHome(cluster, shard string) (home, error) {
 	return home{cluster: cluster, shard: shard}, nil
 }
 
-// String is the SPIFFE id that the shard's servers show.
+// String returns the SPIFFE ID of the shard's servers.
 func (h home) String() string { return "spiffe://" + h.cluster + "/server/" + h.shard }

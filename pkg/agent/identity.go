@@ -12,42 +12,41 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// The files that an agent has beside its identity.
+// Files beside the identity.
 const (
 	nonceFile  = "nonce.jwt"
 	homeFile   = "server.id"
 	statusFile = "status.json"
 )
 
-// membership is what the identity directory holds: the identity, and the shard that
-// it is for.
+// membership is the contents of the identity directory: the identity and its shard.
 type membership struct {
 	*identity.Identity
 	folder     identity.Folder
 	home       home
 	nonce      string    // for this instance; empty: spent, or never given
-	foreign    string    // the instance that the nonce there is for, when that is another one
-	ends       time.Time // when the nonce's life does; zero: not known
-	registered bool      // there is a certificate to use
+	foreign    string    // the nonce's instance, if it is another one
+	ends       time.Time // when the nonce expires; zero: unknown
+	registered bool      // there is a usable certificate
 }
 
-// finalError is what neither time nor a restart changes.
+// finalError is an error that neither a retry nor a restart changes.
 type finalError struct{ err error }
 
 func (e *finalError) Error() string { return e.err.Error() }
 func (e *finalError) Unwrap() error { return e.err }
 
-// openMembership reads the directory. A certificate that can't be used is as good
-// as none while there is a nonce to get another with, and final when there is not.
+// openMembership reads the directory. An unusable certificate counts as missing while there is
+// a nonce to get another one, and is a final error otherwise.
 func openMembership(ctx context.Context, c Config) (*membership, error) {
 	m := &membership{folder: identity.Folder{Files: identity.Files{Dir: c.IdentityDir, Mode: c.IdentityMode}}}
 	if err := m.readHome(c.InstanceID); err != nil {
 		return nil, err
 	}
-	if err := m.folder.Settle(); err != nil {
+	if err := m.folder.FinishPromotion(); err != nil {
 		return nil, err
 	}
-	if err := m.settleOwner(ctx, c); err != nil {
+	if err := m.claimFolder(ctx, c); err != nil {
 		return nil, err
 	}
 	id, err := identity.Open(ctx, identity.Config{
@@ -67,7 +66,7 @@ func openMembership(ctx context.Context, c Config) (*membership, error) {
 	m.registered = problem == nil
 	switch {
 	case problem == nil && m.home == (home{}):
-		return nil, fmt.Errorf("%s is missing, and the %s that is there is for instance %.80s", m.folder.Path(homeFile), nonceFile, m.foreign)
+		return nil, fmt.Errorf("%s is missing, and the existing %s is for instance %.80s", m.folder.Path(homeFile), nonceFile, m.foreign)
 	case problem != nil && m.nonce == "":
 		return nil, &finalError{fmt.Errorf("read %s: %w, and there is no %s to register again with%s",
 			c.IdentityDir, problem, nonceFile, m.foreignText())}
@@ -77,9 +76,9 @@ func openMembership(ctx context.Context, c Config) (*membership, error) {
 	return m, nil
 }
 
-// settleOwner sets aside an identity of another instance when there is a nonce for this
-// one, and records whose the directory is.
-func (m *membership) settleOwner(ctx context.Context, c Config) error {
+// claimFolder sets aside another instance's identity if there is a nonce for this instance,
+// and records this instance as the owner of the directory.
+func (m *membership) claimFolder(ctx context.Context, c Config) error {
 	text, err := m.folder.Read(identity.CertificateName)
 	if err != nil {
 		return fmt.Errorf("read the certificate: %w", err)
@@ -94,7 +93,7 @@ func (m *membership) settleOwner(ctx context.Context, c Config) error {
 	case of == "" || of == c.InstanceID:
 		return m.record(c.InstanceID)
 	case m.nonce == "":
-		return &finalError{fmt.Errorf("%s is the identity of instance %s, and this is %s, for which there is no %s%s",
+		return &finalError{fmt.Errorf("%s holds the identity of instance %s, and there is no nonce for this instance, %s, in %s%s",
 			c.IdentityDir, of, c.InstanceID, nonceFile, m.foreignText())}
 	default:
 		if err := c.disown(ctx, of); err != nil {
@@ -104,13 +103,13 @@ func (m *membership) settleOwner(ctx context.Context, c Config) error {
 	}
 }
 
-// record notes whose the directory is, unless it says so already.
+// record writes the owner record of the directory, if it is missing or differs.
 func (m *membership) record(id fleet.InstanceID) error {
 	if recorded, err := owner(m.folder.Files); err != nil || recorded == id {
 		return err
 	}
 	if err := m.folder.Write(ownerFile, []byte(id+"\n"), m.folder.Mode); err != nil {
-		return fmt.Errorf("record whose %s is: %w", m.folder.Dir, err)
+		return fmt.Errorf("write the owner record of %s: %w", m.folder.Dir, err)
 	}
 	return nil
 }
@@ -119,11 +118,11 @@ func (m *membership) foreignText() string {
 	if m.foreign == "" {
 		return ""
 	}
-	return fmt.Sprintf(": the %s that is there is for instance %.80s", nonceFile, m.foreign)
+	return fmt.Sprintf(": the existing %s is for instance %.80s", nonceFile, m.foreign)
 }
 
-// problem is why there is no certificate to use. Where there is no other to be
-// had its dates don't count: the clock may be what is wrong, so the server judges.
+// problem returns why there is no usable certificate. If there is no nonce, the dates are not
+// checked: the local clock may be wrong, so the server decides.
 func (m *membership) problem(now time.Time) error {
 	if err := m.Problem(); err != nil {
 		return err
@@ -134,14 +133,14 @@ func (m *membership) problem(now time.Time) error {
 	return m.Verify(now)
 }
 
-// has reports whether a file is there, even one that can't be read.
+// has reports whether a file exists, readable or not.
 func (m *membership) has(name string) bool {
 	text, err := m.folder.Read(name)
 	return err != nil || text != nil
 }
 
-// readHome reads the nonce, and where the agent belongs from it or, once it is
-// spent, from what was kept of it.
+// readHome reads the nonce, and the agent's shard from it or, once it is spent, from the
+// stored copy.
 func (m *membership) readHome(id fleet.InstanceID) error {
 	if !m.has(identity.CAsName) {
 		return fmt.Errorf("%s is missing: userdata must put the cluster's CA certificates there", m.folder.Path(identity.CAsName))
@@ -160,15 +159,15 @@ func (m *membership) readHome(id fleet.InstanceID) error {
 		if c.instance == "" || c.instance == string(id) {
 			return m.keepHome()
 		}
-		// Spent here, it would be lost to the machine that it was made for.
+		// Spending it here would take it from the machine that it was created for.
 		m.nonce, m.foreign = "", c.instance
 	}
 	kept, err := m.folder.Read(homeFile)
 	if err != nil {
-		return fmt.Errorf("read the server's SPIFFE id: %w", err)
+		return fmt.Errorf("read the server's SPIFFE ID: %w", err)
 	}
 	if kept == nil && m.foreign != "" {
-		return nil // its shard is of no use, but neither is anything else there
+		return nil // the shard is unknown, but there is nothing that needs it
 	}
 	if kept == nil {
 		return fmt.Errorf("%s is missing: userdata must put the registration nonce there", m.folder.Path(nonceFile))
@@ -181,12 +180,12 @@ func (m *membership) readHome(id fleet.InstanceID) error {
 
 func (m *membership) keepHome() error {
 	if err := m.folder.Write(homeFile, []byte(m.home.String()+"\n"), m.folder.Mode); err != nil {
-		return fmt.Errorf("keep the server's SPIFFE id: %w", err)
+		return fmt.Errorf("store the server's SPIFFE ID: %w", err)
 	}
 	return nil
 }
 
-// spend forgets the nonce.
+// spend deletes the nonce.
 func (m *membership) spend() error {
 	if err := m.folder.Remove(nonceFile); err != nil {
 		return fmt.Errorf("delete the spent registration nonce: %w", err)

@@ -13,31 +13,31 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// TestUnusableDirectory: what another start may find changed ends Run at once,
-// with an error that names the file.
+// TestUnusableDirectory: what another start may find changed ends Run at once, with an error
+// that names the file.
 func TestUnusableDirectory(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(*world)
+		spoil func(*fixture)
 		want  []string
 	}{
-		"no CA":              {func(w *world) { os.Remove(filepath.Join(w.dir, "ca.crt")) }, []string{"ca.crt is missing", "userdata"}},
-		"CA is garbage":      {func(w *world) { w.put("ca.crt", "hello") }, []string{"ca.crt"}},
-		"CA is huge":         {func(w *world) { w.put("ca.crt", strings.Repeat("x", 2<<20)) }, []string{"ca.crt", "longer than"}},
-		"no nonce":           {func(w *world) { os.Remove(filepath.Join(w.dir, "nonce.jwt")) }, []string{"nonce.jwt is missing", "userdata"}},
-		"empty nonce":        {func(w *world) { w.put("nonce.jwt", " \n") }, []string{"nonce.jwt is missing"}},
-		"nonce is garbage":   {func(w *world) { w.put("nonce.jwt", "hello") }, []string{"nonce.jwt", "not a JWT"}},
-		"nonce of no shard":  {func(w *world) { w.put("nonce.jwt", nonce(cluster, "")) }, []string{"nonce.jwt", "shard"}},
-		"nonce of a bad one": {func(w *world) { w.put("nonce.jwt", nonce("Ex/ample", shard)) }, []string{"nonce.jwt", "cluster", `"Ex/ample"`}},
-		"key is garbage":     {func(w *world) { w.put("identity.key", "hello") }, []string{"identity.key"}},
-		"key is a folder": {func(w *world) { os.Mkdir(filepath.Join(w.dir, "identity.key"), 0o700) },
+		"no CA":              {func(f *fixture) { os.Remove(filepath.Join(f.dir, "ca.crt")) }, []string{"ca.crt is missing", "userdata"}},
+		"CA is garbage":      {func(f *fixture) { f.put("ca.crt", "hello") }, []string{"ca.crt"}},
+		"CA is huge":         {func(f *fixture) { f.put("ca.crt", strings.Repeat("x", 2<<20)) }, []string{"ca.crt", "longer than"}},
+		"no nonce":           {func(f *fixture) { os.Remove(filepath.Join(f.dir, "nonce.jwt")) }, []string{"nonce.jwt is missing", "userdata"}},
+		"empty nonce":        {func(f *fixture) { f.put("nonce.jwt", " \n") }, []string{"nonce.jwt is missing"}},
+		"nonce is garbage":   {func(f *fixture) { f.put("nonce.jwt", "hello") }, []string{"nonce.jwt", "not a JWT"}},
+		"nonce of no shard":  {func(f *fixture) { f.put("nonce.jwt", nonce(cluster, "")) }, []string{"nonce.jwt", "shard"}},
+		"nonce of a bad one": {func(f *fixture) { f.put("nonce.jwt", nonce("Ex/ample", shard)) }, []string{"nonce.jwt", "cluster", `"Ex/ample"`}},
+		"key is garbage":     {func(f *fixture) { f.put("identity.key", "hello") }, []string{"identity.key"}},
+		"key is a folder": {func(f *fixture) { os.Mkdir(filepath.Join(f.dir, "identity.key"), 0o700) },
 			[]string{"private key", "is a directory"}},
-		"no directory": {func(w *world) { os.RemoveAll(w.dir) }, []string{"ca.crt"}},
+		"no directory": {func(f *fixture) { os.RemoveAll(f.dir) }, []string{"ca.crt"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				server := w.up("10.0.0.1")
-				c.spoil(w)
-				err := agent.Run(w.t.Context(), w.config())
+			withFixture(t, func(f *fixture) {
+				server := f.up("10.0.0.1")
+				c.spoil(f)
+				err := agent.Run(f.t.Context(), f.config())
 				if err == nil {
 					t.Fatal("the agent ended without an error")
 				}
@@ -60,38 +60,38 @@ func TestRunChecksItsConfig(t *testing.T) {
 	}
 }
 
-// TestUnusableCertificate: with a nonce at hand another one is fetched; without
-// one the agent stays up and does nothing.
+// TestUnusableCertificate: with a nonce the agent registers again; without one it stays up
+// idle.
 func TestUnusableCertificate(t *testing.T) {
-	foreign := func(w *world) {
-		key := must(pki.GenerateKey(rand.Reader))(w.t)
-		cert := must(w.ca.IssueAgent(pki.ClientRequest{
+	foreign := func(f *fixture) {
+		key := must(pki.GenerateKey(rand.Reader))(f.t)
+		cert := must(f.ca.IssueAgent(pki.ClientRequest{
 			Tenant: "default", ID: instanceID, PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour,
-		}, rand.Reader))(w.t)
-		w.put("identity.crt", string(pki.EncodeCertificate(cert)))
+		}, rand.Reader))(f.t)
+		f.put("identity.crt", string(pki.EncodeCertificate(cert)))
 	}
-	for name, spoil := range map[string]func(*world){
-		"garbage":        func(w *world) { w.put("identity.crt", "hello") },
+	for name, spoil := range map[string]func(*fixture){
+		"garbage":        func(f *fixture) { f.put("identity.crt", "hello") },
 		"of another key": foreign,
-		"without a key":  func(w *world) { os.Remove(filepath.Join(w.dir, "identity.key")) },
+		"without a key":  func(f *fixture) { os.Remove(filepath.Join(f.dir, "identity.key")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				server := w.up("10.0.0.1")
-				p := w.start(w.config())
+			withFixture(t, func(f *fixture) {
+				server := f.up("10.0.0.1")
+				p := f.start(f.config())
 				settle(time.Second)
 				p.end()
-				spoil(w)
-				p = w.start(w.config())
+				spoil(f)
+				p = f.start(f.config())
 				settle(time.Hour)
-				if s := w.status(); s.State != agent.StateRejected || !strings.Contains(s.Reason, "nonce.jwt") {
+				if s := f.status(); s.State != agent.StateRejected || !strings.Contains(s.Reason, "nonce.jwt") {
 					t.Errorf("without a nonce: %+v", s)
 				}
 				p.end()
-				w.put("nonce.jwt", nonce(cluster, shard))
-				p = w.start(w.config())
+				f.put("nonce.jwt", nonce(cluster, shard))
+				p = f.start(f.config())
 				settle(time.Second)
-				if s := w.status(); s.State != agent.StateConnected || len(server.seen().registrations) != 2 {
+				if s := f.status(); s.State != agent.StateConnected || len(server.seen().registrations) != 2 {
 					t.Errorf("with a nonce: %+v", s)
 				}
 				p.end()
@@ -100,52 +100,52 @@ func TestUnusableCertificate(t *testing.T) {
 	}
 }
 
-// TestExpiredCertificate: the clock may be what is wrong, so the server judges.
+// TestExpiredCertificate: the local clock may be wrong, so the server decides.
 func TestExpiredCertificate(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
-		p := w.start(w.config())
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
+		p := f.start(f.config())
 		settle(time.Second)
 		p.end()
 		settle(48 * time.Hour)
 		before := len(server.seen().reports)
-		p = w.start(w.config())
+		p = f.start(f.config())
 		settle(time.Minute)
-		if s := w.status(); s.State != agent.StateExpired || s.Reason == "" || len(server.seen().reports) != before {
+		if s := f.status(); s.State != agent.StateExpired || s.Reason == "" || len(server.seen().reports) != before {
 			t.Errorf("with an expired certificate: %+v", s)
 		}
 		p.end()
-		w.put("nonce.jwt", nonce(cluster, shard))
-		p = w.start(w.config())
+		f.put("nonce.jwt", nonce(cluster, shard))
+		p = f.start(f.config())
 		settle(time.Second)
-		if s := w.status(); s.State != agent.StateConnected {
+		if s := f.status(); s.State != agent.StateConnected {
 			t.Errorf("with a new nonce: %+v", s)
 		}
 		p.end()
 	})
 }
 
-// TestCAsOfTheAnswerAreKept: while a CA is being replaced the answer trusts more
-// than userdata did.
+// TestCAsOfTheAnswerAreKept: while a CA is being replaced, the response trusts more CAs than
+// userdata.
 func TestCAsOfTheAnswerAreKept(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		next := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(),
 			Random: rand.Reader}))(t)
-		both := string(pki.NewBundle(w.ca.Certificate(), next.Certificate()).PEM())
+		both := string(pki.NewBundle(f.ca.Certificate(), next.Certificate()).PEM())
 		server.set(func() { server.chain = both })
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Second)
 		p.end()
-		if w.file("ca.crt") != both {
-			t.Errorf("ca.crt is %q", w.file("ca.crt"))
+		if f.file("ca.crt") != both {
+			t.Errorf("ca.crt is %q", f.file("ca.crt"))
 		}
 		server.down()
-		w.ca = next
+		f.ca = next
 		server.start()
-		p = w.start(w.config())
+		p = f.start(f.config())
 		settle(time.Second)
-		if s := w.status(); s.State != agent.StateConnecting {
+		if s := f.status(); s.State != agent.StateConnecting {
 			t.Errorf("the new CA's server does not know the old CA yet, but: %+v", s)
 		}
 		p.end()

@@ -11,16 +11,16 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestSubmittedKeyOfAnother: a key that a server knows of another instance is set aside
-// and replaced; the others stay.
+// TestSubmittedKeyOfAnother: a key that belongs to another instance is set aside and replaced;
+// the others are kept.
 func TestSubmittedKeyOfAnother(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		server.asks(key("web", ed), key("peer", p256))
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Minute)
 		p.end()
-		web, peer := w.file("keys/web.key"), w.file("keys/peer.key")
+		web, peer := f.file("keys/web.key"), f.file("keys/peer.key")
 		first := server.keys()[0]
 		server.set(func() {
 			server.submit = func(keys map[string]string) error {
@@ -30,7 +30,7 @@ func TestSubmittedKeyOfAnother(t *testing.T) {
 				return nil
 			}
 		})
-		p = w.start(w.config())
+		p = f.start(f.config())
 		settle(time.Second)
 		p.end()
 		all := server.keys()
@@ -38,21 +38,21 @@ func TestSubmittedKeyOfAnother(t *testing.T) {
 		if len(all) != 3 || last["web"] == first["web"] || last["peer"] != first["peer"] {
 			t.Errorf("handed in %v", all)
 		}
-		if now := w.file("keys/web.key"); now == "" || now == web || w.file("keys/peer.key") != peer || w.file("keys/web.pub") != last["web"] {
+		if now := f.file("keys/web.key"); now == "" || now == web || f.file("keys/peer.key") != peer || f.file("keys/web.pub") != last["web"] {
 			t.Errorf("web.key is %q", now)
 		}
-		aside := w.found("keys/web.key.in-use-*")
+		aside := f.found("keys/web.key.in-use-*")
 		if string(must(os.ReadFile(aside))(t)) != web || must(os.Stat(aside))(t).Mode().Perm() != 0o640 {
 			t.Errorf("%s is not the key as it was", aside)
 		}
 	})
 }
 
-// TestEverySubmittedKeyIsRefused: a key that was just made is not replaced again, and is
-// handed in until the server takes it.
+// TestEverySubmittedKeyIsRefused: a new key is not replaced again, but submitted until the
+// server accepts it.
 func TestEverySubmittedKeyIsRefused(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		server.asks(key("web", ed))
 		refuse := true
 		server.set(func() {
@@ -63,9 +63,9 @@ func TestEverySubmittedKeyIsRefused(t *testing.T) {
 				return nil
 			}
 		})
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Hour)
-		w.found("keys/web.key.in-use-*") // one
+		f.found("keys/web.key.in-use-*") // exactly one
 		n := len(server.keys())
 		server.set(func() { refuse = false })
 		settle(time.Minute)
@@ -77,12 +77,12 @@ func TestEverySubmittedKeyIsRefused(t *testing.T) {
 	})
 }
 
-// TestRenewalKeyOfAnother: the disk came with the key that another instance renews with.
-// It is set aside once the server refuses it, and the renewal goes on with a new one.
+// TestRenewalKeyOfAnother: the disk came with another instance's next key. It is set aside
+// once the server refuses it, and the renewal continues with a new one.
 func TestRenewalKeyOfAnother(t *testing.T) {
-	inWorld(t, func(w *world) {
-		copied := w.putKey("identity.key.next")
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		copied := f.putKey("identity.key.next")
+		server := f.up("10.0.0.1")
 		var taken string
 		server.set(func() {
 			server.renew = func(r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
@@ -90,48 +90,48 @@ func TestRenewalKeyOfAnother(t *testing.T) {
 					taken = r.GetPublicKey()
 					return nil, keyInUse("public_key")
 				}
-				return server.renewFor(w.ca, instanceID, r)
+				return server.renewFor(f.ca, instanceID, r)
 			}
 		})
-		p := w.start(w.rare())
+		p := f.start(f.rare())
 		settle(20 * time.Hour)
 		if all := server.renewed(); len(all) != 2 || all[0].key == all[1].key {
 			t.Errorf("asked %d times: %v", len(all), all)
 		}
-		if s := w.status(); s.State != agent.StateConnected {
+		if s := f.status(); s.State != agent.StateConnected {
 			t.Errorf("status %+v", s)
 		}
-		if aside := w.found("identity.key.next.in-use-*"); string(must(os.ReadFile(aside))(t)) != copied {
+		if aside := f.found("identity.key.next.in-use-*"); string(must(os.ReadFile(aside))(t)) != copied {
 			t.Errorf("%s is not the key as it was", aside)
 		}
-		if strings.Contains(w.file("identity.key"), copied) {
+		if strings.Contains(f.file("identity.key"), copied) {
 			t.Error("the key of another instance is used")
 		}
-		w.pair()
+		f.pair()
 		p.end()
 	})
 }
 
-// TestEveryRenewalKeyIsRefused: one key is set aside, not one with each attempt, and the
-// present certificate stays in use.
+// TestEveryRenewalKeyIsRefused: only one key is set aside, not one per attempt, and the
+// current certificate stays in use.
 func TestEveryRenewalKeyIsRefused(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		server.set(func() {
 			server.renew = func(*nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
 				return nil, keyInUse("public_key")
 			}
 		})
-		p := w.start(w.rare())
+		p := f.start(f.rare())
 		settle(20 * time.Hour)
 		all := server.renewed()
 		if len(all) < 3 || all[0].key == all[1].key || all[1].key != all[len(all)-1].key {
 			t.Errorf("asked %d times: %v", len(all), all)
 		}
-		if aside := must(filepath.Glob(filepath.Join(w.dir, "identity.key.next.in-use-*")))(t); len(aside) != 1 {
+		if aside := must(filepath.Glob(filepath.Join(f.dir, "identity.key.next.in-use-*")))(t); len(aside) != 1 {
 			t.Errorf("set aside: %v", aside)
 		}
-		if s := w.status(); s.State != agent.StateConnected {
+		if s := f.status(); s.State != agent.StateConnected {
 			t.Errorf("status %+v", s)
 		}
 		p.end()

@@ -25,7 +25,7 @@ import (
 // {name}.pub its public key (PKIX, PEM). Private keys never leave it.
 type keyring struct {
 	dir     identity.Files
-	claim   func() error // makes the directory this instance's
+	claim   func() error // makes this instance the owner of the directory
 	claimed bool
 	entropy io.Reader
 	now     func() time.Time
@@ -34,15 +34,15 @@ type keyring struct {
 
 var _ Keys = (*keyring)(nil)
 
-// maxKeyFiles bounds what a server can have made over time, in files.
+// maxKeyFiles limits how many files a server can cause to be created over time.
 const maxKeyFiles = 512
 
 // Public implements Keys.
 func (k *keyring) Public(requests []*nstancev1.KeyRequest) (map[string]string, error) {
-	// Services that run as another user read their keys as the group's, as far as
-	// the keys' mode lets them.
+	// Services that run as another user read their keys through the group, if the mode of the
+	// keys allows it.
 	if err := os.MkdirAll(k.dir.Dir, 0o750); err != nil {
-		return nil, fmt.Errorf("make the keys directory: %w", err)
+		return nil, fmt.Errorf("create the keys directory: %w", err)
 	}
 	if !k.claimed {
 		if err := k.claim(); err != nil {
@@ -55,7 +55,7 @@ func (k *keyring) Public(requests []*nstancev1.KeyRequest) (map[string]string, e
 	for _, request := range requests {
 		text, err := k.one(request.GetName(), request.GetAlgorithm())
 		if err != nil {
-			problems = append(problems, fmt.Errorf("the key %s: %w", request.GetName(), err))
+			problems = append(problems, fmt.Errorf("key %s: %w", request.GetName(), err))
 			continue
 		}
 		public[request.GetName()] = string(text)
@@ -83,9 +83,9 @@ func (k *keyring) one(name string, algorithm nstancev1.KeyAlgorithm) (public []b
 	return public, err
 }
 
-// load returns the key that is there; nil when there is none to use. One that
-// can't be understood or is of another kind would keep the machine without a
-// certificate for ever, so it is put aside, where a person finds it.
+// load returns the existing key, or nil if there is none to use. An unreadable key, or one of
+// another algorithm, is set aside, since it would keep the machine without a certificate for
+// ever.
 func (k *keyring) load(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Signer, error) {
 	data, err := k.dir.Read(name + ".key")
 	if err != nil || data == nil {
@@ -93,7 +93,7 @@ func (k *keyring) load(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Si
 	}
 	key, err := parseKey(data)
 	if err == nil && algorithmOf(key) != algorithm {
-		err = fmt.Errorf("it is of algorithm %s: want %s", algorithmOf(key), algorithm)
+		err = fmt.Errorf("algorithm %s: want %s", algorithmOf(key), algorithm)
 	}
 	if err == nil {
 		return key, nil
@@ -102,7 +102,7 @@ func (k *keyring) load(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Si
 		return nil, errors.Join(err, full)
 	}
 	aside := fmt.Sprintf("%s.key.bad-%s", name, k.now().UTC().Format(asideTime))
-	k.logger.LogAttrs(context.Background(), slog.LevelError, "a private key can't be used: making another",
+	k.logger.LogAttrs(context.Background(), slog.LevelError, "unusable private key set aside, generating another",
 		slog.String("key", k.dir.Path(name+".key")), slog.String("kept_as", aside), slog.Any("error", err))
 	return nil, k.dir.Rename(name+".key", aside)
 }
@@ -130,11 +130,11 @@ func (k *keyring) make(name string, algorithm nstancev1.KeyAlgorithm) (crypto.Si
 	return key, k.dir.Write(name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), k.dir.Mode)
 }
 
-// room reports that a server has asked for more keys than a machine can need.
+// room returns an error if the directory holds more files than a machine can need.
 func (k *keyring) room() error {
 	entries, err := os.ReadDir(k.dir.Dir)
 	if err == nil && len(entries) >= maxKeyFiles {
-		err = fmt.Errorf("%s has %d files: not making more keys until some are removed", k.dir.Dir, len(entries))
+		err = fmt.Errorf("%s has %d files: no more keys are generated until some are removed", k.dir.Dir, len(entries))
 	}
 	return err
 }
@@ -165,8 +165,7 @@ func algorithmOf(key crypto.Signer) nstancev1.KeyAlgorithm {
 
 var errNoKey = errors.New("not a private key: want PKCS #8 or SEC 1 in PEM")
 
-// parseKey also reads what openssl makes by default (SEC 1), for keys that a
-// person put there.
+// parseKey also reads SEC 1, the default format of openssl, for keys created by hand.
 func parseKey(data []byte) (crypto.Signer, error) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		switch block.Type {
@@ -187,11 +186,11 @@ func parseKey(data []byte) (crypto.Signer, error) {
 	return nil, errNoKey
 }
 
-// checkSpelling refuses two keys that would be one file on some file systems.
+// checkSpelling refuses two keys that would share a file on some file systems.
 func checkSpelling(name string, others []*nstancev1.KeyRequest) error {
 	for _, other := range others {
 		if strings.EqualFold(name, other.GetName()) {
-			return fmt.Errorf("the keys %s and %s: want names that differ by more than case", other.GetName(), name)
+			return fmt.Errorf("keys %s and %s: names must differ by more than case", other.GetName(), name)
 		}
 	}
 	return nil

@@ -20,27 +20,26 @@ import (
 )
 
 const (
-	// maxKeysMessage is far more than a request for files.MaxKeys has, in bytes.
+	// maxKeysMessage is far more than a request for files.MaxKeys needs, in bytes.
 	maxKeysMessage = 1 << 20
-	// submitTimeout bounds one attempt to hand in public keys.
+	// submitTimeout bounds one attempt to submit public keys.
 	submitTimeout = 30 * time.Second
 )
 
-// Keys are the private keys of what runs on an instance. It is called from one
-// goroutine at a time.
+// Keys are the private keys of software on the instance. It is used by one goroutine at a
+// time.
 type Keys interface {
-	// Public returns the public keys (PEM, PKIX) of the keys asked for, by name, and
-	// makes those that are missing. The requests are valid and their names unique.
-	// What can't be had is in the error and may be had later; the others are
-	// returned all the same.
+	// Public returns the public keys (PEM, PKIX) of the requested keys by name, generating
+	// missing ones. The requests are valid and their names unique. The error covers keys that
+	// failed, perhaps temporarily; the others are still returned.
 	Public([]*nstancev1.KeyRequest) (map[string]string, error)
-	// SetAside has the next Public make another key of that name, and never uses the
-	// present one again.
+	// SetAside makes the next Public generate another key of that name, and never uses the
+	// current one again.
 	SetAside(name string) error
 }
 
-// readKeyRequests reads the stream of key requests until it ends. Each request
-// takes the place of the one before it, answered or not.
+// readKeyRequests reads the stream of key requests until it ends. Each request replaces the
+// previous one, answered or not.
 func (h *holder) readKeyRequests(service nstancev1.AgentServiceClient) func(context.Context, func()) error {
 	return func(ctx context.Context, opened func()) error {
 		stream, err := service.KeyGenRequests(ctx, &nstancev1.KeyGenRequestsRequest{}, grpc.MaxCallRecvMsgSize(maxKeysMessage))
@@ -61,14 +60,14 @@ func (h *holder) readKeyRequests(service nstancev1.AgentServiceClient) func(cont
 	}
 }
 
-// answerInBackground answers one request for as long as it takes, without
-// holding up the next; stop returns once nothing of it goes on.
+// answerInBackground answers one request without delaying the next; stop returns once the work
+// has ended.
 func (h *holder) answerInBackground(
 	ctx context.Context, service nstancev1.AgentServiceClient, asked []*nstancev1.KeyRequest,
 ) (stop func()) {
 	requests, err := checkKeyRequests(asked)
 	if err != nil {
-		h.Logger.LogAttrs(ctx, slog.LevelError, "the server asks for keys that can't be made", slog.Any("error", err))
+		h.Logger.LogAttrs(ctx, slog.LevelError, "the server requests keys that can't be generated", slog.Any("error", err))
 	}
 	if h.Keys == nil || len(requests) == 0 {
 		return func() {}
@@ -82,9 +81,9 @@ func (h *holder) answerInBackground(
 	}
 }
 
-// answerKeys hands in the public keys, again and again until the server has all
-// of them or ctx ends. A key that the server refuses as another instance's makes way
-// for a new one, once: a key that was just made is nobody else's.
+// answerKeys submits the public keys, with retries until the server has all of them or ctx
+// ends. A key that the server refuses as another instance's is replaced once, because a new
+// key can't be another instance's.
 func (h *holder) answerKeys(ctx context.Context, service nstancev1.AgentServiceClient, requests []*nstancev1.KeyRequest) {
 	var handedIn map[string]string
 	replaced := map[string]bool{}
@@ -104,15 +103,15 @@ func (h *holder) answerKeys(ctx context.Context, service nstancev1.AgentServiceC
 			return
 		}
 		wait := rpc.Backoff().Draw(failures, h.Random)
-		h.Logger.LogAttrs(ctx, slog.LevelWarn, "could not hand in the public keys yet", slog.Any("error", err), slog.Duration("retry_in", wait))
+		h.Logger.LogAttrs(ctx, slog.LevelWarn, "could not submit the public keys yet", slog.Any("error", err), slog.Duration("retry_in", wait))
 		if retry.Wait(ctx, wait) != nil {
 			return
 		}
 	}
 }
 
-// replaceTaken sets the keys aside that a server refused as another instance's, but for
-// those that were already replaced, and reports whether there are any.
+// replaceTaken sets aside the keys that the server refused as another instance's, except those
+// already replaced, and reports whether there were any.
 func (h *holder) replaceTaken(ctx context.Context, refusal error, public map[string]string, replaced map[string]bool) (again bool) {
 	if !rpc.KeyTaken(refusal) {
 		return false
@@ -123,7 +122,7 @@ func (h *holder) replaceTaken(ctx context.Context, refusal error, public map[str
 				continue
 			}
 			if err := h.Keys.SetAside(name); err != nil {
-				h.Logger.LogAttrs(ctx, slog.LevelError, "a key is another instance's, and can't be set aside", slog.String("key", name),
+				h.Logger.LogAttrs(ctx, slog.LevelError, "could not set aside a key that belongs to another instance", slog.String("key", name),
 					slog.Any("error", err))
 				continue
 			}
@@ -140,8 +139,7 @@ func submit(ctx context.Context, service nstancev1.AgentServiceClient, public ma
 	return err
 }
 
-// checkKeyRequests returns what of a server's request can be answered, and in
-// the error why the rest can't be, now or ever.
+// checkKeyRequests returns the valid requests, and an error for the others.
 func checkKeyRequests(asked []*nstancev1.KeyRequest) (valid []*nstancev1.KeyRequest, err error) {
 	if len(asked) > files.MaxKeys {
 		return nil, fmt.Errorf("%d keys: at most %d are allowed", len(asked), files.MaxKeys)
@@ -162,7 +160,7 @@ func checkKeyRequest(request *nstancev1.KeyRequest, others []*nstancev1.KeyReque
 		return err
 	}
 	if !makesKeys(request.GetAlgorithm()) {
-		return fmt.Errorf("the key %s: the algorithm %s is not one that this version makes", request.GetName(), request.GetAlgorithm())
+		return fmt.Errorf("key %s: algorithm %s is not supported by this version", request.GetName(), request.GetAlgorithm())
 	}
 	return checkSpelling(request.GetName(), others)
 }

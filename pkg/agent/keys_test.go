@@ -25,8 +25,7 @@ const (
 	p256 = nstancev1.KeyAlgorithm_KEY_ALGORITHM_ECDSA_P256
 )
 
-// asks has a server ask for keys on every stream, and again with each of what
-// comes over the channel.
+// asks makes a server request keys on every stream, and again for each value from the channel.
 func (s *server) asks(first ...*nstancev1.KeyRequest) chan []*nstancev1.KeyRequest {
 	more := make(chan []*nstancev1.KeyRequest)
 	s.set(func() {
@@ -69,29 +68,29 @@ func parsed(t *testing.T, text string) any {
 }
 
 func TestKeysAreMadeAndHandedIn(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		more := server.asks(key("web", ed), key("kubelet", p256))
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Second)
 		got := server.keys()
 		if len(got) != 1 || len(got[0]) != 2 {
 			t.Fatalf("handed in %v", got)
 		}
 		web, ok := parsed(t, got[0]["web"]).(ed25519.PublicKey)
-		if !ok || !web.Equal(parsed(t, w.file("keys/web.key")).(ed25519.PrivateKey).Public()) {
+		if !ok || !web.Equal(parsed(t, f.file("keys/web.key")).(ed25519.PrivateKey).Public()) {
 			t.Errorf("web is %s", got[0]["web"])
 		}
 		kubelet, ok := parsed(t, got[0]["kubelet"]).(*ecdsa.PublicKey)
-		if !ok || kubelet.Curve != elliptic.P256() || !kubelet.Equal(parsed(t, w.file("keys/kubelet.key")).(*ecdsa.PrivateKey).Public()) {
+		if !ok || kubelet.Curve != elliptic.P256() || !kubelet.Equal(parsed(t, f.file("keys/kubelet.key")).(*ecdsa.PrivateKey).Public()) {
 			t.Errorf("kubelet is %s", got[0]["kubelet"])
 		}
 		for name := range got[0] {
-			if w.file("keys/"+name+".pub") != got[0][name] {
-				t.Errorf("%s.pub is %s", name, w.file("keys/"+name+".pub"))
+			if f.file("keys/"+name+".pub") != got[0][name] {
+				t.Errorf("%s.pub is %s", name, f.file("keys/"+name+".pub"))
 			}
 			for _, ext := range []string{".key", ".pub"} {
-				if info := must(os.Stat(filepath.Join(w.dir, "keys", name+ext)))(t); info.Mode() != 0o640 {
+				if info := must(os.Stat(filepath.Join(f.dir, "keys", name+ext)))(t); info.Mode() != 0o640 {
 					t.Errorf("%s%s has mode %s", name, ext, info.Mode())
 				}
 			}
@@ -108,15 +107,15 @@ func TestKeysAreMadeAndHandedIn(t *testing.T) {
 			t.Errorf("after a request for none: %v", now)
 		}
 
-		os.Remove(filepath.Join(w.dir, "keys/web.pub"))
+		os.Remove(filepath.Join(f.dir, "keys/web.pub"))
 		server.down()
 		server.start()
 		settle(time.Minute)
-		if now := server.keys(); len(now) != 3 || !maps.Equal(now[2], got[0]) || w.file("keys/web.pub") == "" {
+		if now := server.keys(); len(now) != 3 || !maps.Equal(now[2], got[0]) || f.file("keys/web.pub") == "" {
 			t.Errorf("after a reconnection: %v, want %v", now[2:], got[0])
 		}
 		p.end()
-		p = w.start(w.config())
+		p = f.start(f.config())
 		settle(time.Second)
 		if now := server.keys(); len(now) != 4 || !maps.Equal(now[3], got[0]) {
 			t.Errorf("after a restart: %v, want %v", now[3:], got[0])
@@ -126,42 +125,42 @@ func TestKeysAreMadeAndHandedIn(t *testing.T) {
 }
 
 func TestKeysThatAreThere(t *testing.T) {
-	inWorld(t, func(w *world) {
+	withFixture(t, func(f *fixture) {
 		own := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 		sec1 := string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: must(x509.MarshalECPrivateKey(own))(t)}))
-		if err := os.Mkdir(filepath.Join(w.dir, "keys"), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(f.dir, "keys"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		w.put("keys/person.key", sec1)
-		w.put("keys/other.key", sec1)
-		w.put("keys/garbled.key", "garbled")
-		w.put("keys/empty.key", "")
-		if err := os.Mkdir(filepath.Join(w.dir, "keys/directory.key"), 0o700); err != nil {
+		f.put("keys/person.key", sec1)
+		f.put("keys/other.key", sec1)
+		f.put("keys/garbled.key", "garbled")
+		f.put("keys/empty.key", "")
+		if err := os.Mkdir(filepath.Join(f.dir, "keys/directory.key"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		server := w.up("10.0.0.1")
+		server := f.up("10.0.0.1")
 		server.asks(key("person", p256), key("other", ed), key("garbled", ed), key("empty", ed), key("directory", ed))
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Minute)
 		got := server.keys()
 		if len(got) != 1 || len(got[0]) != 4 {
 			t.Fatalf("handed in %v", got)
 		}
-		if !own.PublicKey.Equal(parsed(t, got[0]["person"])) || w.file("keys/person.key") != sec1 {
-			t.Error("a person's key is not used")
+		if !own.PublicKey.Equal(parsed(t, got[0]["person"])) || f.file("keys/person.key") != sec1 {
+			t.Error("a key made by hand is not used")
 		}
 		if _, ok := parsed(t, got[0]["other"]).(ed25519.PublicKey); !ok {
 			t.Error("a key of the wrong kind is used")
 		}
 		kept := map[string]string{}
-		for _, path := range must(filepath.Glob(filepath.Join(w.dir, "keys", "*.bad-*")))(t) {
+		for _, path := range must(filepath.Glob(filepath.Join(f.dir, "keys", "*.bad-*")))(t) {
 			name, _, _ := strings.Cut(filepath.Base(path), ".")
 			kept[name] = string(must(os.ReadFile(path))(t))
 		}
 		if want := map[string]string{"other": sec1, "garbled": "garbled", "empty": ""}; !maps.Equal(kept, want) {
 			t.Errorf("put aside: %q, want %q", kept, want)
 		}
-		os.Remove(filepath.Join(w.dir, "keys/directory.key"))
+		os.Remove(filepath.Join(f.dir, "keys/directory.key"))
 		settle(11 * time.Second)
 		if got := server.keys(); len(got) != 2 || len(got[1]) != 5 {
 			t.Errorf("after the directory is gone: %v", got[1:])
@@ -171,14 +170,14 @@ func TestKeysThatAreThere(t *testing.T) {
 }
 
 func TestHostileKeyRequests(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		var many []*nstancev1.KeyRequest
 		for i := range 65 {
 			many = append(many, key(fmt.Sprint("k", i), ed))
 		}
 		more := server.asks(many...)
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Minute)
 		if got := server.keys(); len(got) != 0 {
 			t.Errorf("65 keys at once: %v", got)
@@ -192,14 +191,14 @@ func TestHostileKeyRequests(t *testing.T) {
 		if len(got) != 1 || len(got[0]) != 1 || got[0]["good"] == "" {
 			t.Errorf("handed in %v", got)
 		}
-		if entries := must(os.ReadDir(filepath.Join(w.dir, "keys")))(t); len(entries) != 3 { // with the record of whose it is
+		if entries := must(os.ReadDir(filepath.Join(f.dir, "keys")))(t); len(entries) != 3 { // with the owner record
 			t.Errorf("the directory has %v", entries)
 		}
 		for round := range 600 {
 			more <- []*nstancev1.KeyRequest{key("good", []nstancev1.KeyAlgorithm{ed, p256}[round%2])}
 			settle(time.Millisecond)
 		}
-		if entries := must(os.ReadDir(filepath.Join(w.dir, "keys")))(t); len(entries) > 520 {
+		if entries := must(os.ReadDir(filepath.Join(f.dir, "keys")))(t); len(entries) > 520 {
 			t.Errorf("a server made %d files", len(entries))
 		}
 		p.end()
@@ -207,11 +206,11 @@ func TestHostileKeyRequests(t *testing.T) {
 }
 
 func TestKeysAreHandedInUntilTheServerHasThem(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		server.set(func() { server.submit = func(map[string]string) error { return errors.New("not yet") } })
 		more := server.asks(key("web", ed))
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Minute)
 		if n := len(server.keys()); n < 5 || n > 60 {
 			t.Errorf("%d attempts in a minute", n)

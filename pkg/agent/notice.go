@@ -11,8 +11,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// watchForNotice watches for the provider's notice until ctx ends. Once there is
-// one it is in every report, and the first of them is sent at once.
+// watchForNotice watches for the provider's termination notice until ctx ends. A notice is
+// added to every report, and the first such report is sent at once.
 func (a *agent) watchForNotice(ctx context.Context) {
 	spot.Watch(ctx, spot.Config{
 		Provider: a.config.Provider, Interval: a.config.SpotPollInterval,
@@ -27,5 +27,5 @@ func (a *agent) watchForNotice(ctx context.Context) {
 			a.trigger.now()
 		},
 	})
-	a.config.Logger.LogAttrs(ctx, slog.LevelDebug, "the watch for a termination notice is over")
+	a.config.Logger.LogAttrs(ctx, slog.LevelDebug, "stopped watching for a termination notice")
 }

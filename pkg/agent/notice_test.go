@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// metadataService is that of a spot instance of AWS; it answers with what action
-// holds, when that is set.
-func (w *world) metadataService() (action *atomic.Pointer[string]) {
-	w.t.Helper()
+// metadataService is the metadata service of an AWS spot instance; it serves action as the
+// notice, if set.
+func (f *fixture) metadataService() (action *atomic.Pointer[string]) {
+	f.t.Helper()
 	action = &atomic.Pointer[string]{}
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "t") })
@@ -28,26 +28,26 @@ func (w *world) metadataService() (action *atomic.Pointer[string]) {
 		w.WriteHeader(http.StatusNotFound)
 	})
 	listener, server, done := bufconn.Listen(64<<10), &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}, make(chan struct{})
-	w.mu.Lock()
-	w.listeners["169.254.169.254:80"] = listener
-	w.mu.Unlock()
+	f.mu.Lock()
+	f.listeners["169.254.169.254:80"] = listener
+	f.mu.Unlock()
 	go func() {
 		defer close(done)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			w.t.Errorf("serve metadata: %v", err)
+			f.t.Errorf("serve metadata: %v", err)
 		}
 	}()
-	w.t.Cleanup(func() { server.Close(); <-done })
+	f.t.Cleanup(func() { server.Close(); <-done })
 	return action
 }
 
-// TestNotice: the notice goes out at once, and again with every report.
+// TestNotice: a notice is reported at once, and in every later report.
 func TestNotice(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server, action := w.up("10.0.0.1"), w.metadataService()
-		c := w.config()
+	withFixture(t, func(f *fixture) {
+		server, action := f.up("10.0.0.1"), f.metadataService()
+		c := f.config()
 		c.Provider, c.SpotPollInterval = "auto", 2*time.Second
-		p := w.start(c)
+		p := f.start(c)
 		settle(time.Minute + 11*time.Second)
 		end := time.Now().Add(2 * time.Minute).Truncate(time.Second)
 		said := `{"action":"terminate","time":"` + end.UTC().Format(time.RFC3339) + `"}`
@@ -79,18 +79,17 @@ func TestNotice(t *testing.T) {
 	})
 }
 
-// TestNoticeBeforeTheServer: what is announced while nobody listens is in the
-// first report.
+// TestNoticeBeforeTheServer: a notice from before the connection is in the first report.
 func TestNoticeBeforeTheServer(t *testing.T) {
-	inWorld(t, func(w *world) {
-		action := w.metadataService()
+	withFixture(t, func(f *fixture) {
+		action := f.metadataService()
 		said := `{"action":"stop"}`
 		action.Store(&said)
-		c := w.config()
+		c := f.config()
 		c.Provider, c.SpotPollInterval = "aws", time.Second
-		p := w.start(c)
+		p := f.start(c)
 		settle(10 * time.Second)
-		server := w.up("10.0.0.1")
+		server := f.up("10.0.0.1")
 		settle(20 * time.Second)
 		p.end()
 		got := server.seen().reports

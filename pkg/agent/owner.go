@@ -17,26 +17,25 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// A machine made from an image of another instance has that one's identity, keys and
-// received files. Used, they would be known on two machines. So each directory records
-// whose it is, and what is another instance's is set aside: moved into a folder beside it,
-// where a person finds it, and never used. That takes evidence that this machine is
-// another instance, beside NSTANCE_INSTANCE_ID, which may be mistyped: a nonce or a
-// certificate for that id.
+// A machine made from an image of another instance has that instance's identity, keys and
+// received files. If it used them, two machines would share them. So each directory records
+// its owner, and another instance's files are set aside: moved into a subfolder, where they
+// can be found, and never used. Beside NSTANCE_INSTANCE_ID, which may be mistyped, that needs
+// proof that this machine is another instance: a nonce or certificate for that ID.
 
-// ownerFile records the instance that a directory belongs to. Neither a key nor a
-// received file can have that name.
+// ownerFile records the instance that owns a directory. Neither a key nor a received file can
+// have that name.
 const ownerFile = ".instance"
 
-// asidePrefix begins the names of folders with what was set aside.
+// asidePrefix is the prefix of folders with files set aside.
 const asidePrefix = "of-"
 
-// owner is the instance that a directory's record names; empty: there is no record, or
-// none that can be understood.
+// owner returns the instance in a directory's owner record, or an empty ID if the record is
+// missing or invalid.
 func owner(dir identity.Files) (fleet.InstanceID, error) {
 	text, err := dir.Read(ownerFile)
 	if err != nil {
-		return "", fmt.Errorf("read whose %s is: %w", dir.Dir, err)
+		return "", fmt.Errorf("read the owner record of %s: %w", dir.Dir, err)
 	}
 	return parseOwner(text), nil
 }
@@ -49,7 +48,7 @@ func parseOwner(text []byte) fleet.InstanceID {
 	return id
 }
 
-// certificateOwner is the instance that a certificate is for; empty: it is for none.
+// certificateOwner returns the instance that a certificate is for, or an empty ID.
 func certificateOwner(text []byte) fleet.InstanceID {
 	cert, err := pki.ParseCertificate(text)
 	if err != nil || len(cert.URIs) != 1 {
@@ -62,14 +61,14 @@ func certificateOwner(text []byte) fleet.InstanceID {
 	return parseOwner([]byte(caller.ID))
 }
 
-// possession is a directory that belongs to an instance.
+// possession is a directory owned by an instance.
 type possession struct {
 	dir      identity.Files
 	setAside func(folder string) error
 }
 
-// claim makes the directory this instance's. formerly is whose it is if it has no record;
-// empty: this instance's. A directory that does not exist is not made here.
+// claim makes this instance the owner of the directory. formerly is the owner if there is no
+// record; empty: this instance. A missing directory is not created.
 func (p possession) claim(ctx context.Context, c Config, formerly fleet.InstanceID) error {
 	if _, err := os.Stat(p.dir.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -81,13 +80,13 @@ func (p possession) claim(ctx context.Context, c Config, formerly fleet.Instance
 	if of := cmp.Or(recorded, formerly); of != "" && of != c.InstanceID {
 		folder := asideFolder(of, c.Now())
 		if err := p.setAside(folder); err != nil {
-			return fmt.Errorf("set aside what %s has of instance %s: %w", p.dir.Dir, of, err)
+			return fmt.Errorf("set aside the files of instance %[2]s in %[1]s: %[3]w", p.dir.Dir, of, err)
 		}
-		c.Logger.LogAttrs(ctx, slog.LevelWarn, "a directory held what belongs to another instance: it is set aside, and not used",
+		c.Logger.LogAttrs(ctx, slog.LevelWarn, "set aside files of another instance",
 			slog.String("dir", p.dir.Dir), slog.String("instance", string(of)), slog.String("kept_in", p.dir.Path(folder)))
 	}
 	if err := p.dir.Write(ownerFile, []byte(c.InstanceID+"\n"), p.dir.Mode); err != nil {
-		return fmt.Errorf("record whose %s is: %w", p.dir.Dir, err)
+		return fmt.Errorf("write the owner record of %s: %w", p.dir.Dir, err)
 	}
 	return nil
 }
@@ -102,15 +101,15 @@ func setInUseAside(ctx context.Context, dir identity.Files, name string, now tim
 	if err := dir.Rename(name, aside); err != nil {
 		return err
 	}
-	logger.LogAttrs(ctx, slog.LevelWarn, "a private key is another instance's: it is set aside, and another one is made",
+	logger.LogAttrs(ctx, slog.LevelWarn, "set aside a private key that belongs to another instance, generating another",
 		append([]slog.Attr{slog.String("key", dir.Path(name)), slog.String("kept_as", dir.Path(aside))}, more...)...)
 	return nil
 }
 
 const asideTime = "20060102T150405.000000000"
 
-// identityDir is the identity directory. The certificate, which says whose it is, goes
-// last. What userdata puts there stays: the CAs and the nonce.
+// identityDir is the identity directory. The certificate, which names the owner, is moved
+// last. The CAs and the nonce stay, since userdata provides them.
 func (c Config) identityDir() possession {
 	dir := identity.Files{Dir: c.IdentityDir, Mode: c.IdentityMode}
 	return possession{dir, func(folder string) error {
@@ -118,7 +117,7 @@ func (c Config) identityDir() possession {
 	}}
 }
 
-// keysDir is the directory of keys; all that is in it is its instance's.
+// keysDir is the directory of keys; everything in it belongs to its owner.
 func (c Config) keysDir() possession {
 	dir := identity.Files{Dir: c.KeysDir, Mode: c.KeysMode}
 	return possession{dir, func(folder string) error {
@@ -141,8 +140,8 @@ func (c Config) recvDir(received *files.Dir) possession {
 	return possession{identity.Files{Dir: c.RecvDir, Mode: c.RecvMode}, received.SetAside}
 }
 
-// disown sets aside what the machine has of another instance: its identity last, which is
-// what says that the rest is that instance's.
+// disown sets aside another instance's files on this machine. The identity is last, because it
+// identifies the owner of the rest.
 func (c Config) disown(ctx context.Context, of fleet.InstanceID) error {
 	if c.KeysDir != "" {
 		if err := c.keysDir().claim(ctx, c, of); err != nil {
@@ -157,7 +156,7 @@ func (c Config) disown(ctx context.Context, of fleet.InstanceID) error {
 	return c.identityDir().claimFrom(ctx, c, of)
 }
 
-// claimFrom is claim of a directory that certainly is another instance's, whatever its
+// claimFrom is claim for a directory that certainly belongs to another instance, whatever its
 // record says.
 func (p possession) claimFrom(ctx context.Context, c Config, of fleet.InstanceID) error {
 	if recorded, err := owner(p.dir); err != nil {

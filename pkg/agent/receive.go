@@ -13,12 +13,11 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// maxFilesMessage leaves room for a file that is too long, which is answered with
-// the file's status; what is longer still breaks the stream. In bytes.
+// maxFilesMessage allows a file that is too long, which is answered with the file's status; a
+// longer message breaks the stream. In bytes.
 const maxFilesMessage = 2 * files.MaxSetSize
 
-// readFiles reads the stream of files until it ends. What was sent and not
-// committed by then is forgotten.
+// readFiles reads the stream of files until it ends. Uncommitted files are dropped.
 func (h *holder) readFiles(service nstancev1.AgentServiceClient) func(context.Context, func()) error {
 	return func(ctx context.Context, opened func()) error {
 		stream, err := service.ReceiveFiles(ctx, &nstancev1.ReceiveFilesRequest{}, grpc.MaxCallRecvMsgSize(maxFilesMessage))
@@ -43,11 +42,11 @@ func (h *holder) readFiles(service nstancev1.AgentServiceClient) func(context.Co
 			}
 			set, err := staged.commit(event.GetCommit())
 			staged = newStaging()
-			if h.takeOver(ctx, set, err) == nil {
+			if h.install(ctx, set, err) == nil {
 				failures = 0
 				continue
 			}
-			// The report of it goes out at once, and the server may send the same at once.
+			// The failure is reported at once, and the server may send the same set at once.
 			failures++
 			if retry.Wait(ctx, rpc.Backoff().Draw(failures, h.Random)) != nil {
 				return ctx.Err()
@@ -56,9 +55,8 @@ func (h *holder) readFiles(service nstancev1.AgentServiceClient) func(context.Co
 	}
 }
 
-// takeOver makes set the one that is on the machine, unless it is refused
-// already, and has the outcome reported at once.
-func (h *holder) takeOver(ctx context.Context, set files.Set, refused error) error {
+// install applies a set, unless it is already refused, and has the outcome reported at once.
+func (h *holder) install(ctx context.Context, set files.Set, refused error) error {
 	err := refused
 	if err == nil {
 		err = h.Files.Commit(set)
@@ -67,18 +65,18 @@ func (h *holder) takeOver(ctx context.Context, set files.Set, refused error) err
 		slog.Int("sent", len(set.Sent))}
 	if err == nil {
 		h.failed.Store(nil)
-		h.Logger.LogAttrs(ctx, slog.LevelInfo, "took over a set of files", about...)
+		h.Logger.LogAttrs(ctx, slog.LevelInfo, "applied a set of files", about...)
 	} else {
 		failed := files.Failures(err, set.Names)
 		h.failed.Store(&failed)
-		h.Logger.LogAttrs(ctx, slog.LevelError, "could not take over a set of files", append(about, slog.Any("error", err))...)
+		h.Logger.LogAttrs(ctx, slog.LevelError, "could not apply a set of files", append(about, slog.Any("error", err))...)
 	}
 	h.filesChanged.now()
 	return err
 }
 
-// staging is what a server has sent since its last commit. Its memory is bounded
-// whatever that is: a set that has broken a bound is not kept any more.
+// staging holds what a server has sent since its last commit. Its memory is bounded: once a
+// set exceeds a limit its contents are dropped.
 type staging struct {
 	sent map[string][]byte
 	size int // bytes

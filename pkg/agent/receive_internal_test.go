@@ -16,10 +16,10 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// FuzzHostileServer plays what a server may send over the stream of files into a
-// directory where links lead out of it, and holds that nothing outside changes
-// and that nobody's own file goes. Each line of the script is one message: a name
-// and a content to send, or the names of a commit.
+// FuzzHostileServer plays arbitrary messages on the stream of files, with a directory that
+// contains links to the outside, and checks that nothing outside changes and that no other
+// file is removed. Each line of the script is one message: a name and a content to send, or
+// the names of a commit.
 func FuzzHostileServer(f *testing.F) {
 	for _, script := range []string{
 		"send a.conf 1\ncommit h a.conf\ncommit h2\n",
@@ -46,7 +46,7 @@ func FuzzHostileServer(f *testing.F) {
 			t.Errorf("outside there is %v, want %v", got, outside)
 		}
 		if data, err := os.ReadFile(own); err != nil || string(data) != "own" {
-			t.Errorf("a person's file is %q, %v", data, err)
+			t.Errorf("a user's file is %q, %v", data, err)
 		}
 		if entries, err := os.ReadDir(parent); err != nil || len(entries) != 2 {
 			t.Errorf("beside the directory: %v, %v", entries, err)
@@ -54,8 +54,7 @@ func FuzzHostileServer(f *testing.F) {
 	})
 }
 
-// fastDir is a directory in memory where there is such a thing: every commit waits
-// for the disk several times.
+// fastDir returns an in-memory directory if available: every commit syncs several times.
 func fastDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "nstance-fuzz-")
@@ -66,7 +65,7 @@ func fastDir(t *testing.T) string {
 	return dir
 }
 
-// lay makes the directory, what is outside, and what leads there.
+// lay creates the directory, the files outside, and the links to them.
 func lay(t *testing.T, parent string) {
 	t.Helper()
 	for _, dir := range []string{"outside", "recv", "recv/dir.conf"} {
@@ -101,13 +100,13 @@ func play(t *testing.T, h *holder, script string) {
 		case words[0] == "commit" && len(words) >= 2:
 			set, err := staged.commit(&nstancev1.FilesCommit{ConfigHash: words[1], Names: words[2:]})
 			staged = newStaging()
-			err = h.takeOver(context.Background(), set, err)
+			err = h.install(context.Background(), set, err)
 			told(t, h, set, err)
 		}
 	}
 }
 
-// told fails when a report does not tell the outcome of the last commit.
+// told fails unless the report has the outcome of the last commit.
 func told(t *testing.T, h *holder, set files.Set, err error) {
 	t.Helper()
 	r := &nstancev1.ReportHealthRequest{}
@@ -143,7 +142,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// FuzzKeyFile reads what somebody may have put in a key's place.
+// FuzzKeyFile reads arbitrary contents in place of a key.
 func FuzzKeyFile(f *testing.F) {
 	for _, seed := range []string{
 		"", "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n-----END PRIVATE KEY-----\n",

@@ -15,7 +15,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// pusher is what a server sends over the stream of files.
+// pusher is a server's side of the stream of files.
 type pusher struct {
 	t      *testing.T
 	events chan *nstancev1.ReceiveFilesResponse
@@ -62,7 +62,7 @@ func commitEvent(hash string, names ...string) *nstancev1.ReceiveFilesResponse {
 		Names: names}}}
 }
 
-// last is the latest report, with its files in short.
+// last returns the latest report, with its files abbreviated.
 func (s *server) last() (r report, shown string) {
 	all := s.seen().reports
 	if len(all) == 0 {
@@ -82,7 +82,7 @@ func (s *server) last() (r report, shown string) {
 
 func short(content string) string { return files.Digest([]byte(content))[:4] }
 
-// expect fails unless the latest report came at once and says that.
+// expect fails unless the latest report came at once and matches.
 func (s *server) expect(want string) {
 	s.w.t.Helper()
 	r, got := s.last()
@@ -95,10 +95,10 @@ func (s *server) expect(want string) {
 }
 
 func TestFilesArrive(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		push := server.pusher()
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Second)
 		if r, got := server.last(); got != `"" ` || len(r.GetFiles()) != 0 {
 			t.Errorf("before any set %s is reported", got)
@@ -108,37 +108,37 @@ func TestFilesArrive(t *testing.T) {
 		server.expect(`"h0" `)
 
 		settle(time.Second)
-		cert := pki.EncodeCertificate(w.ca.Certificate())
+		cert := pki.EncodeCertificate(f.ca.Certificate())
 		push.file("a.conf", "first")
 		push.file("a.conf", "second")
 		push.file("ca.crt", string(cert))
 		settle(10 * time.Second)
-		if len(server.seen().reports) != 2 || w.file("recv/a.conf") != "" {
+		if len(server.seen().reports) != 2 || f.file("recv/a.conf") != "" {
 			t.Error("files are taken over before their commit")
 		}
 		push.commit("h1", "a.conf", "ca.crt")
 		server.expect(`"h1" a.conf present ` + short("second") + `, ca.crt present ` + short(string(cert)))
 		r, _ := server.last()
 		leaf := must(files.ReadLeaf(cert))(t)
-		if f := r.GetFiles()[1]; !f.GetNotAfter().AsTime().Equal(leaf.NotAfter) || f.GetPublicKeySha256() != leaf.PublicKeySHA256 {
-			t.Errorf("the certificate is reported as %v", f)
+		if cert := r.GetFiles()[1]; !cert.GetNotAfter().AsTime().Equal(leaf.NotAfter) || cert.GetPublicKeySha256() != leaf.PublicKeySHA256 {
+			t.Errorf("the certificate is reported as %v", cert)
 		}
-		if w.file("recv/a.conf") != "second" || w.file("recv/config.hash") != "h1\n" {
+		if f.file("recv/a.conf") != "second" || f.file("recv/config.hash") != "h1\n" {
 			t.Error("the files are not there")
 		}
-		if s := w.status(); s.ConfigHash != "h1" || len(s.Files) != 2 || s.Files[1].State != "present" || s.Files[1].ExpiresAt == nil {
+		if s := f.status(); s.ConfigHash != "h1" || len(s.Files) != 2 || s.Files[1].State != "present" || s.Files[1].ExpiresAt == nil {
 			t.Errorf("status %+v", s)
 		}
 
-		w.put("recv/a.conf", "edited")
-		os.Remove(filepath.Join(w.dir, "recv/ca.crt"))
+		f.put("recv/a.conf", "edited")
+		os.Remove(filepath.Join(f.dir, "recv/ca.crt"))
 		settle(time.Minute)
 		edited := `"h1" a.conf present ` + short("edited") + `, ca.crt missing`
 		if _, got := server.last(); got != edited {
 			t.Errorf("after an edit %s is reported, want %s", got, edited)
 		}
 		p.end()
-		p = w.start(w.config())
+		p = f.start(f.config())
 		settle(0)
 		server.expect(edited)
 		p.end()
@@ -146,10 +146,10 @@ func TestFilesArrive(t *testing.T) {
 }
 
 func TestFailedSets(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		push := server.pusher()
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Second)
 		push.file("a.conf", "1")
 		push.commit("h1", "a.conf")
@@ -166,7 +166,7 @@ func TestFailedSets(t *testing.T) {
 		for _, c := range []struct {
 			what string
 			push func()
-			want string // the whole report; empty: a.conf as it was, and everything failed
+			want string // the whole report; empty: a.conf unchanged, and everything failed
 			why  string
 		}{
 			{"bad content", func() {
@@ -177,7 +177,7 @@ func TestFailedSets(t *testing.T) {
 			{"a name with a separator", func() {
 				push.file("../escaped.conf", "2")
 				push.commit("h2", "../escaped.conf", "a.conf")
-			}, `"h1" a.conf failed ` + short("1"), "no file name"},
+			}, `"h1" a.conf failed ` + short("1"), "not a valid file name"},
 			{"a long file", func() {
 				push.file("b.conf", strings.Repeat("x", files.MaxFileSize+1))
 				push.commit("h2", "b.conf")
@@ -193,12 +193,12 @@ func TestFailedSets(t *testing.T) {
 			if c.want != "" && got != c.want || !strings.HasPrefix(got, `"h1" `) {
 				t.Errorf("%s: %s is reported, want %s", c.what, got, c.want)
 			}
-			if !slices.ContainsFunc(r.GetFiles(), func(f *nstancev1.FileStatus) bool {
-				return f.GetState() == nstancev1.FileState_FILE_STATE_FAILED && strings.Contains(f.GetError(), c.why)
+			if !slices.ContainsFunc(r.GetFiles(), func(file *nstancev1.FileStatus) bool {
+				return file.GetState() == nstancev1.FileState_FILE_STATE_FAILED && strings.Contains(file.GetError(), c.why)
 			}) || time.Since(r.at) != 0 {
 				t.Errorf("%s: after %s reported with %v, want %q", c.what, time.Since(r.at), r.GetFiles(), c.why)
 			}
-			if w.file("recv/a.conf") != "1" || w.file("recv/config.hash") != "h1\n" || w.file("escaped.conf") != "" {
+			if f.file("recv/a.conf") != "1" || f.file("recv/config.hash") != "h1\n" || f.file("escaped.conf") != "" {
 				t.Fatalf("%s: the directory has changed", c.what)
 			}
 			settle(11 * time.Second)
@@ -210,10 +210,10 @@ func TestFailedSets(t *testing.T) {
 	})
 }
 
-// TestServerThatNeverLearns sends a bad set again for every report of it.
+// TestServerThatNeverLearns: the server sends a bad set again after every report of it.
 func TestServerThatNeverLearns(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		sent := 0
 		server.set(func() {
 			server.pushFiles = func(stream nstancev1.AgentService_ReceiveFilesServer) error {
@@ -224,7 +224,7 @@ func TestServerThatNeverLearns(t *testing.T) {
 				}
 			}
 		})
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(10 * time.Minute)
 		if n := len(server.seen().reports); n < 50 || n > 200 {
 			t.Errorf("%d reports in ten minutes", n)
@@ -235,10 +235,10 @@ func TestServerThatNeverLearns(t *testing.T) {
 }
 
 func TestBrokenStreamDropsWhatWasSent(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		push := server.pusher()
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Second)
 		push.file("a.conf", "1")
 		settle(time.Second)
@@ -262,13 +262,13 @@ func TestDirectoriesAreApart(t *testing.T) {
 	}
 }
 
-// TestLongReports: however much there is to say of files, the report is one that
-// the server takes, because one that is refused ends the heartbeat.
+// TestLongReports: however many files and errors there are, the server accepts the report,
+// since a refused one would end the heartbeat.
 func TestLongReports(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		push := server.pusher()
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Second)
 		fill := func(prefix, content string) (names []string) {
 			for i := range files.MaxFiles {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,27 +18,26 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// registerTimeout bounds one attempt: the server answers once the record is
-// written, which a slow store may hold up.
+// registerTimeout bounds one attempt: the server answers after writing the record, which may
+// be slow.
 const registerTimeout = 30 * time.Second
 
-// register trades the nonce and the key for a certificate, and returns when it
-// is stored. Whatever may pass is tried again until ctx ends; the nonce's own
-// life ends it at the latest, because the server then refuses it. The error is a
-// finalError for a refusal, an identity.LocalError for trouble with the directory,
-// and ctx's otherwise.
+// register exchanges the nonce and the key for a certificate, and returns once it is stored.
+// Temporary errors are retried until ctx ends, or until the nonce expires and the server
+// refuses it. The error is a finalError for a refusal, an identity.LocalError for an error of
+// the directory, and ctx's error otherwise.
 func (a *agent) register(ctx context.Context, client *rpc.Client) error {
 	for failures, hops := 0, 0; ; {
 		followed, err := a.requestCertificate(ctx, client)
 		var local *identity.LocalError
 		switch {
 		case err == nil:
-			return a.spend() // last: until then it was the only way to a certificate
+			return a.spend() // last: until then the nonce was the only way to get a certificate
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.As(err, &local):
 			return err
-		case refused(err) || status.Code(err) == codes.NotFound && a.nonceEnded():
+		case refused(err) && !ofClaims(err) || status.Code(err) == codes.NotFound && a.nonceEnded():
 			return &finalError{fmt.Errorf("the server refused the registration nonce: %w", err)}
 		case followed && hops < rpc.MaxHops:
 			hops++
@@ -54,8 +54,8 @@ func (a *agent) register(ctx context.Context, client *rpc.Client) error {
 	}
 }
 
-// requestCertificate makes one attempt, and another with a new key where the server refuses
-// the one that is there as another instance's. A key that has a certificate stays with it.
+// requestCertificate makes one attempt, and another with a new key if the server refuses the
+// key as another instance's. A key with a certificate is kept.
 func (a *agent) requestCertificate(ctx context.Context, client *rpc.Client) (followed bool, err error) {
 	followed, err = a.attempt(ctx, client)
 	if !rpc.KeyTaken(err) || a.Certificate() != nil {
@@ -69,25 +69,24 @@ func (a *agent) requestCertificate(ctx context.Context, client *rpc.Client) (fol
 
 func (a *agent) attempt(ctx context.Context, client *rpc.Client) (followed bool, err error) {
 	err = a.Obtain(ctx, func(ctx context.Context, publicKey string) (issued identity.Issued, err error) {
-		issued, followed, err = a.askFirst(ctx, client, publicKey)
+		issued, followed, err = a.requestFirst(ctx, client, publicKey)
 		return issued, err
 	})
 	return followed, err
 }
 
-// setKeyAside moves the key that a server refused. A crash after that leaves a directory
-// without a key, where the next start makes one.
+// setKeyAside sets aside a refused key. After a crash here the next start generates a key.
 func (a *agent) setKeyAside(ctx context.Context, refusal error) error {
 	err := a.Discard(func() error {
 		return setInUseAside(ctx, a.folder.Files, identity.KeyName, a.config.Now(), a.config.Logger, slog.Any("refusal", refusal))
 	})
 	if err != nil {
-		return fmt.Errorf("set aside the private key, which is another instance's: %w", err)
+		return fmt.Errorf("set aside the private key that belongs to another instance: %w", err)
 	}
 	return nil
 }
 
-func (a *agent) askFirst(ctx context.Context, client *rpc.Client, publicKey string) (issued identity.Issued, followed bool, err error) {
+func (a *agent) requestFirst(ctx context.Context, client *rpc.Client, publicKey string) (issued identity.Issued, followed bool, err error) {
 	target, err := client.Target()
 	if err != nil {
 		return issued, false, err
@@ -97,6 +96,7 @@ func (a *agent) askFirst(ctx context.Context, client *rpc.Client, publicKey stri
 	request := &nstancev1.RegisterAgentRequest{Nonce: a.nonce, PublicKey: publicKey, Hostname: a.config.Hostname, Ips: a.config.ips()}
 	answer, err := nstancev1.NewRegistrationServiceClient(target.Conn).RegisterAgent(attempt, request, grpc.WaitForReady(false))
 	if err != nil {
+		err = target.Explain(err)
 		followed = client.Failed(target, err)
 		if status.Code(err) == codes.DeadlineExceeded {
 			client.Drop(target)
@@ -109,14 +109,22 @@ func issuedBy(granted *nstancev1.Identity) identity.Issued {
 	return identity.Issued{Certificate: granted.GetCertificate(), CAs: granted.GetCaChain()}
 }
 
-// nonceLeeway is how far a server's clock may be behind ours.
+// nonceLeeway is how far a server's clock may be behind.
 const nonceLeeway = time.Minute
 
-// nonceEnded reports whether a NOT_FOUND is final. Before the end of the nonce's
-// life the server that answers may just not see the instance's record yet.
+// nonceEnded reports whether a NOT_FOUND is final. Until the nonce has expired, the server may
+// not have seen the instance's record yet.
 func (a *agent) nonceEnded() bool { return !a.config.Now().Before(a.ends.Add(nonceLeeway)) }
 
-// refused tells the answers that the same nonce and key will always get.
+// ofClaims reports whether a registration was refused only for its host name and addresses.
+// The server compares them with the provider's data, which may still change; until then each
+// attempt logs the reason.
+func ofClaims(err error) bool {
+	wrong := rpc.Violations(err)
+	return len(wrong) > 0 && !slices.ContainsFunc(wrong, func(v rpc.Violation) bool { return v.Field != "hostname" && v.Field != "ips" })
+}
+
+// refused reports whether the same nonce and key will always get this answer.
 func refused(err error) bool {
 	switch status.Code(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument,

@@ -14,15 +14,14 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// renewTimeout bounds one attempt, in which all servers may be asked.
+// renewTimeout bounds one attempt, in which all servers may be tried.
 const renewTimeout = 30 * time.Second
 
-// keepCertificate renews the certificate before it ends, for as long as ctx
-// lasts. The connections of client that are open go on, and new ones show the
-// new certificate.
-func (a *agent) keepCertificate(ctx context.Context, client *rpc.Client) {
-	a.Keep(ctx, identity.KeepConfig{
-		Ask: a.askRenewal, Random: a.config.Random,
+// runRenewal renews the certificate before it expires, until ctx ends. Open connections of
+// client stay open, and new ones use the new certificate.
+func (a *agent) runRenewal(ctx context.Context, client *rpc.Client) {
+	a.RunRenewal(ctx, identity.RenewalConfig{
+		Ask: a.requestRenewal, Random: a.config.Random,
 		Done: func(ctx context.Context, err error, wait time.Duration) {
 			if err != nil {
 				a.notRenewed(ctx, err, wait)
@@ -33,9 +32,9 @@ func (a *agent) keepCertificate(ctx context.Context, client *rpc.Client) {
 	})
 }
 
-// askRenewal uses a connection of its own, which shows the present certificate for
-// certain: the one that holds the streams may be as old as the agent.
-func (a *agent) askRenewal(ctx context.Context, publicKey string) (issued identity.Issued, err error) {
+// requestRenewal uses a new connection, so that it presents the current certificate: the
+// connection of the streams may be as old as the agent.
+func (a *agent) requestRenewal(ctx context.Context, publicKey string) (issued identity.Issued, err error) {
 	client, err := a.client(a.config.AgentAddrs)
 	if err != nil {
 		return issued, err
@@ -62,11 +61,11 @@ func (a *agent) renewed(ctx context.Context, client *rpc.Client) {
 	}
 }
 
-// setNextAside moves the key of a renewal that a server refused as another instance's,
-// once: the next attempt makes another.
+// setNextAside sets aside the next key after a server refused it as another instance's, once:
+// the next attempt generates another.
 func (a *agent) setNextAside(ctx context.Context) {
 	if err := setInUseAside(ctx, a.folder.Files, identity.NextName, a.config.Now(), a.config.Logger); err != nil {
-		a.config.Logger.LogAttrs(ctx, slog.LevelError, "the next private key is another instance's, and can't be set aside",
+		a.config.Logger.LogAttrs(ctx, slog.LevelError, "could not set aside the next private key, which belongs to another instance",
 			slog.Any("error", err))
 		return
 	}
@@ -79,7 +78,7 @@ func (a *agent) notRenewed(ctx context.Context, err error, wait time.Duration) {
 	}
 	end := a.Certificate().NotAfter
 	if a.expired() {
-		a.config.Logger.LogAttrs(ctx, slog.LevelError, "the certificate has ended, and the nonce to get another with is spent: "+onlyTheClock,
+		a.config.Logger.LogAttrs(ctx, slog.LevelError, "the certificate has expired, and the nonce to get another one is spent: "+onlyTheClock,
 			slog.Any("error", err), slog.Time("certificate_expired", end), slog.Duration("retry_in", wait))
 		return
 	}
@@ -87,13 +86,12 @@ func (a *agent) notRenewed(ctx context.Context, err error, wait time.Duration) {
 		slog.Time("certificate_expires", end), slog.Duration("retry_in", wait))
 }
 
-// expired reports whether the certificate has ended, as far as the clock here
-// can tell.
+// expired reports whether the certificate has expired according to the local clock.
 func (a *agent) expired() bool { return a.config.Now().After(a.Certificate().NotAfter) }
 
-const onlyTheClock = "if the clock of this machine is right it can't come back, and the server puts another instance in its place"
+const onlyTheClock = "if this machine's clock is right, the agent can't reconnect and the server will replace the instance"
 
 func expiredText(end time.Time) string {
-	return fmt.Sprintf("the certificate ended at %s, and the nonce to get another with is spent: %s", end.UTC().Format(time.RFC3339),
+	return fmt.Sprintf("the certificate expired at %s, and the nonce to get another one is spent: %s", end.UTC().Format(time.RFC3339),
 		onlyTheClock)
 }

@@ -12,11 +12,11 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// renewal is one that a server was asked for.
+// renewal is a renewal request at a server.
 type renewal struct {
 	at     time.Time
 	key    string // public, PEM
-	serial string // of the certificate that was shown
+	serial string // of the client certificate
 }
 
 // RenewCertificate implements AgentServiceServer.
@@ -51,29 +51,29 @@ func (s *server) renewed() []renewal {
 	return append([]renewal(nil), s.renewals...)
 }
 
-// rare has an agent report seldom, for tests of many hours.
-func (w *world) rare() agent.Config {
-	c := w.config()
+// rare makes an agent report rarely, for tests of many hours.
+func (f *fixture) rare() agent.Config {
+	c := f.config()
 	c.ReportInterval = time.Hour
 	return c
 }
 
-// pair is the pair in the identity directory, which must be one.
-func (w *world) pair() *pki.Keypair {
-	w.t.Helper()
-	return must(pki.ParseKeypair([]byte(w.file("identity.crt")), []byte(w.file("identity.key"))))(w.t)
+// pair returns the pair in the identity directory, and checks that it matches.
+func (f *fixture) pair() *pki.Keypair {
+	f.t.Helper()
+	return must(pki.ParseKeypair([]byte(f.file("identity.crt")), []byte(f.file("identity.key"))))(f.t)
 }
 
-// TestRenewal: at two thirds of each life, with a new key each time, and the
-// streams are those of the beginning, long after the first certificate ended.
+// TestRenewal: at two thirds of each lifetime, with a new key each time, on the original
+// streams, long after the first certificate has expired.
 func TestRenewal(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		server.set(func() { server.sides = true })
 		began := time.Now()
-		c := w.rare()
-		p := w.start(c)
-		settle(100 * time.Hour) // the fixture's certificates are good for 24
+		c := f.rare()
+		p := f.start(c)
+		settle(100 * time.Hour) // the fixture's certificates are valid for 24 h
 		got := server.renewed()
 		if len(got) != 6 {
 			t.Fatalf("%d renewals in 100 hours, want one every 15.4: %v", len(got), got)
@@ -99,12 +99,12 @@ func TestRenewal(t *testing.T) {
 		if n := len(server.seen().reports); n < 100 {
 			t.Errorf("%d reports in 100 hours", n)
 		}
-		cert := w.pair().Certificate()
-		if s := w.status(); s.CertificateSerial != pki.SerialHex(cert) || s.State != agent.StateConnected || w.file("identity.key.next") != "" {
-			t.Errorf("status %+v, next key %q", s, w.file("identity.key.next"))
+		cert := f.pair().Certificate()
+		if s := f.status(); s.CertificateSerial != pki.SerialHex(cert) || s.State != agent.StateConnected || f.file("identity.key.next") != "" {
+			t.Errorf("status %+v, next key %q", s, f.file("identity.key.next"))
 		}
 
-		// What breaks begins anew with the new certificate.
+		// A broken stream reconnects with the new certificate.
 		server.breakSides()
 		settle(20 * time.Second)
 		if s := server.seen(); s.sideOpen != 2 || s.streams != 1 {
@@ -113,21 +113,21 @@ func TestRenewal(t *testing.T) {
 		server.down()
 		server.start()
 		settle(20 * time.Second)
-		if s := w.status(); s.State != agent.StateConnected {
+		if s := f.status(); s.State != agent.StateConnected {
 			t.Errorf("after the server's restart: %+v", s)
 		}
 		p.end()
 	})
 }
 
-// TestRenewalsSpread: machines made at the same moment come at different ones.
+// TestRenewalsSpread: machines created at the same moment renew at different times.
 func TestRenewalsSpread(t *testing.T) {
 	var at []time.Duration
 	for _, share := range []float64{0, 0.5, 0.999} {
-		inWorld(t, func(w *world) {
-			server, c, began := w.up("10.0.0.1"), w.rare(), time.Now()
+		withFixture(t, func(f *fixture) {
+			server, c, began := f.up("10.0.0.1"), f.rare(), time.Now()
 			c.Random = func() float64 { return share }
-			p := w.start(c)
+			p := f.start(c)
 			settle(17 * time.Hour)
 			p.end()
 			if got := server.renewed(); len(got) == 1 {
@@ -140,8 +140,7 @@ func TestRenewalsSpread(t *testing.T) {
 	}
 }
 
-// TestRenewalIsTriedAgain: with growing waits, with the same key, and nothing is
-// lost by it.
+// TestRenewalIsTriedAgain: with growing waits and the same key, without losing a certificate.
 func TestRenewalIsTriedAgain(t *testing.T) {
 	otherCA := func(t *testing.T) *pki.CA {
 		return must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(),
@@ -195,19 +194,19 @@ func TestRenewalIsTriedAgain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				server := w.up("10.0.0.1")
+			withFixture(t, func(f *fixture) {
+				server := f.up("10.0.0.1")
 				server.set(func() {
 					server.renew = func(r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
 						return bad(server, r)
 					}
 				})
-				p := w.start(w.rare())
+				p := f.start(f.rare())
 				settle(time.Second)
-				ca, cert, key := w.file("ca.crt"), w.file("identity.crt"), w.file("identity.key")
+				ca, cert, key := f.file("ca.crt"), f.file("identity.crt"), f.file("identity.key")
 				settle(21 * time.Hour)
 				got := server.renewed()
-				if n := len(got); n < 5 || n > 200 { // a server that is away is asked several times in an attempt
+				if n := len(got); n < 5 || n > 200 { // several requests per attempt while the server is away
 					t.Errorf("%d attempts in five hours", n)
 				}
 				for _, r := range got {
@@ -215,25 +214,25 @@ func TestRenewalIsTriedAgain(t *testing.T) {
 						t.Error("an attempt came with another key than the first")
 					}
 				}
-				if w.file("ca.crt") != ca || w.file("identity.crt") != cert || w.file("identity.key") != key {
+				if f.file("ca.crt") != ca || f.file("identity.crt") != cert || f.file("identity.key") != key {
 					t.Error("a bad answer was taken")
 				}
 				server.set(func() { server.renew = nil })
 				settle(time.Hour + time.Minute)
-				if w.file("identity.crt") == cert || server.seen().streams != 1 {
+				if f.file("identity.crt") == cert || server.seen().streams != 1 {
 					t.Errorf("not renewed when it could be; %d health streams", server.seen().streams)
 				}
-				w.pair()
+				f.pair()
 				p.end()
 			})
 		})
 	}
 }
 
-// TestCrashInARenewal starts the agent from what each step of a renewal leaves.
+// TestCrashInARenewal starts the agent after a crash at each step of a renewal.
 func TestCrashInARenewal(t *testing.T) {
-	files := func(w *world) map[string]string {
-		return map[string]string{"identity.key": w.file("identity.key"), "identity.crt": w.file("identity.crt"), "ca.crt": w.file("ca.crt")}
+	files := func(f *fixture) map[string]string {
+		return map[string]string{"identity.key": f.file("identity.key"), "identity.crt": f.file("identity.crt"), "ca.crt": f.file("ca.crt")}
 	}
 	for name, left := range map[string]func(was, is map[string]string) map[string]string{
 		"before the request": func(_, is map[string]string) map[string]string {
@@ -254,38 +253,38 @@ func TestCrashInARenewal(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				server := w.up("10.0.0.1")
+			withFixture(t, func(f *fixture) {
+				server := f.up("10.0.0.1")
 				other := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(),
 					Random: rand.Reader}))(t)
-				p := w.start(w.rare())
+				p := f.start(f.rare())
 				settle(time.Second)
-				was := files(w)
-				server.set(func() { server.chain = string(pki.NewBundle(other.Certificate(), w.ca.Certificate()).PEM()) })
+				was := files(f)
+				server.set(func() { server.chain = string(pki.NewBundle(other.Certificate(), f.ca.Certificate()).PEM()) })
 				settle(17 * time.Hour)
 				p.end()
-				is := files(w)
+				is := files(f)
 				if is["identity.crt"] == was["identity.crt"] || is["ca.crt"] == was["ca.crt"] {
 					t.Fatal("it was not renewed")
 				}
 				for name, text := range was {
-					w.put(name, text)
+					f.put(name, text)
 				}
 				for name, text := range left(was, is) {
-					w.put(name, text)
+					f.put(name, text)
 				}
 				before := len(server.renewed())
-				p = w.start(w.rare())
+				p = f.start(f.rare())
 				settle(2 * time.Minute)
-				if s := w.status(); s.State != agent.StateConnected {
+				if s := f.status(); s.State != agent.StateConnected {
 					t.Errorf("after the crash: %s %s", s.State, s.Reason)
 				}
 				settle(20 * time.Hour)
-				w.pair()
+				f.pair()
 				if n := len(server.renewed()) - before; n < 1 || n > 2 || len(server.seen().registrations) != 1 {
 					t.Errorf("%d renewals and %d registrations in all", n, len(server.seen().registrations))
 				}
-				if w.file("identity.key.next") != "" {
+				if f.file("identity.key.next") != "" {
 					t.Error("a next key is left")
 				}
 				p.end()

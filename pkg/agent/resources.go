@@ -11,9 +11,9 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Sample measures the machine. What can't be measured is left zero: a report
-// without it is still a heartbeat. CPU is the share used since the last call, of
-// all cores together; disk is the file system at "/".
+// Sample measures the machine. Values that can't be measured are zero: the report is still a
+// heartbeat. CPU is the usage since the last call, over all cores; disk is the file system at
+// "/".
 func Sample(ctx context.Context) *nstancev1.Resources {
 	r := &nstancev1.Resources{}
 	if used, err := cpu.PercentWithContext(ctx, 0, false); err == nil && len(used) == 1 {

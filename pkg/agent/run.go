@@ -20,24 +20,22 @@ import (
 )
 
 type agent struct {
-	*membership // from the moment that its directory was read
+	*membership // set once its directory was read
 	config      Config
 	run         string // of this process (rpc.WithRun)
 	tracker     *tracker
 	trigger     trigger
-	// nextReplaced is that a key for a renewal was refused as another instance's, and is
-	// replaced. Of the goroutine that renews.
+	// nextReplaced: the key of a renewal was refused as another instance's, and was replaced.
+	// Used only by the renewing goroutine.
 	nextReplaced bool
-	// noticed is what the provider announced about the end of this machine; nil:
-	// nothing. It is never changed in place.
+	// noticed is the provider's termination notice; nil: none. Never modified in place.
 	noticed atomic.Pointer[nstancev1.TerminationNotice]
 }
 
-// Run is an agent's life, until ctx ends: then it reports that to the server and
-// returns nil. It also returns, with an error, when something is wrong that
-// another start may find changed; the caller should wait a little before it lets
-// that happen. A refused nonce is no error: Run logs it and waits for ctx, or for
-// another nonce.
+// Run runs an agent until ctx ends; then it reports the shutdown to the server and returns
+// nil. It returns an error for problems that another start may find solved; the caller should
+// wait a little before a restart. A refused nonce is not an error: Run logs it and waits for
+// ctx to end, or for another nonce.
 func Run(ctx context.Context, c Config) error {
 	if err := c.check(); err != nil {
 		return err
@@ -53,6 +51,11 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer stop()
+	stopMetrics, err := serveMetrics(ctx, c.MetricsAddr, a.tracker, c.Version)
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	watching, unwatch := context.WithCancel(ctx)
@@ -68,23 +71,23 @@ func Run(ctx context.Context, c Config) error {
 			return err
 		}
 		a.tracker.failed(StateRejected, err)
-		c.Logger.LogAttrs(ctx, slog.LevelError, "this instance can't join its cluster: the agent stays up and waits for another nonce",
+		c.Logger.LogAttrs(ctx, slog.LevelError, "this instance can't join its cluster, waiting for another nonce",
 			slog.Any("error", err))
 		if !a.awaitNonce(ctx) {
 			return nil
 		}
-		c.Logger.LogAttrs(ctx, slog.LevelInfo, "another nonce is there: trying again")
+		c.Logger.LogAttrs(ctx, slog.LevelInfo, "found another nonce, trying again")
 	}
 }
 
-// nonceLook is how often an agent that was rejected looks for another nonce.
+// nonceLook is how often a rejected agent checks for another nonce.
 const nonceLook = 10 * time.Second
 
-// awaitNonce waits until there is another nonce for this instance than now, and reports
-// false when ctx ends first. One that is not whole yet is waited for.
+// awaitNonce waits for another nonce for this instance, and returns false if ctx ends first.
+// An incomplete nonce is not yet used.
 func (a *agent) awaitNonce(ctx context.Context) bool {
 	folder := identity.Files{Dir: a.config.IdentityDir}
-	refused, _ := folder.Read(nonceFile) // what can't be read now may be later
+	refused, _ := folder.Read(nonceFile) // if unreadable now, it may be readable later
 	for retry.Wait(ctx, nonceLook) == nil {
 		text, err := folder.Read(nonceFile)
 		if err != nil || bytes.Equal(text, refused) {
@@ -97,7 +100,7 @@ func (a *agent) awaitNonce(ctx context.Context) bool {
 	return false
 }
 
-// newRun draws the id of a run.
+// newRun returns a random run ID.
 func newRun(entropy io.Reader) (string, error) {
 	var id [16]byte
 	if _, err := io.ReadFull(entropy, id[:]); err != nil {
@@ -106,7 +109,7 @@ func newRun(entropy io.Reader) (string, error) {
 	return hex.EncodeToString(id[:]), nil
 }
 
-// live registers where that is still to do, and holds the streams.
+// live registers if needed, and holds the streams.
 func (a *agent) live(ctx context.Context) (err error) {
 	a.membership, err = openMembership(ctx, a.config)
 	if err != nil {
@@ -128,7 +131,7 @@ func (a *agent) join(ctx context.Context) error {
 		if a.nonce == "" {
 			return nil
 		}
-		return a.spend() // the last start ended between the two
+		return a.spend() // a previous process stopped between the two
 	}
 	client, err := a.client(a.config.RegistrationAddrs)
 	if err != nil {
@@ -141,9 +144,9 @@ func (a *agent) join(ctx context.Context) error {
 	if !errors.As(err, &final) || a.Problem() != nil || a.Verify(time.Time{}) != nil {
 		return err
 	}
-	// There is a certificate, against which only its dates speak, by the clock here: it was
-	// not used for want of a reason to doubt the nonce.
-	a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "the nonce is of no use: going on with the present certificate, if the server accepts it",
+	// There is a certificate, refused only for its dates by the local clock: it was not used
+	// because the nonce seemed valid.
+	a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "the nonce was refused, trying the existing certificate",
 		slog.Any("error", err), slog.Time("certificate_expires", a.Certificate().NotAfter))
 	return a.spend()
 }
@@ -157,7 +160,7 @@ func (a *agent) hold(ctx context.Context) error {
 	a.tracker.enter(StateConnecting)
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	beside.Go(func() { a.keepCertificate(ctx, client) })
+	beside.Go(func() { a.runRenewal(ctx, client) })
 	Hold(ctx, HoldConfig{
 		Client:         client,
 		ReportInterval: a.config.ReportInterval,

@@ -12,10 +12,10 @@ import (
 )
 
 func TestLife(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		began := time.Now()
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(3*time.Minute + time.Second)
 
 		got := server.seen()
@@ -34,14 +34,14 @@ func TestLife(t *testing.T) {
 				t.Errorf("report %d came after %s: %v", i, report.at.Sub(began), report)
 			}
 		}
-		if w.file("nonce.jwt") != "" || !strings.Contains(w.file("identity.crt"), "CERTIFICATE") ||
-			w.file("server.id") != "spiffe://example/server/dev-1\n" {
-			t.Errorf("nonce %q, certificate %q, server %q", w.file("nonce.jwt"), w.file("identity.crt"), w.file("server.id"))
+		if f.file("nonce.jwt") != "" || !strings.Contains(f.file("identity.crt"), "CERTIFICATE") ||
+			f.file("server.id") != "spiffe://example/server/dev-1\n" {
+			t.Errorf("nonce %q, certificate %q, server %q", f.file("nonce.jwt"), f.file("identity.crt"), f.file("server.id"))
 		}
-		if info := must(os.Stat(filepath.Join(w.dir, "identity.key")))(t); info.Mode() != 0o600 {
+		if info := must(os.Stat(filepath.Join(f.dir, "identity.key")))(t); info.Mode() != 0o600 {
 			t.Errorf("the key's mode is %s", info.Mode())
 		}
-		if s := w.status(); s.State != agent.StateConnected || s.Server != "10.0.0.1:8994" || s.LastReport.Sequence != 4 ||
+		if s := f.status(); s.State != agent.StateConnected || s.Server != "10.0.0.1:8994" || s.LastReport.Sequence != 4 ||
 			s.Streams[agent.StreamKeys] != "not served" {
 			t.Errorf("status %+v", s)
 		}
@@ -53,43 +53,43 @@ func TestLife(t *testing.T) {
 		if !last.GetShuttingDown() || last.GetSequence() != 5 {
 			t.Errorf("the last report is %v", last)
 		}
-		if s := w.status(); s.State != agent.StateStopped {
+		if s := f.status(); s.State != agent.StateStopped {
 			t.Errorf("status after the end: %+v", s)
 		}
 	})
 }
 
 func TestRestartKeepsTheIdentity(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
-		p := w.start(w.config())
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
+		p := f.start(f.config())
 		settle(time.Second)
 		p.end()
-		key, cert := w.file("identity.key"), w.file("identity.crt")
-		p = w.start(w.config())
+		key, cert := f.file("identity.key"), f.file("identity.crt")
+		p = f.start(f.config())
 		settle(time.Second)
 		p.end()
 		if got := server.seen(); len(got.registrations) != 1 || got.streams != 2 || len(got.reports) != 4 {
 			t.Errorf("%d registrations, %d streams, %d reports, want 1, 2 and 4", len(got.registrations), got.streams, len(got.reports))
 		}
-		if w.file("identity.key") != key || w.file("identity.crt") != cert {
+		if f.file("identity.key") != key || f.file("identity.crt") != cert {
 			t.Error("the restart changed the identity")
 		}
 	})
 }
 
 func TestServerRestart(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
-		p := w.start(w.config())
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
+		p := f.start(f.config())
 		settle(time.Minute + time.Second)
 		server.down()
 		settle(5 * time.Minute)
-		if s := w.status(); s.State != agent.StateConnecting || s.Reason == "" {
+		if s := f.status(); s.State != agent.StateConnecting || s.Reason == "" {
 			t.Errorf("status without a server: %+v", s)
 		}
 		// 0.6, 1.1, 2.1, 4.1 and then 5.1 s apart.
-		if dials := w.dialed(); dials < 40 || dials > 80 {
+		if dials := f.dialed(); dials < 40 || dials > 80 {
 			t.Errorf("%d dials in five minutes without a server", dials)
 		}
 		before := len(server.seen().reports)
@@ -99,7 +99,7 @@ func TestServerRestart(t *testing.T) {
 		if len(got.reports) != before+1 || got.reports[before].GetSequence() != 3 {
 			t.Errorf("%d reports after the restart, want one with the next number", len(got.reports)-before)
 		}
-		if s := w.status(); s.State != agent.StateConnected || s.Reason != "" {
+		if s := f.status(); s.State != agent.StateConnected || s.Reason != "" {
 			t.Errorf("status after the restart: %+v", s)
 		}
 		p.end()
@@ -107,10 +107,10 @@ func TestServerRestart(t *testing.T) {
 }
 
 func TestFollowsTheLeader(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.up("10.0.0.1"), w.up("10.0.0.2")
+	withFixture(t, func(f *fixture) {
+		a, b := f.up("10.0.0.1"), f.up("10.0.0.2")
 		a.follow("10.0.0.2")
-		p := w.start(w.config()) // knows of a alone
+		p := f.start(f.config()) // configured with a only
 		settle(time.Second)
 		if len(b.seen().registrations) != 1 || len(b.seen().reports) != 1 || len(a.seen().reports) != 0 {
 			t.Errorf("a %+v, b %+v", a.seen(), b.seen())
@@ -118,7 +118,7 @@ func TestFollowsTheLeader(t *testing.T) {
 		a.set(func() { a.leader = "" })
 		b.follow("10.0.0.1")
 		settle(10 * time.Second)
-		// A report to a server that turns out not to lead uses its number up.
+		// A report to a server that is not the leader uses up its sequence number.
 		if got := a.seen(); len(got.reports) != 1 || got.reports[0].GetSequence() < 2 {
 			t.Errorf("after the change a has %v", got.reports)
 		}
@@ -129,13 +129,13 @@ func TestFollowsTheLeader(t *testing.T) {
 	})
 }
 
-// TestLeaderThatKeepsTheHeartbeat has a server that lost its lead but not the
-// open health stream: the news that comes over another stream is enough.
+// TestLeaderThatKeepsTheHeartbeat: a server lost the lead but not the health stream:
+// NOT_LEADER on another stream is enough.
 func TestLeaderThatKeepsTheHeartbeat(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.up("10.0.0.1"), w.up("10.0.0.2")
+	withFixture(t, func(f *fixture) {
+		a, b := f.up("10.0.0.1"), f.up("10.0.0.2")
 		a.set(func() { a.sides = true })
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Second)
 		a.set(func() { a.leader = "10.0.0.2"; a.sides = false })
 		a.breakSides()
@@ -148,10 +148,10 @@ func TestLeaderThatKeepsTheHeartbeat(t *testing.T) {
 }
 
 func TestSideStreamsAreHeldOpen(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		server.set(func() { server.sides = true })
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Hour)
 		if got := server.seen(); got.sideCalls != 2 || got.sideOpen != 2 || got.streams != 1 {
 			t.Errorf("%d side streams opened, %d open, %d health streams, want 2, 2 and 1", got.sideCalls, got.sideOpen, got.streams)
@@ -165,9 +165,9 @@ func TestSideStreamsAreHeldOpen(t *testing.T) {
 }
 
 func TestUnservedStreamsAreNotAskedTwice(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
-		p := w.start(w.config())
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
+		p := f.start(f.config())
 		settle(time.Hour)
 		if got := server.seen(); got.sideCalls != 2 || got.streams != 1 {
 			t.Errorf("%d calls of the other streams, %d health streams, want 2 and 1", got.sideCalls, got.streams)
@@ -177,12 +177,12 @@ func TestUnservedStreamsAreNotAskedTwice(t *testing.T) {
 }
 
 func TestRevokedAgentAsksSeldom(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		server.set(func() { server.revoked = rpc.CertificateRevoked.Errorf("the instance is deleting") })
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Hour)
-		if dials := w.dialed(); dials < 2 || dials > 70 {
+		if dials := f.dialed(); dials < 2 || dials > 70 {
 			t.Errorf("%d dials in an hour", dials)
 		}
 		server.set(func() { server.revoked = nil })
@@ -195,9 +195,9 @@ func TestRevokedAgentAsksSeldom(t *testing.T) {
 }
 
 func TestStopWithoutAServer(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
-		p := w.start(w.config())
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
+		p := f.start(f.config())
 		settle(time.Second)
 		server.down()
 		settle(time.Minute)
@@ -208,10 +208,10 @@ func TestStopWithoutAServer(t *testing.T) {
 }
 
 func TestStopWithAServerThatHangs(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		server.set(func() { server.deaf = true })
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Second)
 		if took := p.end(); took != 2*time.Second {
 			t.Errorf("stopping took %s, want 2s", took)
@@ -219,18 +219,18 @@ func TestStopWithAServerThatHangs(t *testing.T) {
 	})
 }
 
-// TestAgentOfASharedIdentity: an agent that is refused because another machine has its
-// identity says so, and asks about once a minute.
+// TestAgentOfASharedIdentity: an agent that is refused because another machine keeps its
+// identity reports that in its status, and retries about once a minute.
 func TestAgentOfASharedIdentity(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		server.set(func() { server.revoked = rpc.IdentityShared.Errorf("another machine has the identity") })
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Hour)
-		if dials := w.dialed(); dials < 2 || dials > 70 {
+		if dials := f.dialed(); dials < 2 || dials > 70 {
 			t.Errorf("%d dials in an hour", dials)
 		}
-		if s := w.status(); s.State != agent.StateConnecting || !strings.Contains(s.Reason, "another machine has the identity") {
+		if s := f.status(); s.State != agent.StateConnecting || !strings.Contains(s.Reason, "another machine has the identity") {
 			t.Errorf("the status is %s: %s", s.State, s.Reason)
 		}
 		server.set(func() { server.revoked = nil })
@@ -242,12 +242,12 @@ func TestAgentOfASharedIdentity(t *testing.T) {
 	})
 }
 
-// TestRuns: all streams of a process name one run, and those of another process another.
+// TestRuns: all streams of a process send one run ID, and those of another process another.
 func TestRuns(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		for range 2 {
-			p := w.start(w.config())
+			p := f.start(f.config())
 			settle(time.Second)
 			server.down()
 			server.start()

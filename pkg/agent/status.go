@@ -13,8 +13,8 @@ import (
 	"github.com/nstance/nstance/pkg/identity"
 )
 
-// Status is what an agent knows about itself. The running agent keeps it in the
-// identity directory, for a person on the machine.
+// Status is the agent's state. The running agent stores it in the identity directory, for
+// users of the machine.
 type Status struct {
 	InstanceID string    `json:"instance_id"`
 	Version    string    `json:"version"`
@@ -25,7 +25,7 @@ type Status struct {
 	State  State  `json:"state"`
 	Reason string `json:"reason,omitempty"` // why it is not connected
 
-	ServerID             string     `json:"server_id,omitempty"` // the SPIFFE id that servers must show
+	ServerID             string     `json:"server_id,omitempty"` // SPIFFE ID of the servers
 	CertificateSerial    string     `json:"certificate_serial,omitempty"`
 	CertificateExpiresAt *time.Time `json:"certificate_expires_at,omitempty"`
 
@@ -37,7 +37,7 @@ type Status struct {
 	Files      []FileStatus `json:"files,omitempty"`       // as last reported
 }
 
-// FileStatus is what was last reported of a received file.
+// FileStatus is the last reported status of a received file.
 type FileStatus struct {
 	Name      string     `json:"name"`
 	State     string     `json:"state"` // present, missing or failed
@@ -46,18 +46,33 @@ type FileStatus struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty"` // of a certificate
 }
 
-// State is where an agent is in its life.
+// State is the state of an agent.
 type State string
 
 // The states.
 const (
 	StateStarting    State = "starting"
 	StateRegistering State = "registering"
-	StateRejected    State = "rejected" // the nonce was refused: nothing will change
+	StateRejected    State = "rejected" // the nonce was refused, finally
 	StateConnecting  State = "connecting"
 	StateConnected   State = "connected"
-	StateExpired     State = "expired" // the certificate ended while no server could be reached
+	StateExpired     State = "expired" // the certificate expired while no server was reachable
 	StateStopped     State = "stopped"
+)
+
+// states returns all states.
+func states() []State {
+	return []State{StateStarting, StateRegistering, StateRejected, StateConnecting, StateConnected, StateExpired, StateStopped}
+}
+
+// streamOpen is the state of an open stream.
+const streamOpen = "open"
+
+// The states of files.
+const (
+	filePresent = "present"
+	fileMissing = "missing"
+	fileFailed  = "failed"
 )
 
 // LastReport is the last health report that was sent.
@@ -66,8 +81,8 @@ type LastReport struct {
 	At       time.Time `json:"at"`
 }
 
-// ReadStatus reads what the agent that uses dir last wrote. The error matches
-// fs.ErrNotExist when none has ever run there.
+// ReadStatus reads the status last written to dir. The error matches fs.ErrNotExist if no
+// agent has run there.
 func ReadStatus(dir string) (Status, error) {
 	folder := identity.Files{Dir: dir}
 	data, err := folder.Read(statusFile)
@@ -84,8 +99,8 @@ func ReadStatus(dir string) (Status, error) {
 	return s, nil
 }
 
-// WriteText writes s for a person, as of now. running says whether the process
-// of s lives: when it does not, s is only what it left.
+// WriteText writes s as text for users, as of now. running: the process of s is alive;
+// otherwise s is its last state.
 func (s Status) WriteText(w io.Writer, now time.Time, running bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {

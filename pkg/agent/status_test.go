@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/agent"
+	"github.com/nstance/nstance/pkg/freeport"
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
@@ -80,12 +81,12 @@ func TestReadStatusOfNobody(t *testing.T) {
 }
 
 func TestStatusFollowsTheStreams(t *testing.T) {
-	inWorld(t, func(w *world) {
-		server := w.up("10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		server := f.up("10.0.0.1")
 		server.set(func() { server.sides = true })
-		p := w.start(w.config())
+		p := f.start(f.config())
 		settle(time.Minute + time.Second)
-		s := w.status()
+		s := f.status()
 		want := map[string]string{agent.StreamHealth: "open", agent.StreamKeys: "open", agent.StreamFiles: "open"}
 		if fmt.Sprint(s.Streams) != fmt.Sprint(want) || s.CertificateExpiresAt == nil || s.CertificateSerial == "" ||
 			!s.UpdatedAt.Equal(s.LastReport.At) {
@@ -95,11 +96,12 @@ func TestStatusFollowsTheStreams(t *testing.T) {
 	})
 }
 
-// TestHealthEndpoint is outside of simulated time, because it needs a socket.
+// TestHealthEndpoint uses real time, because it needs a socket.
 func TestHealthEndpoint(t *testing.T) {
-	taken := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	w := newWorld(t)
-	c := w.config()
+	port := must(freeport.Find(1))(t)[0] // no connection takes it while it is free
+	taken := must(net.Listen("tcp", freeport.Address(port)))(t)
+	f := newFixture(t)
+	c := f.config()
 	c.HealthAddr = taken.Addr().String()
 	err := agent.Run(t.Context(), c)
 	if err == nil || !strings.Contains(err.Error(), "NSTANCE_HEALTH_ADDR: "+c.HealthAddr+" is already in use") {
@@ -107,9 +109,9 @@ func TestHealthEndpoint(t *testing.T) {
 	}
 	taken.Close()
 
-	server := w.up("10.0.0.1")
+	server := f.up("10.0.0.1")
 	server.set(func() { server.register = refusing(rpc.Unavailable.Errorf("not yet")) })
-	p := w.start(c)
+	p := f.start(c)
 	awaitHealth(t, c.HealthAddr, http.StatusServiceUnavailable, "registering\n")
 	server.set(func() { server.register = server.grant })
 	awaitHealth(t, c.HealthAddr, http.StatusOK, "connected\n")
@@ -118,8 +120,8 @@ func TestHealthEndpoint(t *testing.T) {
 	p.end()
 }
 
-// awaitHealth asks until the answer is the wanted one, all of it, or for a
-// minute. The reason is not in it, because any caller may ask.
+// awaitHealth waits up to a minute for exactly this response. The reason is not in it, because
+// any caller may read it.
 func awaitHealth(t *testing.T, addr string, code int, text string) {
 	t.Helper()
 	got := "nothing"

@@ -13,17 +13,17 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// tracker keeps the status and its file up to date. A status that can't be
-// written is logged once and is no reason to stop: it is for people only. It is
-// safe for concurrent use.
+// tracker keeps the status and its file up to date. A failure to write the status is logged
+// once and otherwise ignored, since it is only informative. Safe for concurrent use.
 type tracker struct {
 	folder identity.Files
 	now    func() time.Time
 	logger *slog.Logger
 
-	mu     sync.Mutex
-	status Status
-	broken bool // the last write failed
+	mu          sync.Mutex
+	status      Status
+	disconnects uint64
+	broken      bool // the last write failed
 }
 
 func newTracker(c Config) *tracker {
@@ -69,6 +69,14 @@ func (t *tracker) current() Status {
 	return s
 }
 
+// counted returns a copy of the status, and the number of disconnects.
+func (t *tracker) counted() (s Status, disconnects uint64) {
+	s = t.current()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return s, t.disconnects
+}
+
 func (t *tracker) enter(state State) {
 	t.change(func(s *Status) { s.State, s.Reason = state, "" })
 }
@@ -94,12 +102,12 @@ func (t *tracker) stopped() {
 	})
 }
 
-// observe follows Hold.
+// observe updates the status from events of Hold.
 func (t *tracker) observe(e Event) {
 	t.change(func(s *Status) {
 		switch e.Kind {
 		case StreamOpened:
-			s.stream(e, "open")
+			s.stream(e, streamOpen)
 			if e.Stream == StreamHealth {
 				s.State, s.Reason = StateConnected, ""
 			}
@@ -111,6 +119,7 @@ func (t *tracker) observe(e Event) {
 			s.LastReport = &LastReport{Sequence: e.Sequence, At: t.now().UTC()}
 			s.ConfigHash, s.Files = e.Report.GetConfigHash(), shown(e.Report.GetFiles())
 		case Disconnected:
+			t.disconnects++
 			s.State, s.Server, s.Streams = StateConnecting, "", nil
 			s.Reason = e.Err.Error()
 			if end := s.CertificateExpiresAt; end != nil && t.now().After(*end) {

@@ -1,8 +1,8 @@
-// Package asg speaks for a server to the EC2 Auto Scaling group that its machine is of.
+// Package asg reports the health of a server to the EC2 Auto Scaling group of its machine.
 //
-// A lifecycle hook holds a new machine up until its server is healthy, so that the
-// group counts it only then. A machine whose server was healthy and fell silent is
-// reported unhealthy, so that the group replaces it; see State.Next for what is not.
+// A lifecycle hook keeps a new machine out of service until its server is healthy. A machine
+// whose server was healthy and stopped answering is reported unhealthy, so that the group
+// replaces it; see State.Next for the exceptions.
 package asg
 
 import (
@@ -16,57 +16,58 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nstance/nstance/pkg/awscall"
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+
 	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// version is that of the API: https://docs.aws.amazon.com/autoscaling/ec2/APIReference/
-const version = "2011-01-01"
-
-// The defaults of a Config.
+// Defaults of Config.
 const (
 	DefaultHealthURL = "http://127.0.0.1:8990/health"
 	DefaultEvery     = 2 * time.Second
 	DefaultLostAfter = 3 * time.Minute
 )
 
-// A server that has just been started is asked often, for it may live for less than Every
-// and still answer.
+// A freshly started server is checked often, as it may answer and still live for less than
+// Every.
 const (
 	startTime  = 5 * time.Second
 	startEvery = 100 * time.Millisecond
 )
 
-// answerTime is how long the health endpoint may take before it counts as silent.
+// answerTime is the timeout of a health check; a timeout counts as silence.
 const answerTime = 5 * time.Second
 
-// Config says which server is watched, and for which group.
+// Config configures Run.
 type Config struct {
 	Group      string
-	Hook       string // the launch hook's name; empty: the group has none
-	InstanceID string // of EC2; empty: as the machine says
+	Hook       string // name of the launch hook; empty: none
+	InstanceID string // EC2 instance ID; empty: from the metadata service
 	HealthURL  string
-	Every      time.Duration // from one question to the next
-	LostAfter  time.Duration // of silence
-	// StateFile keeps what was seen from one start to the next; empty: nothing is kept. It
-	// has to go with the machine, and with a server that is stopped on purpose.
-	StateFile string
+	Every      time.Duration // interval between health checks
+	LostAfter  time.Duration // silence after which the machine is replaced
+	// StateFile keeps the state across restarts; empty: none is kept. It must not outlive the
+	// machine, and must be removed with a server that is stopped on purpose.
+	StateFile   string
+	MetricsAddr string // empty: no metrics
+	Version     string
 
 	AWS    awsclient.Config
-	HTTP   awsclient.HTTPClient // asks the server; nil: one of its own
+	HTTP   awsclient.HTTPClient // client of the health checks; nil: a default client
 	Logger *slog.Logger
 }
 
-// Validate reports every problem of cfg at once.
+// Validate returns all problems of cfg.
 func (cfg Config) Validate() error {
 	var problems []error
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if cfg.Group == "" {
-		wrong("--asg: is empty: want the name of the Auto Scaling group")
+		wrong("--asg is required: pass the name of the Auto Scaling group")
 	}
 	if cfg.InstanceID != "" && !awsclient.IsInstanceID(cfg.InstanceID) {
-		wrong("--instance-id: %.80q is not valid: want the id of an EC2 instance, such as i-0123456789abcdef0", cfg.InstanceID)
+		wrong("--instance-id: %.80q is not valid: want an EC2 instance ID, such as i-0123456789abcdef0", cfg.InstanceID)
 	}
 	if u, err := url.Parse(cfg.HealthURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		wrong("--health-url: %.200q is not valid: want a URL such as %s", cfg.HealthURL, DefaultHealthURL)
@@ -77,11 +78,11 @@ func (cfg Config) Validate() error {
 	if cfg.LostAfter < 10*time.Second || cfg.LostAfter > time.Hour || cfg.LostAfter < 3*cfg.Every {
 		wrong("--lost-after: %s is not valid: want between 10s and 1h, and at least three times --every", cfg.LostAfter)
 	}
-	return errors.Join(append(problems, cfg.checkRegion())...)
+	return errors.Join(append(problems, checkMetricsAddr(cfg.MetricsAddr), cfg.checkRegion())...)
 }
 
-// checkRegion refuses a region of no partition that is known. Where none is configured the
-// machine is asked, later.
+// checkRegion refuses a configured region of no known partition. Without one, the region comes
+// from the machine later.
 func (cfg Config) checkRegion() error {
 	region, by := cfg.AWS.ConfiguredRegion()
 	if region == "" {
@@ -97,33 +98,47 @@ func (cfg Config) checkRegion() error {
 	return nil
 }
 
-// watch is one Run.
+// api holds the Auto Scaling calls as functions (pkg/awsclient/sdk.go).
+type api struct {
+	completeHook call[autoscaling.CompleteLifecycleActionInput, autoscaling.CompleteLifecycleActionOutput]
+	setHealth    call[autoscaling.SetInstanceHealthInput, autoscaling.SetInstanceHealthOutput]
+}
+
+type call[In, Out any] func(context.Context, *In, ...func(*autoscaling.Options)) (*Out, error)
+
+// watch is the state of Run.
 type watch struct {
 	cfg      Config
-	call     *awscall.Client
+	api      api
 	instance string
 	state    State
 	seen     Seen
-	looked   bool      // at all
-	since    time.Time // since when the server has been watched that was not asked yet
-	answered bool      // by the server, since the start
-	tried    Action    // by the last call
-	failures int       // of such calls, in a row
-	due      time.Time // when the next such call may be made
+	looked   bool      // at least one check was made
+	since    time.Time // start of the watched time not yet accounted for
+	answered bool      // the server has answered since the start
+	tried    Action    // action of the last call
+	failures int       // consecutive failures of that action
+	due      time.Time // earliest time of the next attempt
 	inactive time.Time // when AWS first said that the hook is not active
-	kept     string    // what the state file was last given
-	unkept   bool      // it could not be written the last time
+	kept     string    // content last written to the state file
+	unkept   bool      // the last write of the state file failed
+	shown    shown
 }
 
-// Run watches the server until ctx ends, which is no error.
+// Run watches the server until ctx ends, which is not an error.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	w := &watch{cfg: cfg, instance: cfg.InstanceID, state: State{Completed: cfg.Hook == ""}}
 	if w.cfg.HTTP == nil {
-		w.cfg.HTTP = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // the server closes after each
+		w.cfg.HTTP = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // the server closes each connection
 	}
+	stop, err := serveMetrics(ctx, w.cfg, &w.shown)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	for n := 1; ; n++ {
 		err := w.open(ctx)
 		if err == nil {
@@ -136,7 +151,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "watching", slog.String("instance", w.instance), slog.String("group", cfg.Group),
 		slog.String("hook", cfg.Hook), slog.String("health", cfg.HealthURL))
-	w.recall(ctx) // no earlier: time in which nobody was asked is no silence
+	w.recall(ctx) // not earlier: time without checks is not silence
 	w.since = time.Now()
 	for began := w.since; ; {
 		w.step(ctx)
@@ -148,17 +163,17 @@ func Run(ctx context.Context, cfg Config) error {
 			break
 		}
 	}
-	// Each of many short lives adds to the silence.
+	// Repeated short runs accumulate silence.
 	if w.looked && w.seen == Silent {
-		w.keep(ctx, w.state.Silence+w.watched(time.Now()))
+		w.writeState(ctx, w.state.Silence+w.watched(time.Now()))
 	}
 	return nil
 }
 
-// passed waits, and reports whether ctx lasted that long.
+// passed waits for d, and reports whether ctx lasted that long.
 func passed(ctx context.Context, d time.Duration) bool { return retry.Wait(ctx, d) == nil }
 
-// open finds out who this machine is, and how AWS is called.
+// open resolves this machine's instance ID and creates the AWS client.
 func (w *watch) open(ctx context.Context) error {
 	session, err := w.cfg.AWS.Open(ctx)
 	if err != nil {
@@ -169,15 +184,17 @@ func (w *watch) open(ctx context.Context) error {
 			return err
 		}
 	}
-	w.call, err = awscall.New(session, awsclient.AutoScaling)
+	cfg, err := session.Brief(awsclient.AutoScaling)
+	client := autoscaling.NewFromConfig(cfg)
+	w.api = api{client.CompleteLifecycleAction, client.SetInstanceHealth}
 	return err
 }
 
-// step asks the server once, and acts if it is time to.
+// step makes one health check and acts on it if due.
 func (w *watch) step(ctx context.Context) {
-	seen, answer := w.look(ctx)
+	seen, answer := w.probe(ctx)
 	if ctx.Err() != nil {
-		return // what was cut off is no silence
+		return // a cancelled check is not silence
 	}
 	if seen != w.seen {
 		w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "health changed", slog.Bool("healthy", seen == Healthy), slog.String("answer", answer))
@@ -187,7 +204,8 @@ func (w *watch) step(ctx context.Context) {
 	now := time.Now()
 	next, action := w.state.Next(w.watched(now), seen, w.cfg.LostAfter)
 	w.state, w.since = next, now
-	w.keep(ctx, w.state.Silence.Truncate(time.Second)) // no more than one write a second
+	w.shown.checked(seen, next)
+	w.writeState(ctx, w.state.Silence.Truncate(time.Second)) // at most one write per second
 	if action == Wait || action == w.tried && now.Before(w.due) {
 		return
 	}
@@ -195,7 +213,8 @@ func (w *watch) step(ctx context.Context) {
 		w.tried, w.failures = action, 0
 	}
 	err := w.act(ctx, action)
-	w.since = time.Now() // the server was not watched meanwhile
+	w.shown.acted(w.state, err)
+	w.since = time.Now() // the server was not watched during the call
 	if err == nil {
 		w.failures = 0
 		return
@@ -203,21 +222,21 @@ func (w *watch) step(ctx context.Context) {
 	w.failures++
 	w.due = w.since.Add(callBackoff().Delay(w.failures))
 	if !errors.Is(err, errInactive) {
-		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "call of Auto Scaling failed", slog.Any("error", err), slog.Time("next", w.due))
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "Auto Scaling call failed", slog.Any("error", err), slog.Time("next", w.due))
 	}
 }
 
-// watched is for how long the server has been watched since the last question: no longer
-// than one takes, with the wait before it. What is more was a standstill of this process.
+// watched returns for how long the server has been watched since the last check: at most the
+// wait plus one timeout. Any more is a pause of this process.
 func (w *watch) watched(now time.Time) time.Duration {
 	return min(now.Sub(w.since), w.cfg.Every+answerTime)
 }
 
-// callBackoff is how long to wait after calls that failed.
+// callBackoff is the back-off of failed calls.
 func callBackoff() retry.Backoff { return retry.Backoff{First: time.Second, Limit: time.Minute} }
 
-// look asks the server how it is.
-func (w *watch) look(ctx context.Context) (Seen, string) {
+// probe makes one health check.
+func (w *watch) probe(ctx context.Context) (Seen, string) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.cfg.HealthURL, nil)
@@ -241,27 +260,28 @@ func (w *watch) look(ctx context.Context) (Seen, string) {
 	}
 }
 
-// act tells the group, and notes that it was told.
+// act performs an action and records it.
 func (w *watch) act(ctx context.Context, action Action) error {
 	if action == Complete {
 		err := w.complete(ctx)
 		w.state.Completed = err == nil
 		return err
 	}
-	err := w.send(ctx, "SetInstanceHealth", url.Values{
-		"InstanceId": {w.instance}, "HealthStatus": {"Unhealthy"}, "ShouldRespectGracePeriod": {"false"},
+	err := send(ctx, w.api.setHealth, &autoscaling.SetInstanceHealthInput{
+		InstanceId: &w.instance, HealthStatus: sdk.String("Unhealthy"), ShouldRespectGracePeriod: sdk.Bool(false),
 	})
 	if err == nil {
 		w.state.Replaced = true
-		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "the server is lost: the group will replace this machine",
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "server lost: the group will replace this machine",
 			slog.String("instance", w.instance), slog.Duration("silent", w.state.Silence.Round(time.Second)))
 	}
 	return err
 }
 
-// send makes a call once: what it asks for may be asked for again.
-func (w *watch) send(ctx context.Context, action string, params url.Values) error {
+// send makes a call once. All calls here are idempotent.
+func send[In, Out any](ctx context.Context, call call[In, Out], in *In) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTime)
 	defer cancel()
-	return w.call.Query(ctx, version, action, params, nil, awscall.Attempts{Once: true})
+	_, err := call(ctx, in, func(o *autoscaling.Options) { awsclient.Once(&o.Retryer, &o.APIOptions, nil) })
+	return awsclient.InWords(err)
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/nstance/nstance/pkg/asg"
 	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
 	"github.com/nstance/nstance/pkg/awsclient/iam"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// TestNext: what is done at each moment, one character for each look, a minute apart, and
-// a server is lost after three. H is healthy, i ill, and a dot is silence.
+// TestNext has one character for each minute: seen H is healthy, i unhealthy and a dot no answer,
+// after three of which a server counts as lost.
 func TestNext(t *testing.T) {
 	for _, c := range []struct {
 		name       string
-		seen, acts string // C completes, R replaces; the calls succeed
+		seen, acts string // C completes, R replaces; all calls succeed
 		hook       bool
 	}{
 		{"comes up", "..iiHHH", "....C..", true},
@@ -50,7 +50,7 @@ func TestNext(t *testing.T) {
 			t.Errorf("%s: %s gives %s, want %s", c.name, c.seen, acts, c.acts)
 		}
 	}
-	// What AWS does not take is tried again.
+	// A failed call is repeated.
 	s := asg.State{}
 	for range 3 {
 		next, action := s.Next(time.Second, asg.Healthy, time.Minute)
@@ -61,8 +61,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// host is a server that answers with a status: 0 refuses, -1 hangs, and at -2 it refuses
-// after ten minutes in which nstance-asg stands still as well.
+// host is a server that answers with a status; 0 refuses connections, -1 hangs, and -2 refuses
+// after ten minutes in which nstance-asg is suspended too.
 type host struct {
 	mu     sync.Mutex
 	status int
@@ -92,41 +92,42 @@ func (h *host) Do(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// world is a machine of a group, and who speaks for it.
-type world struct {
-	*awsfake.Cloud
+// fixture is a machine of a group and its nstance-asg.
+type fixture struct {
+	*awstest.Cloud
 	*host
-	id  string
-	log *bytes.Buffer // to be read once Run has ended
-	end func() error
+	id   string
+	log  *bytes.Buffer // only read after Run has ended
+	end  func() error
+	wait func() error // for an end of its own
 }
 
-func newWorld(t *testing.T, lostAfter time.Duration) *world {
+func newFixture(t *testing.T, lostAfter time.Duration) *fixture {
 	t.Helper()
-	w := newMachine(t)
-	w.start(t, lostAfter, "")
-	return w
+	f := newMachine(t)
+	f.start(t, lostAfter, "")
+	return f
 }
 
-// newMachine is a machine of a group for which nobody speaks yet.
-func newMachine(t *testing.T) *world {
+// newMachine returns a machine of a group without a running nstance-asg.
+func newMachine(t *testing.T) *fixture {
 	t.Helper()
-	cfg := awsfake.Config{Region: "eu-central-1", Policies: awsclienttest.Rights(t, "eu-central-1", nil, iam.SectionWatchdog)}
-	w := &world{Cloud: awsfake.New(cfg), host: &host{}, log: &bytes.Buffer{}}
-	w.id = w.Plant("subnet-0000000a", nil, false)
-	w.Scaling.Tag("g", map[string]string{"nstance:managed": "true", "nstance:cluster-id": awsclienttest.Cluster})
-	if err := w.Scaling.Join(w.id, "g", "launch"); err != nil {
+	cfg := awstest.Config{Region: "eu-central-1", Policies: awsclienttest.Rights(t, "eu-central-1", nil, iam.SectionWatchdog)}
+	f := &fixture{Cloud: awstest.New(cfg), host: &host{}, log: &bytes.Buffer{}}
+	f.id = f.AddMachine("subnet-0000000a", nil, false)
+	f.Scaling.Tag("g", map[string]string{"nstance:managed": "true", "nstance:cluster-id": awsclienttest.Cluster})
+	if err := f.Scaling.Join(f.id, "g", "launch"); err != nil {
 		t.Fatal(err)
 	}
-	return w
+	return f
 }
 
-// start begins to speak for it.
-func (w *world) start(t *testing.T, lostAfter time.Duration, state string, change ...func(*asg.Config)) {
+// start starts nstance-asg.
+func (f *fixture) start(t *testing.T, lostAfter time.Duration, state string, change ...func(*asg.Config)) {
 	t.Helper()
 	cfg := asg.Config{
-		Group: "g", Hook: "launch", InstanceID: w.id, HealthURL: asg.DefaultHealthURL, Every: asg.DefaultEvery, LostAfter: lostAfter,
-		StateFile: state, AWS: awsclienttest.Serve(t, w.Cloud, "eu-central-1"), HTTP: w.host, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+		Group: "g", Hook: "launch", InstanceID: f.id, HealthURL: asg.DefaultHealthURL, Every: asg.DefaultEvery, LostAfter: lostAfter,
+		StateFile: state, AWS: awsclienttest.Serve(t, f.Cloud, "eu-central-1"), HTTP: f.host, Logger: slog.New(slog.NewTextHandler(f.log, nil)),
 	}
 	for _, apply := range change {
 		apply(&cfg)
@@ -134,95 +135,95 @@ func (w *world) start(t *testing.T, lostAfter time.Duration, state string, chang
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- asg.Run(ctx, cfg) }()
-	w.end = func() error { cancel(); return <-ended }
+	f.wait = func() error { defer cancel(); return <-ended }
+	f.end = func() error { cancel(); return <-ended }
 }
 
-func (w *world) member(t *testing.T) awsfake.Member {
+func (f *fixture) member(t *testing.T) awstest.Member {
 	t.Helper()
-	m, err := w.Scaling.Member(w.id)
+	m, err := f.Scaling.Member(f.id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-// TestLife: a machine comes into service when its server is healthy, and leaves when
-// nothing answers any more.
+// TestLife: a machine enters service when its server is healthy, and is replaced when the server
+// stops answering.
 func TestLife(t *testing.T) {
 	for name, silence := range map[string]int{"refuses": 0, "hangs": -1} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, asg.DefaultLostAfter)
+			f := newFixture(t, asg.DefaultLostAfter)
 			pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
 			pass(10 * time.Minute)
-			w.set(503)
+			f.set(503)
 			pass(10 * time.Minute)
-			if m := w.member(t); m.Hook != "launch" || m.Unhealthy {
+			if m := f.member(t); m.Hook != "launch" || m.Unhealthy {
 				t.Errorf("%s, before it is healthy: %+v", name, m)
 			}
-			w.set(200)
+			f.set(200)
 			pass(10 * time.Second)
-			if m := w.member(t); m.Hook != "" || m.Abandoned || m.Unhealthy {
+			if m := f.member(t); m.Hook != "" || m.Abandoned || m.Unhealthy {
 				t.Errorf("%s, healthy: %+v", name, m)
 			}
-			w.set(503)
+			f.set(503)
 			pass(time.Hour)
-			w.set(silence)
+			f.set(silence)
 			pass(asg.DefaultLostAfter - 10*time.Second)
-			if m := w.member(t); m.Unhealthy {
+			if m := f.member(t); m.Unhealthy {
 				t.Errorf("%s, silent for less than is allowed: %+v", name, m)
 			}
 			pass(20 * time.Second)
-			if m := w.member(t); !m.Unhealthy || m.Spared {
+			if m := f.member(t); !m.Unhealthy || m.RespectsGrace {
 				t.Errorf("%s, silent: %+v", name, m)
 			}
 			pass(time.Hour)
-			if a, b := len(w.Calls("CompleteLifecycleAction")), len(w.Calls("SetInstanceHealth")); a != 1 || b != 1 {
+			if a, b := len(f.Calls("CompleteLifecycleAction")), len(f.Calls("SetInstanceHealth")); a != 1 || b != 1 {
 				t.Errorf("%s: %d and %d calls, want one each", name, a, b)
 			}
-			if err := w.end(); err != nil {
+			if err := f.end(); err != nil {
 				t.Errorf("%s: ended with %v", name, err)
 			}
 		})
 	}
 }
 
-// TestAWSFails: what AWS does not take is tried again, less and less often.
+// TestAWSFails: failed calls are repeated with a growing back-off.
 func TestAWSFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, asg.DefaultLostAfter)
-		w.FailNext("CompleteLifecycleAction", 3, awsfake.Fault{Code: "AccessDenied", Status: 403, Message: "no"})
-		w.FailNext("CompleteLifecycleAction", 1, awsfake.Fault{Lost: true})
-		w.FailNext("SetInstanceHealth", 2, awsfake.Fault{Code: "Throttling", Status: 400})
-		w.set(200)
+		f := newFixture(t, asg.DefaultLostAfter)
+		f.FailNext("CompleteLifecycleAction", 3, awstest.Fault{Code: "AccessDenied", Status: 403, Message: "no"})
+		f.FailNext("CompleteLifecycleAction", 1, awstest.Fault{Lost: true})
+		f.FailNext("SetInstanceHealth", 2, awstest.Fault{Code: "Throttling", Status: 400})
+		f.set(200)
 		time.Sleep(2 * time.Minute)
-		if m := w.member(t); m.Hook != "" || len(w.Calls("CompleteLifecycleAction")) < 5 { // from the fifth on it is done
-			t.Errorf("%+v after %d calls", m, len(w.Calls("CompleteLifecycleAction")))
+		if m := f.member(t); m.Hook != "" || len(f.Calls("CompleteLifecycleAction")) < 5 { // the fifth call succeeds
+			t.Errorf("%+v after %d calls", m, len(f.Calls("CompleteLifecycleAction")))
 		}
-		w.set(0)
+		f.set(0)
 		time.Sleep(asg.DefaultLostAfter + time.Minute)
-		if m := w.member(t); !m.Unhealthy || len(w.Calls("SetInstanceHealth")) != 3 {
-			t.Errorf("%+v after %d calls", m, len(w.Calls("SetInstanceHealth")))
+		if m := f.member(t); !m.Unhealthy || len(f.Calls("SetInstanceHealth")) != 3 {
+			t.Errorf("%+v after %d calls", m, len(f.Calls("SetInstanceHealth")))
 		}
-		err := w.end()
+		err := f.end()
 		for _, says := range []string{"AccessDenied", "hook is not active"} {
-			if err != nil || !strings.Contains(w.log.String(), says) {
-				t.Errorf("ended with %v; the log does not say %s: %s", err, says, w.log)
+			if err != nil || !strings.Contains(f.log.String(), says) {
+				t.Errorf("ended with %v; the log does not say %s: %s", err, says, f.log)
 			}
 		}
 	})
 }
 
-// TestCrashLoop: systemd starts nstance-asg again whenever it starts the server again. With
-// a state file a server that was healthy is lost all the same, and one that never was, or
-// answers once in a while, is not.
+// TestCrashLoop: systemd restarts nstance-asg with the server. With a state file, a server that was
+// healthy still counts as lost; one that never was, or that answers once in a while, does not.
 func TestCrashLoop(t *testing.T) {
 	for _, c := range []struct {
 		name       string
-		first      int // what the server answers before it crashes
-		once       int // and what once in two minutes
-		late       int // and what a moment after each start
+		first      int // the server's answer before it crashes
+		once       int // its answer once in two minutes
+		late       int // its answer for a moment after each start
 		state      bool
-		kept       string // what is in the file then; empty: as it was written
+		kept       string // replaces the file's content; empty: it is kept
 		lost, warn bool
 	}{
 		{"was healthy", 200, 0, 0, true, "", true, false},
@@ -238,14 +239,14 @@ func TestCrashLoop(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "state")
 			synctest.Test(t, func(t *testing.T) {
-				w, state := newMachine(t), ""
+				f, state := newMachine(t), ""
 				if c.state {
 					state = file
 				}
-				w.set(c.first)
-				w.start(t, asg.DefaultLostAfter, state)
+				f.set(c.first)
+				f.start(t, asg.DefaultLostAfter, state)
 				time.Sleep(time.Minute)
-				if err := w.end(); err != nil {
+				if err := f.end(); err != nil {
 					t.Fatal(err)
 				}
 				if c.kept != "" {
@@ -254,27 +255,27 @@ func TestCrashLoop(t *testing.T) {
 					}
 				}
 				began, lostAfter := time.Now(), time.Duration(0)
-				for n := range 400 { // ten minutes; each life is shorter than the time between two questions
-					w.set(0)
+				for n := range 400 { // ten minutes; each run is shorter than the polling interval
+					f.set(0)
 					if n%80 == 79 {
-						w.set(c.once)
+						f.set(c.once)
 					}
-					w.start(t, asg.DefaultLostAfter, state)
+					f.start(t, asg.DefaultLostAfter, state)
 					time.Sleep(50 * time.Millisecond)
 					if c.late != 0 {
-						w.set(c.late)
+						f.set(c.late)
 					}
 					time.Sleep(300 * time.Millisecond)
-					w.set(0)
+					f.set(0)
 					time.Sleep(1150 * time.Millisecond)
-					if lost := w.member(t).Unhealthy; w.end() != nil || lost && lostAfter == 0 {
+					if lost := f.member(t).Unhealthy; f.end() != nil || lost && lostAfter == 0 {
 						lostAfter = time.Since(began)
 					}
 				}
 				if c.lost != (lostAfter > 0) || c.lost && (lostAfter < asg.DefaultLostAfter || lostAfter > asg.DefaultLostAfter+time.Minute) {
 					t.Errorf("lost after %s, want %t", lostAfter, c.lost)
 				}
-				if warned := strings.Contains(w.log.String(), "is not known"); warned != c.warn {
+				if warned := strings.Contains(f.log.String(), "reading the state file failed"); warned != c.warn {
 					t.Errorf("warned: %t, want %t", warned, c.warn)
 				}
 			})
@@ -282,7 +283,7 @@ func TestCrashLoop(t *testing.T) {
 	}
 }
 
-// TestStartTakesTime: time in which nobody was asked, since AWS could not be called yet, is no
+// TestStartTakesTime: time before the first poll, while AWS can't be called yet, does not count as
 // silence.
 func TestStartTakesTime(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")
@@ -290,70 +291,70 @@ func TestStartTakesTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://%") // so that nothing can be opened
-		w := newMachine(t)
-		w.start(t, asg.DefaultLostAfter, file, func(cfg *asg.Config) { cfg.AWS.Credentials = nil })
+		t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://%") // no connection can be opened
+		f := newMachine(t)
+		f.start(t, asg.DefaultLostAfter, file, func(cfg *asg.Config) { cfg.AWS.Credentials = nil })
 		time.Sleep(4 * time.Minute)
 		t.Setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
 		t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 		time.Sleep(asg.DefaultLostAfter - 10*time.Second)
-		if w.member(t).Unhealthy {
+		if f.member(t).Unhealthy {
 			t.Error("lost before it was asked for long enough")
 		}
 		time.Sleep(2 * time.Minute)
-		if err := w.end(); err != nil || !w.member(t).Unhealthy {
-			t.Errorf("ended with %v, and the server is not lost: %s", err, w.log)
+		if err := f.end(); err != nil || !f.member(t).Unhealthy {
+			t.Errorf("ended with %v, and the server is not lost: %s", err, f.log)
 		}
 	})
 }
 
-// TestStartedAgain: a hook that is not active any more costs few calls, and is no error.
+// TestStartedAgain: a hook that is no longer active costs few calls, and is no error.
 func TestStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, asg.DefaultLostAfter)
-		if err := w.Scaling.Join(w.id, "g", ""); err != nil {
+		f := newFixture(t, asg.DefaultLostAfter)
+		if err := f.Scaling.Join(f.id, "g", ""); err != nil {
 			t.Fatal(err)
 		}
-		w.set(200)
+		f.set(200)
 		time.Sleep(16 * time.Minute)
-		n := len(w.Calls("CompleteLifecycleAction"))
+		n := len(f.Calls("CompleteLifecycleAction"))
 		time.Sleep(time.Hour)
-		if later := len(w.Calls("CompleteLifecycleAction")) - n; n < 2 || n > 25 || later != 0 || w.end() != nil {
+		if later := len(f.Calls("CompleteLifecycleAction")) - n; n < 2 || n > 25 || later != 0 || f.end() != nil {
 			t.Errorf("%d calls, want a few, and %d later, want none", n, later)
 		}
-		if strings.Contains(w.log.String(), "failed") || strings.Count(w.log.String(), "level=WARN") != 1 {
-			t.Errorf("the log does not warn once: %s", w.log)
+		if strings.Contains(f.log.String(), "failed") || strings.Count(f.log.String(), "level=WARN") != 1 {
+			t.Errorf("the log does not warn once: %s", f.log)
 		}
 	})
 }
 
-// TestTooEarly: a hook that becomes active later is completed then, and nobody is warned.
+// TestTooEarly: a hook that becomes active later is completed then, without a warning.
 func TestTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, asg.DefaultLostAfter)
-		w.FailNext("CompleteLifecycleAction", 8, awsfake.Fault{
-			Code: "ValidationError", Status: 400, Message: "No active Lifecycle Action found with instance ID " + w.id,
+		f := newFixture(t, asg.DefaultLostAfter)
+		f.FailNext("CompleteLifecycleAction", 8, awstest.Fault{
+			Code: "ValidationError", Status: 400, Message: "No active Lifecycle Action found with instance ID " + f.id,
 		})
-		w.set(200)
+		f.set(200)
 		time.Sleep(6 * time.Minute)
-		if m := w.member(t); m.Hook != "" || w.end() != nil || strings.Contains(w.log.String(), "level=WARN") {
-			t.Errorf("%+v, and the log is %s", m, w.log)
+		if m := f.member(t); m.Hook != "" || f.end() != nil || strings.Contains(f.log.String(), "level=WARN") {
+			t.Errorf("%+v, and the log is %s", m, f.log)
 		}
 	})
 }
 
-// TestLostMeanwhile: the wait for the hook puts no loss off.
+// TestLostMeanwhile: a loss is reported even while the hook is retried.
 func TestLostMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 10*time.Second)
-		if err := w.Scaling.Join(w.id, "g", ""); err != nil {
+		f := newFixture(t, 10*time.Second)
+		if err := f.Scaling.Join(f.id, "g", ""); err != nil {
 			t.Fatal(err)
 		}
-		w.set(200)
-		time.Sleep(10*time.Minute + 6*time.Second) // a minute until the next call
-		w.set(0)
+		f.set(200)
+		time.Sleep(10*time.Minute + 6*time.Second) // the next call is a minute away
+		f.set(0)
 		time.Sleep(15 * time.Second)
-		if m := w.member(t); !m.Unhealthy || w.end() != nil {
+		if m := f.member(t); !m.Unhealthy || f.end() != nil {
 			t.Errorf("silent: %+v", m)
 		}
 	})
@@ -365,14 +366,14 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 	for says, change := range map[string]func(*asg.Config){
-		"--asg: is empty": func(c *asg.Config) { c.Group = "" },
-		`--instance-id: "x" is not valid: want the id`:      func(c *asg.Config) { c.InstanceID = "x" },
-		`--health-url: "here" is not valid: want a`:         func(c *asg.Config) { c.HealthURL = "here" },
-		"--every: 0s is not valid: want between":            func(c *asg.Config) { c.Every = 0 },
-		"--lost-after: 1s is not valid: want":               func(c *asg.Config) { c.LostAfter = time.Second },
-		"--lost-after: 1m0s is not valid":                   func(c *asg.Config) { c.Every, c.LostAfter = 30*time.Second, time.Minute },
-		`--region: region "moon-base-1" is of no partition`: func(c *asg.Config) { c.AWS.Region = "moon-base-1" },
-		`AWS_REGION: region "moon-base-2" is of no partition`: func(c *asg.Config) {
+		"--asg is required": func(c *asg.Config) { c.Group = "" },
+		`--instance-id: "x" is not valid: want an EC2 instance ID`: func(c *asg.Config) { c.InstanceID = "x" },
+		`--health-url: "here" is not valid: want a`:                func(c *asg.Config) { c.HealthURL = "here" },
+		"--every: 0s is not valid: want between":                   func(c *asg.Config) { c.Every = 0 },
+		"--lost-after: 1s is not valid: want":                      func(c *asg.Config) { c.LostAfter = time.Second },
+		"--lost-after: 1m0s is not valid":                          func(c *asg.Config) { c.Every, c.LostAfter = 30*time.Second, time.Minute },
+		`--region: region "moon-base-1" is not in a known`:         func(c *asg.Config) { c.AWS.Region = "moon-base-1" },
+		`AWS_REGION: region "moon-base-2" is not in a known AWS partition`: func(c *asg.Config) {
 			c.AWS.Getenv = func(name string) string { return map[string]string{"AWS_REGION": "moon-base-2"}[name] }
 		},
 	} {

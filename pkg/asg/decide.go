@@ -2,42 +2,42 @@ package asg
 
 import "time"
 
-// Seen is what one question to the health endpoint showed.
+// Seen is the result of one health check.
 type Seen int
 
-// What can be seen.
+// Results of a health check.
 const (
-	Silent  Seen = iota // nothing answered: the connection was refused, or hung
-	Ill                 // an answer that says what is missing
+	Silent  Seen = iota // no answer: the connection was refused or timed out
+	Ill                 // an answer other than 200
 	Healthy             // a 200
 )
 
-// Action is what is to be done.
+// Action is the action to take.
 type Action int
 
-// The actions.
+// Actions.
 const (
 	Wait     Action = iota
-	Complete        // let the group take the machine into service
-	Replace         // let the group replace the machine
+	Complete        // complete the hook, so that the group puts the machine into service
+	Replace         // mark the machine unhealthy, so that the group replaces it
 )
 
-// State is what is known of a server so far. The zero State is that of a server of which
-// nothing is known, with a hook that may hold the machine up.
+// State is the state of a watched server. The zero State is a server of which nothing is known,
+// with a hook that may still be pending.
 type State struct {
-	Completed bool          // the hook was completed, or is none any more
-	Healthy   bool          // it has been, at some time
-	Silence   time.Duration // that was seen since it last answered, in any way
-	Replaced  bool          // the group was told
+	Completed bool          // the hook is completed or gone
+	Healthy   bool          // the server was healthy at least once
+	Silence   time.Duration // observed time since the last answer of any kind
+	Replaced  bool          // the machine was reported unhealthy
 }
 
-// Next decides. The hook is completed at the first 200. A machine is replaced only if
-// its server was healthy and then nothing has answered for lostAfter: what says why it
-// can't serve would say the same on a new machine, for neither the storage nor the
-// config is cured by one. A server that never was healthy is left to the hook's timeout.
+// Next returns the next state and action. The hook is completed at the first 200. A machine is
+// replaced only if its server was healthy and then did not answer for lostAfter: a server that
+// answers with an error would do the same on a new machine, which fixes neither storage nor
+// config. A server that was never healthy is left to the hook's timeout.
 //
-// watched is the time since the question before in which the server was watched. Only
-// that is silence: in a pause it was not seen that nothing answered.
+// watched is the time since the previous check during which the server was watched. Only that
+// counts as silence; pauses of this process don't.
 func (s State) Next(watched time.Duration, seen Seen, lostAfter time.Duration) (State, Action) {
 	s.Silence += watched
 	if seen != Silent {

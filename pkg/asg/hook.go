@@ -4,27 +4,28 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/url"
 	"strings"
 	"time"
 
-	"github.com/nstance/nstance/pkg/awscall"
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+
+	"github.com/nstance/nstance/pkg/awsclient"
 )
 
-// inactiveFor is how long a hook is asked for that is not active. AWS says so of one that
-// is completed, and of one whose time is over or whose name is wrong, but also when a
-// call comes before the group has begun to wait.
+// inactiveFor is how long an inactive hook is retried. AWS reports a hook as inactive if it is
+// completed, timed out or has a wrong name, but also if the call comes before the group has
+// begun to wait.
 const inactiveFor = 15 * time.Minute
 
-// errInactive says that the hook may still become active.
+// errInactive means that the hook may still become active.
 var errInactive = errors.New("the hook is not active yet")
 
-// complete completes the hook. One that stays inactive is done: nothing is left to do
-// for it here.
+// complete completes the hook. A hook that stays inactive for inactiveFor counts as completed.
 func (w *watch) complete(ctx context.Context) error {
-	err := w.send(ctx, "CompleteLifecycleAction", url.Values{
-		"AutoScalingGroupName": {w.cfg.Group}, "LifecycleHookName": {w.cfg.Hook}, "InstanceId": {w.instance},
-		"LifecycleActionResult": {"CONTINUE"},
+	err := send(ctx, w.api.completeHook, &autoscaling.CompleteLifecycleActionInput{
+		AutoScalingGroupName: &w.cfg.Group, LifecycleHookName: &w.cfg.Hook, InstanceId: &w.instance,
+		LifecycleActionResult: sdk.String("CONTINUE"),
 	})
 	switch {
 	case err == nil:
@@ -36,20 +37,19 @@ func (w *watch) complete(ctx context.Context) error {
 }
 
 func inactive(err error) bool {
-	var refused *awscall.Error
-	return errors.As(err, &refused) && refused.Code == "ValidationError" && strings.Contains(refused.Message, "No active Lifecycle Action")
+	return awsclient.Coded(err, "ValidationError") && strings.Contains(err.Error(), "No active Lifecycle Action")
 }
 
 func (w *watch) notActive(ctx context.Context, now time.Time) error {
 	hook := slog.String("hook", w.cfg.Hook)
 	if w.inactive.IsZero() {
 		w.inactive = now
-		w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "hook is not active: asking on", hook, slog.Duration("for", inactiveFor))
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "hook is not active: retrying", hook, slog.Duration("for", inactiveFor))
 	}
 	if now.Sub(w.inactive) < inactiveFor {
 		return errInactive
 	}
 	w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn,
-		"hook was not completed now: it was before, or its time is over, or the group has none of this name", hook)
+		"hook not completed: it was completed before, has timed out, or does not exist", hook)
 	return nil
 }

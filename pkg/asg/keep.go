@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// What is kept is how long a server that has been healthy is silent: "silent 4s". It is a
-// time that was measured, and no date, because a machine's clock may be set meanwhile.
+// The state file holds how long a once healthy server has been silent, such as "silent 4s": a
+// measured duration rather than a timestamp, as the machine's clock may be changed meanwhile.
 const keptForm = "silent %s\n"
 
-// keep has the state file say how long the server has been silent. One that was never
-// healthy is as one of which nothing is known.
-func (w *watch) keep(ctx context.Context, silent time.Duration) {
+// writeState writes the server's silence to the state file. A server that was never healthy has
+// no state.
+func (w *watch) writeState(ctx context.Context, silent time.Duration) {
 	if w.cfg.StateFile == "" || !w.state.Healthy {
 		return
 	}
@@ -30,12 +30,12 @@ func (w *watch) keep(ctx context.Context, silent time.Duration) {
 	if err == nil {
 		w.kept = text
 	} else if !w.unkept {
-		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "what was seen can't be kept", slog.Any("error", err))
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "writing the state file failed", slog.Any("error", err))
 	}
 	w.unkept = err != nil
 }
 
-// recall goes on where the last start ended. What it can't read is as if it were not there.
+// recall restores the state of the previous run. An unreadable state file counts as missing.
 func (w *watch) recall(ctx context.Context) {
 	if w.cfg.StateFile == "" {
 		return
@@ -49,26 +49,25 @@ func (w *watch) recall(ctx context.Context) {
 		silent, err = parseKept(string(text))
 	}
 	if err != nil {
-		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "what was seen before is not known",
+		w.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "reading the state file failed",
 			slog.String("file", w.cfg.StateFile), slog.Any("error", err))
 		return
 	}
 	w.state.Healthy, w.state.Silence = true, silent
-	w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "the server was healthy before", slog.Duration("silent", silent))
+	w.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "restored state of a healthy server", slog.Duration("silent", silent))
 }
 
-// parseKept reads what keep has written. No silence counts for more than an hour, the
-// longest that a server may be allowed.
+// parseKept parses the state file. Silence is capped at an hour, the maximum of LostAfter.
 func parseKept(text string) (time.Duration, error) {
 	value, found := strings.CutPrefix(strings.TrimSpace(text), "silent ")
 	silent, err := time.ParseDuration(value)
 	if !found || err != nil || silent < 0 {
-		return 0, fmt.Errorf("%.80q is not valid: want such as \"silent 4s\"", text)
+		return 0, fmt.Errorf("%.80q is not valid: want a duration such as \"silent 4s\"", text)
 	}
 	return min(silent, time.Hour), nil
 }
 
-// replaceFile writes a file that is there whole or not at all.
+// replaceFile replaces a file atomically.
 func replaceFile(path, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".state-*")
 	if err != nil {
@@ -79,7 +78,7 @@ func replaceFile(path, text string) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the first error says more
+		_ = os.Remove(f.Name()) // the first error is the cause
 	}
 	return err
 }

@@ -9,64 +9,64 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/asg"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// TestStandstill: time in which nstance-asg itself stood still, with its machine or alone,
-// is no silence, and none that is kept.
+// TestStandstill: time in which nstance-asg itself was suspended, with or without its machine, does
+// not count as silence, and is not stored.
 func TestStandstill(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")
 	synctest.Test(t, func(t *testing.T) {
-		w := newMachine(t)
-		w.set(200)
-		w.start(t, asg.DefaultLostAfter, file)
+		f := newMachine(t)
+		f.set(200)
+		f.start(t, asg.DefaultLostAfter, file)
 		time.Sleep(time.Minute)
-		w.set(-2)
+		f.set(-2)
 		time.Sleep(5 * time.Minute)
-		w.set(0) // once more when all goes on
+		f.set(0) // once more when everything continues
 		time.Sleep(5*time.Minute + 10*time.Second)
 		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "m") {
 			t.Errorf("kept is %q, %v, want some seconds", text, err)
 		}
-		w.set(200)
+		f.set(200)
 		time.Sleep(time.Minute)
-		if m := w.member(t); m.Unhealthy {
+		if m := f.member(t); m.Unhealthy {
 			t.Errorf("lost after a standstill: %+v", m)
 		}
-		w.set(0)
+		f.set(0)
 		time.Sleep(asg.DefaultLostAfter + 10*time.Second)
-		if m := w.member(t); !m.Unhealthy || w.end() != nil {
+		if m := f.member(t); !m.Unhealthy || f.end() != nil {
 			t.Errorf("not lost: %+v", m)
 		}
 	})
 }
 
-// TestSlowCall: nor is the time that a call of AWS takes.
+// TestSlowCall: the duration of a call to AWS does not count as silence.
 func TestSlowCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 10*time.Second)
-		w.FailNext("CompleteLifecycleAction", 1, awsfake.Fault{Delay: time.Hour})
-		w.set(200)
+		f := newFixture(t, 10*time.Second)
+		f.FailNext("CompleteLifecycleAction", 1, awstest.Fault{Delay: time.Hour})
+		f.set(200)
 		time.Sleep(6 * time.Second)
-		w.set(0)
-		time.Sleep(7 * time.Second) // one question after the call has been given up
-		w.set(200)
+		f.set(0)
+		time.Sleep(7 * time.Second) // one poll after the call was abandoned
+		f.set(200)
 		time.Sleep(time.Minute)
-		if m := w.member(t); m.Unhealthy || m.Hook != "" || w.end() != nil || !strings.Contains(w.log.String(), "healthy=false") {
-			t.Errorf("%+v, and the log is %s", m, w.log)
+		if m := f.member(t); m.Unhealthy || m.Hook != "" || f.end() != nil || !strings.Contains(f.log.String(), "healthy=false") {
+			t.Errorf("%+v, and the log is %s", m, f.log)
 		}
 	})
 }
 
-// TestSlowFailures: the wait after a call that failed begins when it has.
+// TestSlowFailures: the back-off begins at the end of a failed call.
 func TestSlowFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, asg.DefaultLostAfter)
-		w.FailNext("CompleteLifecycleAction", 5, awsfake.Fault{Delay: time.Hour})
-		w.set(200)
+		f := newFixture(t, asg.DefaultLostAfter)
+		f.FailNext("CompleteLifecycleAction", 5, awstest.Fault{Delay: time.Hour})
+		f.set(200)
 		time.Sleep(5 * time.Minute)
-		calls := w.Calls("CompleteLifecycleAction")
-		if len(calls) < 6 || w.end() != nil {
+		calls := f.Calls("CompleteLifecycleAction")
+		if len(calls) < 6 || f.end() != nil {
 			t.Fatalf("%d calls", len(calls))
 		}
 		for n, least := range []time.Duration{1, 2, 4, 8, 16} { // seconds, after 10 that each call takes
@@ -77,21 +77,22 @@ func TestSlowFailures(t *testing.T) {
 	})
 }
 
-// TestStateCannotBeKept: a folder that is not there costs the memory, and one line.
+// TestStateCannotBeKept: without the state's folder, only the state is lost, and one line is
+// logged.
 func TestStateCannotBeKept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "none", "state")
 	synctest.Test(t, func(t *testing.T) {
-		w := newMachine(t)
-		w.set(200)
-		w.start(t, asg.DefaultLostAfter, file)
+		f := newMachine(t)
+		f.set(200)
+		f.start(t, asg.DefaultLostAfter, file)
 		time.Sleep(time.Hour)
-		w.set(0)
+		f.set(0)
 		time.Sleep(asg.DefaultLostAfter + time.Minute)
-		if err := w.end(); err != nil || !w.member(t).Unhealthy {
+		if err := f.end(); err != nil || !f.member(t).Unhealthy {
 			t.Errorf("ended with %v, and the server is not lost", err)
 		}
-		if n := strings.Count(w.log.String(), "can't be kept"); n != 1 {
-			t.Errorf("%d lines say that nothing is kept, want one: %s", n, w.log)
+		if n := strings.Count(f.log.String(), "writing the state file failed"); n != 1 {
+			t.Errorf("%d lines say that nothing is kept, want one: %s", n, f.log)
 		}
 	})
 }

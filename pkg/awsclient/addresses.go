@@ -10,14 +10,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 )
 
-// mostAddresses is how many bytes a list of addresses may have: an interface has at most
-// 50 of each family, of at most 39 bytes each.
+// mostAddresses bounds a list of addresses in bytes: an interface has at most 50 of each
+// family, of at most 39 bytes each.
 const mostAddresses = 4096
 
-// Addresses asks the metadata service which private addresses of IPv4, and which of
-// IPv6, the network interface with the address of hardware mac has on this instance: none
-// when it is none of this instance's. client makes the calls; nil: the SDK's own. The
-// protocol is that of
+// Addresses returns the private IPv4 and IPv6 addresses of the network interface with MAC
+// address mac from the metadata service; none if this instance has no such interface. client
+// makes the calls; nil: the SDK's default. See
 // docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-instance-metadata.html, categories
 // network/interfaces/macs.
 func Addresses(ctx context.Context, client *http.Client, mac string) ([]netip.Addr, error) {
@@ -25,14 +24,14 @@ func Addresses(ctx context.Context, client *http.Client, mac string) ([]netip.Ad
 	for _, list := range []string{"local-ipv4s", "ipv6s"} {
 		some, err := addressesAt(ctx, service, "network/interfaces/macs/"+mac+"/"+list)
 		if err != nil {
-			return nil, fmt.Errorf("ask the metadata service for the addresses of network interface %s: %w", mac, err)
+			return nil, fmt.Errorf("get the addresses of network interface %s from the metadata service: %w", mac, err)
 		}
 		all = append(all, some...)
 	}
 	return all, nil
 }
 
-// addressesAt reads one list, which is not there when it would be empty.
+// addressesAt reads one list, which is missing if it would be empty.
 func addressesAt(ctx context.Context, service *imds.Client, path string) (all []netip.Addr, err error) {
 	text, err := readMetadata(ctx, service, path, mostAddresses+1)
 	if _, status := Code(err); status == http.StatusNotFound {
@@ -42,12 +41,12 @@ func addressesAt(ctx context.Context, service *imds.Client, path string) (all []
 		return nil, err
 	}
 	if len(text) > mostAddresses {
-		return nil, fmt.Errorf("%s is longer than %d bytes: want one address in each line", path, mostAddresses)
+		return nil, fmt.Errorf("%s is longer than %d bytes: want one address per line", path, mostAddresses)
 	}
 	for line := range strings.FieldsSeq(text) {
 		addr, err := netip.ParseAddr(line)
 		if err != nil || addr.Zone() != "" {
-			return nil, fmt.Errorf("%s has %.80q: want one address in each line", path, line)
+			return nil, fmt.Errorf("%s has %.80q: want one address per line", path, line)
 		}
 		all = append(all, addr)
 	}

@@ -13,7 +13,7 @@ import (
 
 const mac = "02:00:00:00:00:01"
 
-// lists is a metadata service with what an interface has, by the last part of the path.
+// lists is a metadata service with an interface's properties, by the last part of the path.
 type lists map[string]string
 
 func (l lists) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -37,7 +37,7 @@ func addresses(t *testing.T, l lists) ([]netip.Addr, error) {
 	return awsclient.Addresses(t.Context(), &http.Client{Transport: l}, mac)
 }
 
-// TestAddresses: what an interface has, as its machine's metadata service has it.
+// TestAddresses returns an interface's addresses from the machine's metadata service.
 func TestAddresses(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "")
@@ -45,7 +45,7 @@ func TestAddresses(t *testing.T) {
 	for name, c := range map[string]struct {
 		lists lists
 		want  []netip.Addr
-		says  string // empty: it works
+		says  string // empty: no error
 	}{
 		"both":          {lists{"local-ipv4s": "10.0.0.4\n10.0.0.9", "ipv6s": "2001:db8::9\n"}, []netip.Addr{four, more, six}, ""},
 		"no IPv6":       {lists{"local-ipv4s": "10.0.0.4"}, []netip.Addr{four}, ""},
@@ -62,14 +62,14 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// FuzzAddresses: whatever is said, what comes of it is all of it, or an error.
+// FuzzAddresses: any answer is returned completely, or is an error.
 func FuzzAddresses(f *testing.F) {
 	for _, seed := range []string{"", "10.0.0.4\n10.0.0.9", "2001:db8::9", "fe80::1%eth0", "::ffff:10.0.0.1", "10.0.0.4,10.0.0.5", "\x00"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if text == "denied" {
-			return // the service's own word here
+			return // reserved by the test's server
 		}
 		got, err := addresses(t, lists{"local-ipv4s": text})
 		if err == nil && len(got) != len(strings.Fields(text)) || err != nil && got != nil {

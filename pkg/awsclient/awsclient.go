@@ -1,6 +1,5 @@
-// Package awsclient is how this project calls AWS, whatever the service: in which
-// region, at which URL, in whose name, and with how many attempts. It knows no service;
-// whoever calls one makes the SDK's client for it of a Session.
+// Package awsclient configures how this project calls AWS, for all services: region, URLs,
+// credentials and retries. It knows no service; callers create SDK clients from a Session.
 package awsclient
 
 import (
@@ -12,40 +11,42 @@ import (
 	"strings"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/nstance/nstance/pkg/env"
 )
 
-// Config says what differs from what the environment and the machine say.
+// Config overrides the settings of the environment and the machine.
 type Config struct {
-	Region string // empty: AWS_REGION, AWS_DEFAULT_REGION, or where the machine is
-	// Credentials are those of the calls; nil: those of the environment, of the
-	// container, or of the machine's role.
+	Region string // empty: AWS_REGION, AWS_DEFAULT_REGION, or the machine's region
+	// Credentials sign the calls; nil: those of the environment, the container, or the
+	// machine's role.
 	Credentials CredentialsProvider
-	HTTPClient  *http.Client // nil: the SDK's own
+	HTTPClient  *http.Client // nil: the SDK's default
 
-	// Metadata is the URL of the metadata service; empty: AWS_EC2_METADATA_SERVICE_ENDPOINT,
-	// or that of EC2.
+	// Metadata is the URL of the metadata service; empty: AWS_EC2_METADATA_SERVICE_ENDPOINT, or
+	// EC2's.
 	Metadata string
-	// Local asks what is on this machine: the metadata service, and what has the
-	// credentials of a container; nil: the SDK's own.
+	// Local calls services on this machine: the metadata service and the container credentials
+	// endpoint; nil: the SDK's default.
 	Local *http.Client
 
-	// Getenv has the region, the URLs of services and which of their hosts are called; nil:
-	// os.Getenv. Where keys are is always said by the environment itself.
+	// Getenv returns the region, service URLs and host settings; nil: os.Getenv. Credentials
+	// always come from the process environment.
 	Getenv func(string) string
 }
 
-// Session is what the clients of all services have in common. It is safe for concurrent
+// Session is the configuration shared by the clients of all services. It is safe for concurrent
 // use.
 type Session struct {
 	Hosts
 	Credentials sdk.CredentialsProvider
 	HTTPClient  HTTPClient
 	Getenv      func(string) string // nil: os.Getenv
-	from        string              // what says the region; empty: it is not known
+	from        string              // source of the region; empty: unknown
 }
 
-// Open finds out the region, and where credentials come from. It asks the machine for
-// the region if nothing else says it, and calls no service.
+// Open resolves the region and the source of credentials. It queries the metadata service if
+// the region is not configured, and calls no AWS API.
 func (c Config) Open(ctx context.Context) (Session, error) {
 	s := Session{HTTPClient: newTransport(c.HTTPClient), Getenv: c.Getenv}
 	var err error
@@ -55,29 +56,24 @@ func (c Config) Open(ctx context.Context) (Session, error) {
 	if s.Credentials, err = c.credentials(); err != nil {
 		return Session{}, err
 	}
-	if s.DualStack, _, err = DualStack(lookup(c.Getenv)); err != nil {
-		return Session{}, err
-	}
-	if s.FIPS, err = FIPS(lookup(c.Getenv)); err != nil {
-		return Session{}, err
-	}
-	return s, nil
+	in := reader(c.Getenv)
+	s.DualStack, s.FIPS = in.Bool(DualStackVariable), in.Bool(FIPSVariable)
+	return s, in.Err()
 }
 
-func lookup(getenv func(string) string) func(string) string {
+// reader returns a Reader over getenv; nil: os.Getenv.
+func reader(getenv func(string) string) *env.Reader {
 	if getenv == nil {
-		return os.Getenv
+		getenv = os.Getenv
 	}
-	return getenv
+	return &env.Reader{Getenv: getenv}
 }
 
-// URL returns where a service is, without a slash at the end: as the environment says,
-// whatever the region is, or else where the region has it.
+// URL returns the URL of a service, without a trailing slash: the environment's, or else that
+// of the region.
 func (s Session) URL(of Service) (string, error) {
-	for _, variable := range []string{of.variable(), endpointVariable} {
-		if url := lookup(s.Getenv)(variable); url != "" {
-			return strings.TrimSuffix(url, "/"), nil
-		}
+	if url, variable := reader(s.Getenv).First(of.variable(), endpointVariable); url != "" {
+		return strings.TrimSuffix(url, "/"), s.checkPlain(of, variable, url)
 	}
 	url, err := s.Hosts.URL(of)
 	if err != nil {
@@ -86,36 +82,43 @@ func (s Session) URL(of Service) (string, error) {
 	return url, nil
 }
 
-// Forget has credentials be asked for anew that a service says have expired, if id is
-// that of those which are kept, or empty. Credentials that don't change are not forgotten.
+// checkPlain applies CheckPlain to the services that hold secrets.
+func (s Session) checkPlain(of Service, variable, url string) error {
+	if of != SecretsManager && of != ParameterStore {
+		return nil
+	}
+	in := reader(s.Getenv)
+	if insecure := in.Bool(InsecureVariable); insecure || in.Err() != nil {
+		return in.Err()
+	}
+	return CheckPlain(variable, url)
+}
+
+// Forget makes expired credentials be fetched again, if id is that of the cached ones, or
+// empty. It does nothing for static credentials.
 func (s Session) Forget(id string) {
 	if keeper, ok := s.Credentials.(interface{ Forget(id string) }); ok {
 		keeper.Forget(id)
 	}
 }
 
-// ConfiguredRegion returns the region that is configured, and by what: region, or a
-// variable's name. It is empty where the machine is to be asked.
+// ConfiguredRegion returns the configured region and its source: "region", or a variable's
+// name. It is empty if the machine's region applies.
 func (c Config) ConfiguredRegion() (region, by string) {
 	if c.Region != "" {
 		return c.Region, "region"
 	}
-	for _, variable := range []string{"AWS_REGION", "AWS_DEFAULT_REGION"} {
-		if region := lookup(c.Getenv)(variable); region != "" {
-			return region, variable
-		}
-	}
-	return "", ""
+	return reader(c.Getenv).First("AWS_REGION", "AWS_DEFAULT_REGION")
 }
 
-// region returns the region, and what says it.
+// region returns the region and its source.
 func (c Config) region(ctx context.Context) (region, from string, err error) {
 	if region, from = c.ConfiguredRegion(); region != "" {
 		return region, from, nil
 	}
 	here, err := c.metadata().GetRegion(ctx, nil)
 	if err != nil {
-		return "", "", fmt.Errorf("find out the region: AWS_REGION is not set, and the machine does not tell it: %w", err)
+		return "", "", fmt.Errorf("find the region: AWS_REGION is not set, and the metadata service did not return one: %w", err)
 	}
 	return here.Region, "the machine's region", nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/awsclient"
 )
 
-// TestTheMachineTells: what nothing else says the metadata service does, to who has a
+// TestTheMachineTells: settings that nothing else provides come from the metadata service, with a
 // session.
 func TestTheMachineTells(t *testing.T) {
 	const token, document = "session", `{"instanceId":"i-0123456789abcdef0","region":"eu-central-1"}`
@@ -40,7 +40,7 @@ func TestTheMachineTells(t *testing.T) {
 		t.Errorf("the region is %q, %v", s.Region, err)
 	}
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	if id, err := awsclient.InstanceID(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "which instance this is") {
+	if id, err := awsclient.InstanceID(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "from the metadata service") {
 		t.Errorf("a machine that tells nothing is %q, %v", id, err)
 	}
 }

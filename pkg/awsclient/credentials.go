@@ -16,40 +16,39 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 )
 
-// This file is where credentials come from: the environment, the container, or the role
-// of the machine. The SDK's own module for it also reads what people have in their home,
-// and signs them on: that is 2 MB more in a server, which has neither. nstance-admin has it,
-// in pkg/admin/profile.
+// This file resolves credentials: from the environment, the container, or the machine's role.
+// The SDK's own module for that also reads home directories and supports SSO, which adds 2 MB
+// to a server that needs neither. nstance-admin uses it, in pkg/admin/profile.
 //
-// S3 takes its own from here as well, unless a file or a web identity has them.
+// The S3 client uses these credentials too, unless a file or a web identity is configured.
 
-// Where the credentials of containers are: those of ECS, and those of EKS by IPv6.
+// Container credential endpoints: ECS, and EKS over IPv6.
 const (
 	containerHost = "http://169.254.170.2"
 	containerIPv6 = "fd00:ec2::23"
 )
 
-// containerTime is how long the credentials of a container may take, once they are asked
-// for: they come from the same machine.
+// containerTime is the timeout of a container credentials request; the endpoint is on the same
+// machine.
 const containerTime = 5 * time.Second
 
-// The variables that say where credentials are.
+// Variables that configure credentials.
 const (
 	webIdentity       = "AWS_WEB_IDENTITY_TOKEN_FILE"
 	containerRelative = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
 	containerFull     = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 )
 
-// WebIdentity reports whether the environment has a web identity, and nothing that
-// comes before it. Open refuses it then: another identity in its place, which would be
-// that of the machine, may have more rights or fewer.
+// WebIdentity reports whether the environment has a web identity and nothing that takes
+// precedence over it. Open then fails, rather than fall back to the machine's role, which may
+// have more or fewer rights.
 func WebIdentity() bool {
 	return os.Getenv(webIdentity) != "" && os.Getenv("AWS_ACCESS_KEY_ID") == "" &&
 		os.Getenv(containerRelative) == "" && os.Getenv(containerFull) == ""
 }
 
-// credentials returns where credentials come from. They are asked for with the first
-// call, and again before they expire.
+// credentials returns the credentials provider. Credentials are fetched at the first call, and
+// again before they expire.
 func (c Config) credentials() (sdk.CredentialsProvider, error) {
 	if c.Credentials != nil {
 		return marked{c.Credentials}, nil
@@ -61,8 +60,7 @@ func (c Config) credentials() (sdk.CredentialsProvider, error) {
 	return marked{Keep(ask)}, nil
 }
 
-// Ask returns what asks the environment, the container or the machine for credentials,
-// each time anew: see Keep.
+// Ask returns an uncached source of credentials: environment, container or machine. See Keep.
 func (c Config) Ask() (func(context.Context) (Keys, error), error) {
 	if id := os.Getenv("AWS_ACCESS_KEY_ID"); id != "" {
 		return static(Keys{
@@ -84,23 +82,23 @@ func (c Config) Ask() (func(context.Context) (Keys, error), error) {
 		}).Retrieve, nil
 	}
 	if WebIdentity() {
-		return nil, errors.New(webIdentity + " is set, and web identities are known for S3 only: give the pod its role with EKS Pod Identity, " +
-			"or give keys (AWS_ACCESS_KEY_ID), or unset it to use the role of the machine")
+		return nil, errors.New(webIdentity + " is set, but web identities are supported for S3 only: use EKS Pod Identity, " +
+			"set AWS_ACCESS_KEY_ID, or unset it to use the machine's role")
 	}
 	return roleKeys(c.metadata()), nil
 }
 
-// static are credentials that don't change.
+// static returns a source of fixed credentials.
 func static(keys Keys) func(context.Context) (Keys, error) {
 	return func(context.Context) (Keys, error) {
 		if keys.SecretAccessKey == "" {
-			return keys, errors.New("AWS_SECRET_ACCESS_KEY is empty: want the secret of AWS_ACCESS_KEY_ID")
+			return keys, errors.New("AWS_SECRET_ACCESS_KEY is empty: required with AWS_ACCESS_KEY_ID")
 		}
 		return keys, nil
 	}
 }
 
-// container returns the URL that has the credentials of a container; empty: there is none.
+// container returns the URL of the container credentials endpoint; empty: none.
 func container() (string, error) {
 	if path := os.Getenv(containerRelative); path != "" {
 		return containerHost + path, nil
@@ -115,12 +113,12 @@ func container() (string, error) {
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
 	if near := err == nil && (addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.String() == containerIPv6); u.Scheme != "https" && !near {
-		return "", fmt.Errorf("%s is %.200q: want https, or an address of this machine", containerFull, text)
+		return "", fmt.Errorf("%s is %.200q: want https, or a local address", containerFull, text)
 	}
 	return text, nil
 }
 
-// containerToken returns what a container shows to get its credentials.
+// containerToken returns the authorization token for the container credentials endpoint.
 func containerToken() (string, error) {
 	file := os.Getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
 	if file == "" {
@@ -130,11 +128,16 @@ func containerToken() (string, error) {
 	return strings.TrimSpace(string(token)), err
 }
 
-// marked marks the errors of credentials that can't be had: nothing was sent then.
+// marked turns errors into CredentialsError: no request was sent.
 type marked struct{ sdk.CredentialsProvider }
+
+// signTime bounds how long a call waits for credentials.
+const signTime = 10 * time.Second
 
 // Retrieve implements sdk.CredentialsProvider.
 func (m marked) Retrieve(ctx context.Context) (sdk.Credentials, error) {
+	ctx, cancel := context.WithTimeout(ctx, signTime)
+	defer cancel()
 	found, err := m.CredentialsProvider.Retrieve(ctx)
 	if err != nil {
 		return found, CredentialsError{err}
@@ -142,7 +145,7 @@ func (m marked) Retrieve(ctx context.Context) (sdk.Credentials, error) {
 	return found, nil
 }
 
-// Forget has what keeps the credentials ask for others, if it keeps those by this id.
+// Forget forwards to the cached provider, if it keeps the credentials with this ID.
 func (m marked) Forget(id string) {
 	if k, ok := m.CredentialsProvider.(*Keeper); ok {
 		k.Forget(id)

@@ -14,7 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
 )
 
-// noKeys removes what the environment says of credentials.
+// noKeys removes credentials from the environment.
 func noKeys(t *testing.T) {
 	t.Helper()
 	for _, variable := range []string{
@@ -25,7 +25,7 @@ func noKeys(t *testing.T) {
 	}
 }
 
-// TestWebIdentity: the role of the machine is never in the place of that of a pod.
+// TestWebIdentity: the machine's role never replaces a pod's.
 func TestWebIdentity(t *testing.T) {
 	noKeys(t)
 	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/token")
@@ -47,8 +47,7 @@ func TestWebIdentity(t *testing.T) {
 	}
 }
 
-// recorder answers as a metadata service without sessions, which is version 1, and notes
-// what it was asked.
+// recorder is a metadata service without sessions, which is version 1, and records its requests.
 type recorder struct {
 	asked []string
 }
@@ -62,7 +61,7 @@ func (m *recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("role")), Request: r}, nil
 }
 
-// TestMetadataVersion: a service that gives no session is asked for nothing more.
+// TestMetadataVersion: a service without sessions gets no further requests.
 func TestMetadataVersion(t *testing.T) {
 	noKeys(t)
 	for mode, want := range map[string]string{
@@ -88,7 +87,7 @@ func TestMetadataVersion(t *testing.T) {
 	}
 }
 
-// TestContainerHangs: what does not answer is given up in time to ask again.
+// TestContainerHangs: an endpoint without an answer is abandoned in time for a retry.
 func TestContainerHangs(t *testing.T) {
 	noKeys(t)
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/role")

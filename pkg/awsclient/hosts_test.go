@@ -7,17 +7,17 @@ import (
 	"github.com/nstance/nstance/pkg/awsclient"
 )
 
-// kinds are the four kinds of hosts of a region, in the order of the table below.
+// kinds are the four variants of a region's hosts, in the order of the table below.
 func kinds(region string) []awsclient.Hosts {
 	return []awsclient.Hosts{
 		{Region: region}, {Region: region, DualStack: true}, {Region: region, FIPS: true}, {Region: region, DualStack: true, FIPS: true},
 	}
 }
 
-// TestHosts: where the services of a region of each partition are, as the rule sets of the
-// services say: the usual hosts, those with IPv6 too, those of FIPS, and those of both.
+// TestHosts: the services' hosts in a region of each partition, as in the services' rule sets: the
+// usual ones, dual-stack, FIPS, and FIPS dual-stack.
 func TestHosts(t *testing.T) {
-	for region, want := range map[string][4]string{ // of EC2; all services but two differ from it in their names alone
+	for region, want := range map[string][4]string{ // of EC2; all services but two differ from it in their names only
 		"eu-central-1": {
 			"ec2.eu-central-1.amazonaws.com", "ec2.eu-central-1.api.aws", "ec2-fips.eu-central-1.amazonaws.com", "ec2-fips.eu-central-1.api.aws",
 		},
@@ -66,8 +66,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestHostsOfSecrets: those of Secrets Manager have no other name for IPv6 in the older
-// partitions, and one of FIPS in GovCloud.
+// TestHostsOfSecrets: Secrets Manager has no other dual-stack name in the older partitions, and one
+// FIPS host in GovCloud.
 func TestHostsOfSecrets(t *testing.T) {
 	const s = "https://secretsmanager"
 	for region, want := range map[string][4]string{
@@ -92,7 +92,7 @@ func TestHostsOfSecrets(t *testing.T) {
 	}
 }
 
-// TestUnknownRegion: a region of no known partition is refused by the name of what says it,
+// TestUnknownRegion: a region of an unknown partition is refused with the name of its source,
 // unless a URL is set, with which it does not matter.
 func TestUnknownRegion(t *testing.T) {
 	noKeys(t)
@@ -125,7 +125,7 @@ func TestUnknownRegion(t *testing.T) {
 	}
 }
 
-// TestKindsOfHosts: the variables of AWS's own tools say which hosts are called.
+// TestKindsOfHosts: the variables of AWS's own tools select the hosts.
 func TestKindsOfHosts(t *testing.T) {
 	noKeys(t)
 	for _, variable := range []string{"AWS_USE_DUALSTACK_ENDPOINT", "AWS_USE_FIPS_ENDPOINT"} {
@@ -140,9 +140,49 @@ func TestKindsOfHosts(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, "maybe")
 			_, err := awsclient.Config{Region: "us-east-1"}.Open(t.Context())
-			if want := variable + ` is "maybe": want true or false`; err == nil || err.Error() != want {
+			if want := variable + `: "maybe" is not valid: want true or false`; err == nil || err.Error() != want {
 				t.Errorf("maybe: %v, want %s", err, want)
 			}
 		})
+	}
+}
+
+// TestPlainURLsOfSecrets: services with secrets are not called over plain HTTP at another machine,
+// unless the environment allows it; other services are not checked.
+func TestPlainURLsOfSecrets(t *testing.T) {
+	noKeys(t)
+	for name, c := range map[string]struct {
+		env  map[string]string
+		want string // in the error; empty: none
+	}{
+		"its own":  {map[string]string{"AWS_ENDPOINT_URL_SSM": "http://moon"}, `AWS_ENDPOINT_URL_SSM is "http://moon"`},
+		"of all":   {map[string]string{"AWS_ENDPOINT_URL": "http://moon"}, `AWS_ENDPOINT_URL is "http://moon"`},
+		"password": {map[string]string{"AWS_ENDPOINT_URL": "http://u:hunter2@moon"}, `"http://u:xxxxx@moon"`},
+		"here":     {map[string]string{"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, ""},
+		"TLS":      {map[string]string{"AWS_ENDPOINT_URL": "https://moon"}, ""},
+		"another":  {map[string]string{"AWS_ENDPOINT_URL_EC2": "http://moon"}, ""},
+		"allowed":  {map[string]string{"AWS_ENDPOINT_URL": "http://moon", "NSTANCE_INSECURE_STORAGE": "true"}, ""},
+		"perhaps":  {map[string]string{"AWS_ENDPOINT_URL": "http://moon", "NSTANCE_INSECURE_STORAGE": "perhaps"}, "want true or false"},
+	} {
+		getenv := func(name string) string { return c.env[name] }
+		s, err := awsclient.Config{Region: "eu-central-1", Getenv: getenv}.Open(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, of := range []awsclient.Service{awsclient.ParameterStore, awsclient.SecretsManager} {
+			if name == "its own" && of == awsclient.SecretsManager {
+				continue
+			}
+			if _, err := s.URL(of); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s, %s: %v, want %q", name, of, err, c.want)
+			}
+		}
+		if _, err := s.URL(awsclient.EC2); err != nil {
+			t.Errorf("%s: EC2: %v", name, err)
+		}
+		s.Getenv = awsclient.WithInsecure(getenv)
+		if _, err := s.URL(awsclient.ParameterStore); err != nil {
+			t.Errorf("%s, allowed by a flag: %v", name, err)
+		}
 	}
 }

@@ -10,54 +10,51 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// Keys are what calls are signed with.
+// Keys are credentials that calls are signed with.
 type Keys = sdk.Credentials
 
-// CredentialsProvider has keys. It is safe for concurrent use.
+// CredentialsProvider provides credentials. It is safe for concurrent use.
 type CredentialsProvider = sdk.CredentialsProvider
 
 const (
-	// fetchTime is how long a call waits for keys: less than an attempt of one may
-	// take.
+	// fetchTime is how long a call waits for keys: less than the timeout of an attempt.
 	fetchTime = 8 * time.Second
-	// fetchPause is how soon keys are asked for again that could not be had, or were
-	// nearly over when they came.
+	// fetchPause is the delay before keys are fetched again after a failure, or if they were
+	// about to expire on arrival.
 	fetchPause = time.Second
-	// ahead is how long before their end keys are asked for anew, so that none ends on
-	// its way. Keys with a short life are renewed when a quarter of it is left.
+	// ahead is how long before their expiry keys are renewed, so that none expires in flight.
+	// Short-lived keys are renewed when a quarter of their lifetime is left.
 	ahead = 5 * time.Minute
-	// often is how soon keys are asked for anew that live longer than that: the role may be
-	// another by then.
+	// often is the maximum age of keys with a longer lifetime: the role may have changed.
 	often = time.Hour
-	// undated is how soon keys are asked for anew that never expire: the file that they are
-	// of may have been edited.
+	// undated is the maximum age of keys that never expire: their file may have been edited.
 	undated = time.Minute
 )
 
-// Keeper keeps keys until they expire. It is safe for concurrent use.
+// Keeper caches keys until they expire. It is safe for concurrent use.
 //
-// A source that fails, or hangs, costs nothing as long as the keys that are there are
-// good: they are handed out at once, and renewed beside. The SDK's own cache waits for
-// what it asks, and uses keys to their last moment.
+// A failing or hanging source costs nothing while the cached keys are valid: they are
+// returned at once and renewed in the background. The SDK's own cache blocks on its source, and
+// uses keys until they expire.
 type Keeper struct {
 	source func(context.Context) (Keys, error)
 
 	mu     sync.Mutex
 	keys   Keys
-	renew  time.Time     // when to ask for others
-	failed error         // why the last ones could not be had; nil: they could
-	doubts bool          // a service has refused the keys: others are waited for
-	flight chan struct{} // closed when the source has answered; nil: it is not being asked
+	renew  time.Time     // when to renew
+	failed error         // error of the last fetch; nil: it succeeded
+	doubts bool          // a service refused the keys: Retrieve waits for new ones
+	flight chan struct{} // closed when the fetch in progress ends; nil: none
 }
 
 var _ sdk.CredentialsProvider = (*Keeper)(nil)
 
-// Keep returns a Keeper of what a source gives. The source is asked by one at a time, and
-// its context ends after fetchTime.
+// Keep returns a Keeper of a source. At most one fetch runs at a time, and its context ends
+// after fetchTime.
 func Keep(source func(context.Context) (Keys, error)) *Keeper { return &Keeper{source: source} }
 
-// Retrieve implements sdk.CredentialsProvider. It takes no longer than ctx or fetchTime,
-// even if the source minds neither.
+// Retrieve implements sdk.CredentialsProvider. It returns when ctx ends or after fetchTime,
+// even if the source ignores its context.
 func (k *Keeper) Retrieve(ctx context.Context) (Keys, error) {
 	late := fmt.Errorf("the source of credentials did not answer in %s: %w", fetchTime, context.DeadlineExceeded)
 	waiting, cancel := context.WithTimeoutCause(ctx, fetchTime, late)
@@ -75,8 +72,8 @@ func (k *Keeper) Retrieve(ctx context.Context) (Keys, error) {
 	}
 }
 
-// have returns the keys, or why there are none; or else when to look again. It asks the
-// source if it is time to.
+// have returns the keys or the error, or else a channel to wait on. It starts a fetch if one is
+// due.
 func (k *Keeper) have(ctx context.Context) (Keys, <-chan struct{}, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,7 +84,7 @@ func (k *Keeper) have(ctx context.Context) (Keys, <-chan struct{}, error) {
 		go k.fetch(context.WithoutCancel(ctx), k.flight)
 	}
 	switch good := k.keys.HasKeys() && !k.doubts && (!k.keys.CanExpire || now.Before(k.keys.Expires)); {
-	case good, waits && k.failed == nil: // what came expired may be so only by this machine's clock
+	case good, waits && k.failed == nil: // keys that look expired may be so only by this machine's clock
 		return k.keys, nil, nil
 	case waits:
 		return Keys{}, nil, k.failed
@@ -96,7 +93,7 @@ func (k *Keeper) have(ctx context.Context) (Keys, <-chan struct{}, error) {
 	}
 }
 
-// fetch asks the source once.
+// fetch calls the source once.
 func (k *Keeper) fetch(ctx context.Context, flight chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
@@ -115,8 +112,8 @@ func (k *Keeper) fetch(ctx context.Context, flight chan struct{}) {
 	close(flight)
 }
 
-// renewal is when keys that have just come are to be asked for anew: by the clock on the
-// wall, as they expire, which goes on while a machine is paused.
+// renewal returns when new keys are to be renewed: by the wall clock, as their expiry is, which
+// continues while a machine is paused.
 func renewal(keys Keys, now time.Time) time.Time {
 	now = now.Round(0)
 	if !keys.CanExpire {
@@ -126,9 +123,9 @@ func renewal(keys Keys, now time.Time) time.Time {
 	return now.Add(max(fetchPause, min(often, life-min(ahead, life/4))))
 }
 
-// Forget has the next Retrieve ask the source, and wait for it, if the keys by this id are
-// those that are kept, or id is empty: a service has refused them. They are kept all the
-// same until the source has answered, since it may be the clock here that is wrong.
+// Forget makes the next Retrieve fetch and wait for new keys, if the cached keys have this ID
+// or id is empty: a service has refused them. They stay cached until the source has answered,
+// as the local clock may be the one that is wrong.
 func (k *Keeper) Forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/nstance/nstance/pkg/awsclient"
 )
 
-// issuer gives keys that live for so long, K1 first, or fails.
+// issuer returns keys with a lifetime, K1 first, or fails.
 type issuer struct {
 	life  time.Duration // 0: they don't expire
 	err   error
-	hangs time.Duration // whatever its context says
+	hangs time.Duration // ignores its context
 	asked int
 }
 
@@ -28,7 +28,7 @@ func (i *issuer) ask(context.Context) (awsclient.Keys, error) {
 	}, i.err
 }
 
-// get retrieves keys, then waits until nothing goes on beside.
+// get retrieves keys, then waits until nothing runs in the background.
 func get(t *testing.T, k *awsclient.Keeper) (id string, took time.Duration, err error) {
 	t.Helper()
 	began := time.Now()
@@ -38,7 +38,7 @@ func get(t *testing.T, k *awsclient.Keeper) (id string, took time.Duration, err 
 	return keys.AccessKeyID, took, err
 }
 
-// TestRenewal: keys are asked for anew before they end, and not before that.
+// TestRenewal: keys are renewed before they expire, but not too early.
 func TestRenewal(t *testing.T) {
 	for life, renewed := range map[time.Duration]time.Duration{
 		6 * time.Hour: time.Hour, 30 * time.Minute: 25 * time.Minute, 2 * time.Minute: 90 * time.Second, 0: time.Minute,
@@ -52,7 +52,7 @@ func TestRenewal(t *testing.T) {
 				}
 				time.Sleep(renewed / 10)
 			}
-			for _, want := range []string{"K1", "K2"} { // the others come without a wait
+			for _, want := range []string{"K1", "K2"} { // the others are returned without a wait
 				if id, _, err := get(t, k); id != want || err != nil || i.asked != 2 {
 					t.Errorf("life %s: %s, %v, asked %d times, want %s", life, id, err, i.asked, want)
 				}
@@ -61,7 +61,7 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestSourceFails: keys that are good outlive a source that fails, and only those.
+// TestSourceFails: only valid keys outlive a failing source.
 func TestSourceFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, none := &issuer{life: time.Hour}, errors.New("503")
@@ -89,8 +89,8 @@ func TestSourceFails(t *testing.T) {
 	})
 }
 
-// TestSourceHangs: a call waits for 8 s at most, or as long as it may, and with good keys
-// not at all.
+// TestSourceHangs: a call waits for 8 s at most, or until its own deadline, and with valid keys not
+// at all.
 func TestSourceHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{life: time.Hour, hangs: time.Minute}
@@ -116,7 +116,7 @@ func TestSourceHangs(t *testing.T) {
 				t.Errorf("took %s", took)
 			}
 		}
-		time.Sleep(time.Minute) // it has answered after all
+		time.Sleep(time.Minute) // its late answer is used
 		time.Sleep(55 * time.Minute)
 		if id, took, err := get(t, k); id != "K1" || err != nil || took != 0 || i.asked != 2 {
 			t.Errorf("with good keys: %s, %v after %s, asked %d times", id, err, took, i.asked)
@@ -125,15 +125,15 @@ func TestSourceHangs(t *testing.T) {
 	})
 }
 
-// TestForget: keys that a service refuses are given up, if they are the ones, and there
-// are others.
+// TestForget: keys that a service refuses are dropped, if they are the current ones, and others
+// exist.
 func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{life: time.Hour}
 		k := awsclient.Keep(i.ask)
 		for _, step := range []struct {
 			forget string
-			fails  error // what the source says then
+			fails  error // the source's answer then
 			want   string
 		}{{"", nil, "K1"}, {"K1", nil, "K2"}, {"K1", nil, "K2"}, {"K2", errors.New("503"), "K2"}} {
 			i.err = step.fails
@@ -145,7 +145,7 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestNoKeys: an answer without keys is none.
+// TestNoKeys: an answer without keys is an error.
 func TestNoKeys(t *testing.T) {
 	k := awsclient.Keep(func(context.Context) (awsclient.Keys, error) { return awsclient.Keys{}, nil })
 	if _, err := k.Retrieve(t.Context()); err == nil {

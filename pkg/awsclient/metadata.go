@@ -12,15 +12,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 )
 
-// modeVariable says by which family of addresses the metadata service is called: IPv4 or
-// IPv6.
+// modeVariable selects the metadata service's address family: IPv4 or IPv6.
 const modeVariable = "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"
 
-// newMetadata calls the metadata service with client; nil: the SDK's own.
+// newMetadata returns a metadata client over client; nil: the SDK's default.
 func newMetadata(client *http.Client) *imds.Client { return Config{Local: client}.metadata() }
 
-// metadata calls the metadata service, always with a session: version 1, which answers
-// any request that can be made to come from here, is never asked.
+// metadata returns a metadata client. It always uses sessions: version 1, which answers any
+// request that can be made to come from this machine, is never used.
 func (c Config) metadata() *imds.Client {
 	o := imds.Options{Endpoint: c.Metadata, EnableFallback: sdk.FalseTernary}
 	if strings.EqualFold(os.Getenv(modeVariable), "IPv6") {
@@ -32,8 +31,7 @@ func (c Config) metadata() *imds.Client {
 	return imds.New(o)
 }
 
-// readMetadata returns what the metadata service has at a path, and at most so many bytes
-// of it.
+// readMetadata returns at most `most` bytes of a metadata path.
 func readMetadata(ctx context.Context, service *imds.Client, path string, most int64) (string, error) {
 	out, err := service.GetMetadata(ctx, &imds.GetMetadataInput{Path: path})
 	if err != nil {

@@ -2,15 +2,16 @@ package awsclient
 
 import "regexp"
 
-// Partition is a part of AWS with names of its own.
+// Partition is an AWS partition.
 type Partition struct {
 	ID        string // as in ARNs
-	Suffix    string // of the hosts of its services
-	DualStack string // of those that have addresses of IPv6 too; S3 has it otherwise
+	Suffix    string // DNS suffix of its services
+	DualStack string // DNS suffix of its dual-stack services, except S3
 	regions   *regexp.Regexp
 }
 
-// partitions are those of docs.aws.amazon.com/general/latest/gr/rande.html and of the SDKs.
+// partitions returns the partitions, from docs.aws.amazon.com/general/latest/gr/rande.html and
+// the SDKs.
 func partitions() []Partition {
 	return []Partition{
 		{"aws", "amazonaws.com", "api.aws", regexp.MustCompile(`^(us|eu|ap|sa|ca|me|af|il|mx)-[a-z]+-[0-9]+$`)},
@@ -24,8 +25,8 @@ func partitions() []Partition {
 	}
 }
 
-// PartitionOf returns the partition that has a region, by the region's name; ok is false if
-// none has such names.
+// PartitionOf returns the partition of a region by the region's name; ok is false if it is
+// unknown.
 func PartitionOf(region string) (p Partition, ok bool) {
 	for _, p := range partitions() {
 		if p.regions.MatchString(region) {

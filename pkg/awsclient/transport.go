@@ -7,19 +7,18 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
-// HTTPClient makes requests, as the clients of all services want it.
+// HTTPClient makes HTTP requests, as the service clients require it.
 type HTTPClient interface {
 	Do(r *http.Request) (*http.Response, error)
 }
 
-// transport makes the SDK's requests with bodies that can only be read. The SDK closes a
-// body as soon as the reply begins. net/http may be about to see then that nothing
-// follows in it; it asks by WriteTo where there is one, which the SDK answers with an
-// error for a closed body rather than with its end. So a reply that is quicker than that
-// ended in the middle, with its connection closed.
+// transport hides the WriteTo method of the SDK's request bodies. The SDK closes a body as soon
+// as the reply begins, while net/http may still be about to read its end: with WriteTo it then
+// gets an error for a closed body instead of EOF, and a quick reply is cut off with its
+// connection.
 type transport struct{ HTTPClient }
 
-// newTransport is one over client; nil: the SDK's own.
+// newTransport returns a transport over client; nil: the SDK's default.
 func newTransport(client *http.Client) transport {
 	if client == nil {
 		return transport{awshttp.NewBuildableClient()}

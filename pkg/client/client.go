@@ -14,26 +14,28 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Config is what a Client needs.
+// Config is the configuration of a Client.
 type Config struct {
-	// TLS returns the mutual TLS config for a server of one shard at a host; it
-	// checks both names.
+	// TLS returns the mutual TLS config for a server of a shard at a host; it checks both
+	// names.
 	TLS       func(shard, host string) *tls.Config
 	UserAgent string
-	Random    func() float64 // yields numbers from [0, 1), for the waits between attempts
-	// Before is called ahead of each call to a shard and of each watch, and may renew
-	// what TLS shows. Optional.
+	Random    func() float64 // returns numbers in [0, 1), for back-off jitter
+	// Before is called before each call to a shard and each watch, and may renew the
+	// certificate used by TLS. Optional.
 	Before func(context.Context, Shard)
-	// Waiting is told, with a ShardError, each time a shard can't be reached or has
-	// no leader and is tried again, and with nil when that is over; several
-	// goroutines may call it. Optional.
+	// Waiting is called with a ShardError each time a shard is unreachable or has no leader
+	// and is retried, and with nil when it responds again; several goroutines may call it.
+	// Optional.
 	Waiting func(shard string, err error)
-	// Dialer makes the connections; nil: TCP.
+	// Dialer opens connections; nil: TCP.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
+	// GiveUp ends a call, and a watch that has not yet begun, when every address of a shard is
+	// rpc.Misdirected, instead of retrying.
+	GiveUp bool
 }
 
-// Client asks shards. It keeps one connection to each and is safe for
-// concurrent use.
+// Client calls shards. It keeps one connection to each and is safe for concurrent use.
 type Client struct {
 	cfg Config
 
@@ -43,10 +45,10 @@ type Client struct {
 
 type connection struct {
 	*rpc.Client
-	addrs []string // of the shard that it was made to
+	addrs []string // the shard's addresses when it was opened
 }
 
-// New makes a client. It does no I/O.
+// New returns a client. It does no I/O.
 func New(cfg Config) *Client {
 	if cfg.Before == nil {
 		cfg.Before = func(context.Context, Shard) {}
@@ -57,7 +59,7 @@ func New(cfg Config) *Client {
 	return &Client{cfg: cfg, conns: map[string]connection{}}
 }
 
-// Close ends all connections.
+// Close closes all connections.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,8 +69,8 @@ func (c *Client) Close() {
 	c.conns = map[string]connection{}
 }
 
-// Forget ends the connection to a shard, and with it the calls to it that are under
-// way. Watches go on.
+// Forget closes the connection to a shard and aborts calls in progress on it. Watches are not
+// affected.
 func (c *Client) Forget(shard string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,8 +80,7 @@ func (c *Client) Forget(shard string) {
 	}
 }
 
-// TurnOver has the calls to come use new connections, which show the certificate
-// that TLS has now.
+// TurnOver makes future calls use new connections, with TLS's current certificate.
 func (c *Client) TurnOver() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +91,7 @@ func (c *Client) TurnOver() error {
 	return errors.Join(errs...)
 }
 
-// shard returns the connection to a shard; a new one when it has other addresses now.
+// shard returns the connection to a shard, reopened if its addresses have changed.
 func (c *Client) shard(s Shard) (*rpc.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,34 +110,31 @@ func (c *Client) shard(s Shard) (*rpc.Client, error) {
 	return conn, nil
 }
 
-// connect makes a connection of its own to a shard.
+// connect opens a separate connection to a shard.
 func (c *Client) connect(s Shard) (*rpc.Client, error) {
 	return rpc.NewClient(rpc.ClientConfig{
 		Addrs: s.Addrs, UserAgent: c.cfg.UserAgent, Random: c.cfg.Random, Dialer: c.cfg.Dialer,
-		TLS: func(host string) *tls.Config { return c.cfg.TLS(s.ID, host) },
+		TLS: func(host string) *tls.Config { return c.cfg.TLS(s.ID, host) }, GiveUp: c.cfg.GiveUp,
 	})
 }
 
-// Service is what a shard's leader can be asked for.
+// Service is the API of a shard's leader.
 type Service = nstancev1.OperatorServiceClient
 
-// Call makes one call to a shard's leader, again and again while none answers and
-// ctx lasts. The call must be safe to repeat: one whose answer got lost may have
-// worked. A change on condition may then fail with ABORTED because of its own earlier
-// try. The error is a ShardError.
+// Call makes one call to a shard's leader, with retries until a leader answers or ctx ends.
+// The call must be idempotent: one whose response was lost may have succeeded. A conditional
+// change may then fail with ABORTED because of its own earlier attempt. The error is a
+// ShardError.
 func Call[T any](ctx context.Context, c *Client, s Shard, call func(context.Context, Service) (T, error)) (T, error) {
 	var answer T
 	defer c.cfg.Waiting(s.ID, nil)
 	c.cfg.Before(ctx, s)
 	conn, err := c.shard(s)
 	if err == nil {
-		err = conn.Do(ctx, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+		err = conn.DoSeen(ctx, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 			answer, err = call(ctx, nstancev1.NewOperatorServiceClient(cc))
-			if Transient(err) {
-				c.cfg.Waiting(s.ID, &ShardError{Shard: s.ID, Err: err})
-			}
 			return err
-		})
+		}, func(err error) { c.cfg.Waiting(s.ID, &ShardError{Shard: s.ID, Err: err}) })
 	}
 	if err != nil {
 		return answer, &ShardError{Shard: s.ID, Err: err}
@@ -144,8 +142,8 @@ func Call[T any](ctx context.Context, c *Client, s Shard, call func(context.Cont
 	return answer, nil
 }
 
-// Gather makes the same call to all shards at once and joins the answers in the
-// order of the shards. What some shards answered comes beside the others' error.
+// Gather makes the same call to all shards concurrently and joins the results in the order of
+// the shards. If some shards fail, it returns the results of the others and an error.
 func Gather[T any](
 	ctx context.Context, c *Client, shards []Shard, call func(context.Context, string, Service) ([]T, error),
 ) ([]T, error) {
@@ -167,9 +165,8 @@ func Gather[T any](
 	return all, errors.Join(errs...)
 }
 
-// RenewCertificate asks a shard's leader for another certificate of this client,
-// for a public key (PEM). It connects anew, and so shows the certificate that TLS
-// has now.
+// RenewCertificate requests another certificate for this client from a shard's leader, for a
+// public key (PEM). It opens a new connection, and so uses TLS's current certificate.
 func (c *Client) RenewCertificate(ctx context.Context, s Shard, publicKey string) (granted *nstancev1.Identity, err error) {
 	conn, err := c.connect(s)
 	if err == nil {

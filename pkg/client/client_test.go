@@ -17,8 +17,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// list asks for the groups of a shard: the server's address is the key of the only
-// one.
+// list lists the groups of a shard; the only group's key is the server's address.
 func list(ctx context.Context, c *client.Client, s client.Shard) (string, error) {
 	return client.Call(ctx, c, s, func(ctx context.Context, s client.Service) (string, error) {
 		answer, err := s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
@@ -30,16 +29,16 @@ func list(ctx context.Context, c *client.Client, s client.Shard) (string, error)
 }
 
 func TestCallFollowsTheLeader(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.up("one", "10.0.0.1"), w.up("one", "10.0.0.2")
+	withFixture(t, func(f *fixture) {
+		a, b := f.up("one", "10.0.0.1"), f.up("one", "10.0.0.2")
 		a.set(func() { a.leader = b.addr })
 		var asked []string
-		c := w.client(func(cfg *client.Config) {
+		c := f.client(func(cfg *client.Config) {
 			cfg.Before = func(_ context.Context, s client.Shard) { asked = append(asked, s.ID) }
 		})
 		shard := client.Shard{ID: "one", Addrs: []string{a.addr}}
 		for range 2 {
-			if got, err := list(w.t.Context(), c, shard); got != b.addr || err != nil {
+			if got, err := list(f.t.Context(), c, shard); got != b.addr || err != nil {
 				t.Fatalf("answered by %q, %v", got, err)
 			}
 		}
@@ -49,15 +48,16 @@ func TestCallFollowsTheLeader(t *testing.T) {
 	})
 }
 
-// TestCallWaits for a leader, says so, and goes on at once when there is one.
+// TestCallWaits: a call waits for a leader, reports that it waits, and continues at once when
+// there is one.
 func TestCallWaits(t *testing.T) {
-	inWorld(t, func(w *world) {
-		s := w.up("one", "10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		s := f.up("one", "10.0.0.1")
 		s.set(func() { s.refuse = rpc.Unavailable.Errorf("the store is away") })
 		var told []error
-		c := w.client(func(cfg *client.Config) { cfg.Waiting = func(_ string, err error) { told = append(told, err) } })
+		c := f.client(func(cfg *client.Config) { cfg.Waiting = func(_ string, err error) { told = append(told, err) } })
 		shard := client.Shard{ID: "one", Addrs: []string{s.addr}}
-		ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(f.t.Context(), 5*time.Second)
 		defer cancel()
 		_, err := list(ctx, c, shard)
 		var failed *client.ShardError
@@ -71,18 +71,18 @@ func TestCallWaits(t *testing.T) {
 			t.Errorf("told %v", told)
 		}
 		time.AfterFunc(3*time.Second, func() { s.set(func() { s.refuse = nil }) })
-		if _, err := list(w.t.Context(), c, shard); err != nil {
+		if _, err := list(f.t.Context(), c, shard); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// TestCallReturnsAnAnswer that is none of a server without a lead.
+// TestCallReturnsAnAnswer: a call returns any answer other than NOT_LEADER.
 func TestCallReturnsAnAnswer(t *testing.T) {
-	inWorld(t, func(w *world) {
-		s := w.up("one", "10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		s := f.up("one", "10.0.0.1")
 		s.set(func() { s.refuse = rpc.Denied.Errorf("not yours") })
-		_, err := list(w.t.Context(), w.client(nil), client.Shard{ID: "one", Addrs: []string{s.addr}})
+		_, err := list(f.t.Context(), f.client(nil), client.Shard{ID: "one", Addrs: []string{s.addr}})
 		if err == nil || err.Error() != "shard one: not yours" || status.Code(err) != codes.PermissionDenied || client.Transient(err) ||
 			len(s.serials) != 1 {
 			t.Errorf("%v after %d calls", err, len(s.serials))
@@ -90,13 +90,13 @@ func TestCallReturnsAnAnswer(t *testing.T) {
 	})
 }
 
-// TestGather has what some shards answer beside the error of the others.
+// TestGather: the results of some shards are returned with the error of the others.
 func TestGather(t *testing.T) {
-	inWorld(t, func(w *world) {
-		one, two := w.up("one", "10.0.0.1"), w.up("two", "10.0.0.2")
+	withFixture(t, func(f *fixture) {
+		one, two := f.up("one", "10.0.0.1"), f.up("two", "10.0.0.2")
 		two.set(func() { two.refuse = rpc.Denied.Errorf("not yours") })
 		shards := []client.Shard{{ID: "two", Addrs: []string{two.addr}}, {ID: "one", Addrs: []string{one.addr}}}
-		got, err := client.Gather(w.t.Context(), w.client(nil), shards,
+		got, err := client.Gather(f.t.Context(), f.client(nil), shards,
 			func(ctx context.Context, shard string, s client.Service) ([]string, error) {
 				_, err := s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
 				return []string{shard}, err
@@ -107,23 +107,22 @@ func TestGather(t *testing.T) {
 	})
 }
 
-// TestTurnOver: what begins after it shows the new certificate, and a renewal does
-// so anyway.
+// TestTurnOver: later calls use the new certificate; a renewal always does.
 func TestTurnOver(t *testing.T) {
-	inWorld(t, func(w *world) {
-		s := w.up("one", "10.0.0.1")
-		c, shard := w.client(nil), client.Shard{ID: "one", Addrs: []string{s.addr}}
+	withFixture(t, func(f *fixture) {
+		s := f.up("one", "10.0.0.1")
+		c, shard := f.client(nil), client.Shard{ID: "one", Addrs: []string{s.addr}}
 		call := func() {
 			t.Helper()
-			if _, err := list(w.t.Context(), c, shard); err != nil {
+			if _, err := list(f.t.Context(), c, shard); err != nil {
 				t.Fatal(err)
 			}
 		}
 		call()
-		w.source.SetKeypair(w.operator())
+		f.source.SetKeypair(f.operator())
 		call()
-		granted, err := c.RenewCertificate(w.t.Context(), shard, "a key")
-		if serial := pki.SerialHex(w.source.Keypair().Certificate()); err != nil || granted.GetCertificate() != serial {
+		granted, err := c.RenewCertificate(f.t.Context(), shard, "a key")
+		if serial := pki.SerialHex(f.source.Keypair().Certificate()); err != nil || granted.GetCertificate() != serial {
 			t.Errorf("asked with %s, %v", granted.GetCertificate(), err)
 		}
 		if err := c.TurnOver(); err != nil {
@@ -133,7 +132,7 @@ func TestTurnOver(t *testing.T) {
 		if s.serials[0] != s.serials[1] || s.serials[1] == s.serials[2] {
 			t.Errorf("the calls showed %v", s.serials)
 		}
-		ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
 		defer cancel()
 		if _, err := c.RenewCertificate(ctx, client.Shard{ID: "two", Addrs: []string{s.addr}}, "a key"); err == nil {
 			t.Error("a server of another shard was asked")
@@ -141,17 +140,17 @@ func TestTurnOver(t *testing.T) {
 	})
 }
 
-// TestForget: what is asked next connects anew, as it does at other addresses.
+// TestForget: the next call reconnects, as it does after a change of addresses.
 func TestForget(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.up("one", "10.0.0.1"), w.up("one", "10.0.0.2")
-		c := w.client(nil)
+	withFixture(t, func(f *fixture) {
+		a, b := f.up("one", "10.0.0.1"), f.up("one", "10.0.0.2")
+		c := f.client(nil)
 		call := func(s *server) {
 			t.Helper()
-			if by, err := list(w.t.Context(), c, client.Shard{ID: "one", Addrs: []string{s.addr}}); err != nil || by != s.addr {
+			if by, err := list(f.t.Context(), c, client.Shard{ID: "one", Addrs: []string{s.addr}}); err != nil || by != s.addr {
 				t.Fatalf("answered by %q, %v; want %s", by, err, s.addr)
 			}
-			w.source.SetKeypair(w.operator())
+			f.source.SetKeypair(f.operator())
 		}
 		call(a)
 		c.Forget("one")

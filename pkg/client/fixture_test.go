@@ -24,26 +24,26 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// world is a cluster in one process and in synctest's time.
-type world struct {
+// fixture is a cluster in one process and in simulated time.
+type fixture struct {
 	t      *testing.T
 	ca     *pki.CA
-	source *pki.Source // what the client shows
+	source *pki.Source // the client's certificate
 
 	mu        sync.Mutex
 	listeners map[string]*bufconn.Listener
 }
 
-func inWorld(t *testing.T, test func(*world)) {
+func withFixture(t *testing.T, test func(*fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ca, err := pki.NewCA(pki.CAConfig{Cluster: "example", Key: newKey(t), Now: time.Now(), Random: rand.Reader})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &world{t: t, ca: ca, listeners: map[string]*bufconn.Listener{}}
-		w.source = pki.NewSource(pki.NewBundle(ca.Certificate()), w.operator())
-		test(w)
+		f := &fixture{t: t, ca: ca, listeners: map[string]*bufconn.Listener{}}
+		f.source = pki.NewSource(pki.NewBundle(ca.Certificate()), f.operator())
+		test(f)
 	})
 }
 
@@ -56,104 +56,107 @@ func newKey(t *testing.T) []byte {
 	return key
 }
 
-// operator is a new certificate for the client.
-func (w *world) operator() *pki.Keypair {
-	w.t.Helper()
-	key := newKey(w.t)
+// operator returns a new certificate for the client.
+func (f *fixture) operator() *pki.Keypair {
+	f.t.Helper()
+	key := newKey(f.t)
 	r := pki.ClientRequest{Tenant: "default", ID: "opr01h455vb4pex5vsknk084sn02q", PublicKey: pki.PublicKey(key), Now: time.Now(),
 		TTL: time.Hour}
-	cert, err := w.ca.IssueOperator(r, rand.Reader)
+	cert, err := f.ca.IssueOperator(r, rand.Reader)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	pair, err := pki.NewKeypair(cert, key)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return pair
 }
 
-func (w *world) dial(ctx context.Context, addr string) (net.Conn, error) {
-	w.mu.Lock()
-	listener := w.listeners[addr]
-	w.mu.Unlock()
+func (f *fixture) dial(ctx context.Context, addr string) (net.Conn, error) {
+	f.mu.Lock()
+	listener := f.listeners[addr]
+	f.mu.Unlock()
 	if listener == nil {
 		return nil, fmt.Errorf("dial %s: connection refused", addr)
 	}
 	return listener.DialContext(ctx)
 }
 
-// client is one process; change, if not nil, changes its config.
-func (w *world) client(change func(*client.Config)) *client.Client {
-	endpoint := pki.Endpoint{Cluster: "example", Source: w.source, Now: time.Now}
+// client returns a client; change, if not nil, changes its config.
+func (f *fixture) client(change func(*client.Config)) *client.Client {
+	endpoint := pki.Endpoint{Cluster: "example", Source: f.source, Now: time.Now}
 	cfg := client.Config{
 		TLS:       func(shard, host string) *tls.Config { return endpoint.Client(host, shard) },
-		UserAgent: "test", Random: func() float64 { return 0.5 }, Dialer: w.dial,
+		UserAgent: "test", Random: func() float64 { return 0.5 }, Dialer: f.dial,
 	}
 	if change != nil {
 		change(&cfg)
 	}
 	c := client.New(cfg)
-	w.t.Cleanup(c.Close)
+	f.t.Cleanup(c.Close)
 	return c
 }
 
-// server is a server of a shard that does what a test tells it.
+// server is a server of a shard that is controlled by a test.
 type server struct {
 	nstancev1.UnimplementedOperatorServiceServer
 	addr string
 
 	mu      sync.Mutex
-	leader  string     // empty: this one
-	refuse  error      // what ListGroups answers
-	serials []string   // the certificates that listed groups
+	leader  string     // empty: this server
+	refuse  error      // the result of ListGroups
+	serials []string   // the client certificates of ListGroups calls
 	pages   [][]string // the ids on the pages that it lists of group web, with tombstones
 	watches []*nstancev1.WatchInstancesRequest
-	streams []stream // what the watches to come see, one after another; the last one lasts
+	follows []*nstancev1.WatchEventsRequest
+	events  []string // the ids of all events, one on a page
+	streams []stream // the next watches, in order; the last one is repeated
 }
 
-// stream is what one watch sees, and how it ends.
+// stream is the contents of one watch, and its end.
 type stream struct {
 	groups    []*nstancev1.WatchGroupsResponse
 	instances []*nstancev1.WatchInstancesResponse
-	end       error // nil: it goes on
+	events    []*nstancev1.WatchEventsResponse
+	end       error // nil: it stays open
 }
 
 // up starts a server of a shard at an IP address.
-func (w *world) up(shard, ip string) *server {
-	w.t.Helper()
-	key := newKey(w.t)
-	cert, err := w.ca.IssueServer(pki.ServerRequest{
+func (f *fixture) up(shard, ip string) *server {
+	f.t.Helper()
+	key := newKey(f.t)
+	cert, err := f.ca.IssueServer(pki.ServerRequest{
 		Shard: shard, IPs: []netip.Addr{netip.MustParseAddr(ip)}, PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour,
 	}, rand.Reader)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	pair, err := pki.NewKeypair(cert, key)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	s := &server{addr: ip + ":8993"}
-	e := pki.Endpoint{Cluster: "example", Source: pki.NewSource(w.source.Bundle(), pair), Now: time.Now}
+	e := pki.Endpoint{Cluster: "example", Source: pki.NewSource(f.source.Bundle(), pair), Now: time.Now}
 	serving, err := rpc.NewServer(rpc.ServerConfig{
 		TLS: e.Server(), Cluster: "example", Access: rpc.Access(), Gate: s, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Services: func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(r, s) },
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	listener := bufconn.Listen(64 << 10)
-	w.mu.Lock()
-	w.listeners[s.addr] = listener
-	w.mu.Unlock()
+	f.mu.Lock()
+	f.listeners[s.addr] = listener
+	f.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := serving.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			w.t.Errorf("serve: %v", err)
+			f.t.Errorf("serve: %v", err)
 		}
 	}()
-	w.t.Cleanup(func() { serving.Stop(); <-done })
+	f.t.Cleanup(func() { serving.Stop(); <-done })
 	return s
 }
 
@@ -195,8 +198,8 @@ func (s *server) ListInstances(_ context.Context, req *nstancev1.ListInstancesRe
 	return resp, nil
 }
 
-// RenewCertificate implements OperatorServiceServer: the certificate that it
-// grants is the serial of the one that was shown.
+// RenewCertificate implements OperatorServiceServer: it returns the serial number of the
+// client certificate as the certificate.
 func (s *server) RenewCertificate(
 	ctx context.Context, _ *nstancev1.OperatorServiceRenewCertificateRequest,
 ) (*nstancev1.OperatorServiceRenewCertificateResponse, error) {
@@ -204,7 +207,7 @@ func (s *server) RenewCertificate(
 	return &nstancev1.OperatorServiceRenewCertificateResponse{Identity: &nstancev1.Identity{Certificate: caller.Serial}}, nil
 }
 
-// next is the stream that a watch sees.
+// next returns the stream of the next watch.
 func (s *server) next() stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,6 +230,26 @@ func (s *server) WatchInstances(req *nstancev1.WatchInstancesRequest, to nstance
 	s.set(func() { s.watches = append(s.watches, req) })
 	one := s.next()
 	return play(to, one.instances, one.end)
+}
+
+// WatchEvents implements OperatorServiceServer.
+func (s *server) WatchEvents(req *nstancev1.WatchEventsRequest, to nstancev1.OperatorService_WatchEventsServer) error {
+	s.set(func() { s.follows = append(s.follows, req) })
+	one := s.next()
+	return play(to, one.events, one.end)
+}
+
+// ListEvents implements OperatorServiceServer.
+func (s *server) ListEvents(_ context.Context, req *nstancev1.ListEventsRequest) (*nstancev1.ListEventsResponse, error) {
+	n, _ := strconv.Atoi(req.GetPageToken())
+	if req.GetGroup() != "web" || n >= len(s.events) {
+		return nil, rpc.Invalid.Errorf("not what was to be asked for: %v", req)
+	}
+	resp := &nstancev1.ListEventsResponse{Events: []*nstancev1.Event{{Id: s.events[n]}}, EarlierMissing: n == 0}
+	if n+1 < len(s.events) {
+		resp.NextPageToken = strconv.Itoa(n + 1)
+	}
+	return resp, nil
 }
 
 func play[T any](to grpc.ServerStreamingServer[T], messages []*T, end error) error {

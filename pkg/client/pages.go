@@ -6,8 +6,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Pages gathers a list of which page returns one part at a time, and the token of the
-// next one; empty: that was the last.
+// Pages collects a list from page, which returns one page and the token of the next, or an
+// empty token for the last page.
 func Pages[T any](page func(token string) (found []T, next string, err error)) (all []T, err error) {
 	for token := ""; ; {
 		found, next, err := page(token)
@@ -19,6 +19,21 @@ func Pages[T any](page func(token string) (found []T, next string, err error)) (
 			return all, nil
 		}
 	}
+}
+
+// Groups lists the groups of a shard by key, with their instances if wanted, and where the shard
+// makes its machines.
+func Groups(ctx context.Context, s Service, instances bool) (*nstancev1.ListGroupsResponse, error) {
+	var last *nstancev1.ListGroupsResponse
+	all, err := Pages(func(token string) (found []*nstancev1.GroupStatus, next string, err error) {
+		last, err = s.ListGroups(ctx, &nstancev1.ListGroupsRequest{PageToken: token, OmitInstances: !instances})
+		return last.GetGroups(), last.GetNextPageToken(), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	last.Groups = all
+	return last, nil
 }
 
 // Instances lists the instances of one group, or of all when group is empty, in the

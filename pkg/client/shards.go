@@ -9,14 +9,14 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// Shard is one shard and where its servers answer operators.
+// Shard is a shard and the operator addresses of its servers.
 type Shard struct {
 	ID    string
 	Addrs []string // host:port
 }
 
-// ParseServers reads shard=host:port[;host:port],… in which a shard's second
-// and later addresses are those of its standbys. The result is sorted by id.
+// ParseServers parses shard=host:port[;host:port],… where a shard's further addresses are
+// those of its standbys. The result is sorted by ID.
 func ParseServers(s string) ([]Shard, error) {
 	const form = `want shard=host:port[;host:port],… such as "us-west-2a=10.0.0.1:8993"`
 	if strings.TrimSpace(s) == "" {
@@ -24,6 +24,9 @@ func ParseServers(s string) ([]Shard, error) {
 	}
 	var shards []Shard
 	for part := range strings.SplitSeq(s, ",") {
+		if strings.TrimSpace(part) == "" {
+			return nil, fmt.Errorf("servers: there is nothing before or after a comma in %.120q: remove the comma, or add a shard", s)
+		}
 		id, addrs, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok {
 			return nil, fmt.Errorf("servers: %.120q has no =: %s", part, form)
@@ -44,7 +47,7 @@ func ParseServers(s string) ([]Shard, error) {
 	return shards, nil
 }
 
-// Select returns the one shard named, or all when name is empty.
+// Select returns the named shard, or all if name is empty.
 func Select(shards []Shard, name string) ([]Shard, error) {
 	if name == "" {
 		return shards, nil

@@ -32,7 +32,7 @@ func TestParseServers(t *testing.T) {
 		"a=h:0":           "h:0",
 		"A=h:1":           `"A"`,
 		"a=h:1,a=h:2":     "semicolon",
-		"a=h:1,":          "has no =",
+		"a=h:1,":          "remove the comma",
 		"a=h:1;;h:2":      "shard a",
 		"=h:1":            "shard",
 		"a=h:1 b=h:2":     "shard a",

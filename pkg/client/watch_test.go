@@ -20,9 +20,8 @@ const (
 	snapshot = nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END
 )
 
-// instances are the messages about instances: "a" is one that drains, "a!" one
-// that is deleted, "." the end of the snapshot, "~" that of one that was resumed; what
-// follows @ is the place in the stream.
+// instances builds messages about instances: "a" is draining, "a!" is deleted, "." is the end
+// of the snapshot, "~" the end of a resumed one; the text after @ is the resume token.
 func instances(text string) (all []*nstancev1.WatchInstancesResponse) {
 	for _, word := range strings.Fields(text) {
 		word, place, _ := strings.Cut(word, "@")
@@ -39,7 +38,7 @@ func instances(text string) (all []*nstancev1.WatchInstancesResponse) {
 	return all
 }
 
-// groups are the messages about groups: "a" is one, "-a" the end of one.
+// groups builds messages about groups: "a" is a group, "-a" its removal.
 func groups(text string) (all []*nstancev1.WatchGroupsResponse) {
 	for _, word := range strings.Fields(text) {
 		key, gone := strings.CutPrefix(word, "-")
@@ -72,28 +71,28 @@ func word(e client.Event) string {
 	}
 }
 
-// watched is what a watch saw within a minute.
-func (w *world) watched(s *server, of string) string {
-	w.t.Helper()
-	ctx, cancel := context.WithCancel(w.t.Context())
+// watched returns the events of a watch within a minute.
+func (f *fixture) watched(s *server, of string) string {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(f.t.Context())
 	defer cancel()
-	time.AfterFunc(time.Minute, cancel) // by a deadline the server would end it, at the same moment
+	time.AfterFunc(time.Minute, cancel) // with a deadline, the server would end it at the same moment
 	var seen []string
 	shard := client.Shard{ID: "one", Addrs: []string{s.addr}}
-	err := w.client(nil).Watch(ctx, []client.Shard{shard}, []string{of}, func(e client.Event) error {
+	err := f.client(nil).Watch(ctx, []client.Shard{shard}, []string{of}, func(e client.Event) error {
 		if e.Shard != "one" || e.Of != of {
-			w.t.Errorf("an event of %s of shard %s", e.Of, e.Shard)
+			f.t.Errorf("an event of %s of shard %s", e.Of, e.Shard)
 		}
 		seen = append(seen, word(e))
 		return nil
 	})
 	if err != nil {
-		w.t.Errorf("it ended with %v", err)
+		f.t.Errorf("it ended with %v", err)
 	}
 	return strings.Join(seen, " ")
 }
 
-// TestWatchOfInstances: what a reconnection does not show any more went meanwhile.
+// TestWatchOfInstances: instances that are missing after a reconnection are gone.
 func TestWatchOfInstances(t *testing.T) {
 	away := rpc.Unavailable.Errorf("going")
 	for name, c := range map[string]struct {
@@ -113,8 +112,8 @@ func TestWatchOfInstances(t *testing.T) {
 		"it came back":          {[]string{"a .", ".", "a ."}, "a . lost missed-a . lost a ."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				s := w.up("one", "10.0.0.1")
+			withFixture(t, func(f *fixture) {
+				s := f.up("one", "10.0.0.1")
 				for n, text := range c.streams {
 					one := stream{instances: instances(text), end: away}
 					if n == len(c.streams)-1 {
@@ -122,7 +121,7 @@ func TestWatchOfInstances(t *testing.T) {
 					}
 					s.streams = append(s.streams, one)
 				}
-				if got := w.watched(s, client.WatchInstances); got != c.want {
+				if got := f.watched(s, client.WatchInstances); got != c.want {
 					t.Errorf("saw %q, want %q", got, c.want)
 				}
 			})
@@ -130,8 +129,8 @@ func TestWatchOfInstances(t *testing.T) {
 	}
 }
 
-// TestWatchResumes: a watch of instances goes on from where the stream before ended,
-// knows what it knew when it could, and forgets a place that the server does not take.
+// TestWatchResumes: a watch of instances resumes where the previous stream ended, keeps what
+// it knew, and drops a token that the server rejects.
 func TestWatchResumes(t *testing.T) {
 	away := rpc.Unavailable.Errorf("going")
 	for name, c := range map[string]struct {
@@ -149,8 +148,8 @@ func TestWatchResumes(t *testing.T) {
 	} {
 		for _, of := range []string{client.WatchInstances, client.WatchAllInstances} {
 			t.Run(name+" of "+of, func(t *testing.T) {
-				inWorld(t, func(w *world) {
-					s := w.up("one", "10.0.0.1")
+				withFixture(t, func(f *fixture) {
+					s := f.up("one", "10.0.0.1")
 					for n, text := range c.streams {
 						one := stream{instances: instances(text), end: away}
 						switch {
@@ -161,7 +160,7 @@ func TestWatchResumes(t *testing.T) {
 						}
 						s.streams = append(s.streams, one)
 					}
-					if got := w.watched(s, of); got != c.want {
+					if got := f.watched(s, of); got != c.want {
 						t.Errorf("saw %q, want %q", got, c.want)
 					}
 					var asked []string
@@ -180,16 +179,16 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// TestInstances gathers page after page.
+// TestInstances: pages are fetched one after another.
 func TestInstances(t *testing.T) {
-	inWorld(t, func(w *world) {
-		s := w.up("one", "10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		s := f.up("one", "10.0.0.1")
 		s.pages = [][]string{{"a", "b"}, {}, {"c"}}
 		shard := client.Shard{ID: "one", Addrs: []string{s.addr}}
 		list := func(ctx context.Context, leader client.Service) ([]*nstancev1.InstanceStatus, error) {
 			return client.Instances(ctx, leader, "web", true)
 		}
-		all, err := client.Call(w.t.Context(), w.client(nil), shard, list)
+		all, err := client.Call(f.t.Context(), f.client(nil), shard, list)
 		var ids []string
 		for _, i := range all {
 			ids = append(ids, i.GetId())
@@ -201,36 +200,36 @@ func TestInstances(t *testing.T) {
 }
 
 func TestWatchOfGroups(t *testing.T) {
-	inWorld(t, func(w *world) {
-		s := w.up("one", "10.0.0.1")
+	withFixture(t, func(f *fixture) {
+		s := f.up("one", "10.0.0.1")
 		away := rpc.Exhausted.Errorf("read faster")
 		s.streams = []stream{{groups: groups("a b c . -a"), end: away}, {groups: groups("b . -b")}}
-		if got, want := w.watched(s, client.WatchGroups), "a b c . -a lost b missed-c . -b"; got != want {
+		if got, want := f.watched(s, client.WatchGroups), "a b c . -a lost b missed-c . -b"; got != want {
 			t.Errorf("saw %q, want %q", got, want)
 		}
 	})
 }
 
-// TestWatchFollows a leader without saying that it was lost.
+// TestWatchFollows: a watch follows a leader without reporting the shard as lost.
 func TestWatchFollows(t *testing.T) {
-	inWorld(t, func(w *world) {
-		a, b := w.up("one", "10.0.0.1"), w.up("one", "10.0.0.2")
+	withFixture(t, func(f *fixture) {
+		a, b := f.up("one", "10.0.0.1"), f.up("one", "10.0.0.2")
 		a.set(func() { a.leader = b.addr })
 		b.streams = []stream{{groups: groups("a .")}}
-		if got := w.watched(a, client.WatchGroups); got != "a ." {
+		if got := f.watched(a, client.WatchGroups); got != "a ." {
 			t.Errorf("saw %q", got)
 		}
 	})
 }
 
-// TestWatchEnds with what no repetition can mend, and with the caller's error.
+// TestWatchEnds: permanent errors, and the caller's error, end a watch.
 func TestWatchEnds(t *testing.T) {
-	inWorld(t, func(w *world) {
-		one, two := w.up("one", "10.0.0.1"), w.up("two", "10.0.0.2")
+	withFixture(t, func(f *fixture) {
+		one, two := f.up("one", "10.0.0.1"), f.up("two", "10.0.0.2")
 		shards := []client.Shard{{ID: "one", Addrs: []string{one.addr}}, {ID: "two", Addrs: []string{two.addr}}}
 		two.streams = []stream{{groups: groups("a ."), end: rpc.Denied.Errorf("not yours")}}
 		var seen []string
-		err := w.client(nil).Watch(w.t.Context(), shards, []string{client.WatchGroups}, func(e client.Event) error {
+		err := f.client(nil).Watch(f.t.Context(), shards, []string{client.WatchGroups}, func(e client.Event) error {
 			seen = append(seen, word(e))
 			return nil
 		})
@@ -241,7 +240,7 @@ func TestWatchEnds(t *testing.T) {
 		two.set(func() { two.streams = []stream{{groups: groups("a b .")}} })
 		enough := errors.New("enough")
 		n := 0
-		err = w.client(nil).Watch(w.t.Context(), shards, []string{client.WatchGroups}, func(client.Event) error {
+		err = f.client(nil).Watch(f.t.Context(), shards, []string{client.WatchGroups}, func(client.Event) error {
 			n++
 			return enough
 		})

@@ -7,18 +7,18 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// This file has the provider check what a config asks of it: args, rendered for an
-// instance that is made up, and what goes with them.
+// This file runs the provider's checks of args, rendered for a sample instance, and of the
+// fields that go with them.
 
-// sampleID is all of an instance's id but its kind.
+// sampleID is a sample instance's ID without the kind.
 const sampleID = "01jd3kqw00e0080000000000aa"
 
-// sampleFacts are those of an instance of g that is made up. They have what the
-// facts of a real one have when it is created.
+// sampleFacts returns the facts of a sample instance of g, with the fields that a real one has
+// when it is created.
 func (s *Shard) sampleFacts(g fleet.Group) Facts {
 	id, p := g.Kind+sampleID, s.Server.Provider
 	found := make(map[string]string, len(s.Images))
-	for name, image := range s.Images {
+	for name, image := range usableBy(g.Key.Tenant, s.Images, Image.who) {
 		found[name] = cmp.Or(image.Fallback, "ami-0123456789abcdef0")
 	}
 	return Facts{
@@ -33,9 +33,9 @@ func (s *Shard) sampleFacts(g fleet.Group) Facts {
 	}
 }
 
-// refused lists what the provider has against the instances of a group, with paths
-// relative to it. The error is for args that can't be rendered: those of a group can
-// become so by the vars of a single instance.
+// refused returns the provider's problems with the instances of a group, with paths relative
+// to it. The error is for args that can't be rendered: the vars of a single instance may fix
+// those.
 func (c Checks) refused(s *Shard, g fleet.Group) (Problems, error) {
 	if c.Args == nil {
 		return nil, nil
@@ -47,8 +47,8 @@ func (c Checks) refused(s *Shard, g fleet.Group) (Problems, error) {
 	return c.Args(g, args), nil
 }
 
-// providerArgs checks every static group as it is with its template and the defaults,
-// and every template that none of them uses as it is for groups to come.
+// providerArgs checks every static group with its template and the defaults, and every template
+// that no static group uses as is.
 func (v *validator) providerArgs() {
 	if v.checks.Args == nil {
 		return
@@ -58,31 +58,39 @@ func (v *validator) providerArgs() {
 		for _, name := range sortedKeys(v.shard.Groups[tenant]) {
 			g := v.shard.Groups[tenant][name]
 			used[g.Template] = true
-			v.providerArgsOf(join(join("groups", tenant), name), g)
+			v.providerArgsOf(join(join("groups", tenant), name), tenant, g)
 		}
 	}
 	for _, name := range sortedKeys(v.shard.Templates) {
 		if !used[name] {
-			v.providerArgsOf(join("templates", name), Group{Template: name})
+			v.providerArgsOf(join("templates", name), v.shard.Templates[name].Tenants.some(), Group{Template: name})
 		}
 	}
 }
 
-func (v *validator) providerArgsOf(path string, g Group) {
+// some returns one of the tenants, default if it is among them.
+func (t Tenants) some() string {
+	if len(t) > 0 && !t.Allow(fleet.DefaultTenant) {
+		return t[0]
+	}
+	return fleet.DefaultTenant
+}
+
+func (v *validator) providerArgsOf(path, tenant string, g Group) {
 	if _, ok := v.shard.Templates[g.Template]; !ok || v.problems.full() {
 		return
 	}
-	merged, _ := v.shard.build(fleet.GroupKey{}, g, Entry{})
-	wrong, _ := v.checks.refused(v.shard, merged) // what can't be rendered yet is left to the rendering
+	merged, _ := v.shard.build(fleet.GroupKey{Tenant: tenant}, g, Entry{})
+	wrong, _ := v.checks.refused(v.shard, merged) // args that can't be rendered yet are checked when rendered
 	for _, p := range wrong {
-		v.addf(v.shard.origin(path, g, p.Path), "%s", p.Message)
+		v.addf(v.shard.origin(path, tenant, g, p.Path), "%s", p.Message)
 	}
 }
 
-// origin is the path in the config of a field that a group has, be it from its
-// template or the defaults: of the layer that holds most of the path, of several the
-// last. What no layer holds is missing in the group.
-func (s *Shard) origin(path string, g Group, field string) string {
+// origin returns the config path of a group's field, which may be set by its template or the
+// defaults: that of the layer that has most of the path, the last one if several do. The group's
+// path is used if no layer has the field.
+func (s *Shard) origin(path, tenant string, g Group, field string) string {
 	t := s.Templates[g.Template]
 	if field == "instance_type" && g.InstanceType == "" && t.InstanceType != "" {
 		return join("templates", g.Template) + ".instance_type"
@@ -92,7 +100,7 @@ func (s *Shard) origin(path string, g Group, field string) string {
 	for _, layer := range []struct {
 		path string
 		args map[string]any
-	}{{join("templates", g.Template), t.Args}, {"defaults", s.Defaults.Args}} {
+	}{{join("templates", g.Template), t.Args}, {"defaults", s.defaultsFor(tenant).Args}} {
 		if n := depth(layer.args, keys); n > most {
 			most, path = n, layer.path
 		}
@@ -100,7 +108,7 @@ func (s *Shard) origin(path string, g Group, field string) string {
 	return below(path, field)
 }
 
-// depth is how many of the keys lead somewhere, one after the other.
+// depth returns how many of the keys exist, one below the other.
 func depth(args map[string]any, keys []string) (n int) {
 	for _, key := range keys {
 		value, ok := args[key]
@@ -113,8 +121,8 @@ func depth(args map[string]any, keys []string) (n int) {
 	return n
 }
 
-// refusedOverrides is refused for one instance of a group. Here everything that args
-// name has to be there.
+// refusedOverrides is refused for one instance of a group. Here all facts and vars that args
+// refer to must exist.
 func (s *Shard) refusedOverrides(g fleet.Group, o fleet.Overrides, checks Checks) (problems Problems) {
 	own, err := s.ForInstance(g, fleet.Instance{Overrides: &o})
 	if err == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// picky is a provider that knows small machines with a disk of at most 9, and labels
-// of one word; each machine needs an image. It notes what it was asked about.
+// picky is a provider that knows small machines with a disk of at most 9, and one-word labels;
+// each machine needs an image. It records its calls.
 type picky struct{ asked []string }
 
 func (p *picky) checks() config.Checks {
@@ -39,7 +39,7 @@ func (p *picky) checks() config.Checks {
 	}}
 }
 
-// pickyText is a config that the provider has nothing against.
+// pickyText is a config that the provider accepts.
 const pickyText = `{
   "cluster": { "id": "c", "secrets": { "encryption_key": { "provider": "env", "source": "KEY" } } },
   "server": { "provider": { "kind": "fake", "region": "r" }, "subnet_pools": { "workers": ["a"] } },
@@ -53,8 +53,8 @@ const pickyText = `{
   "groups": { "default": { "web": { "template": "knd", "args": { "labels": { "role": "web" } } }, "db": { "template": "knd" } } }
 }`
 
-// TestProviderArgs: what the provider has against a group stands at the layer that
-// it comes from; every group is judged by its own args, and rendered ones.
+// TestProviderArgs: a provider's problem has the path of the layer that set the field; every
+// group is checked by its own, rendered args.
 func TestProviderArgs(t *testing.T) {
 	for name, c := range map[string]struct{ old, replaced, want string }{
 		"nothing wrong":   {"", "", ""},
@@ -71,7 +71,7 @@ func TestProviderArgs(t *testing.T) {
 		"type, group's": {`"db": { "template": "knd" }`, `"db": { "template": "knd", "instance_type": "huge" }`,
 			"groups.default.db.instance_type: no such type"},
 		"of a lone template": {`"team": "ops"`, `"team": "ops of x"`, "templates.lone.args.labels.team: more than a word"},
-		"not known before":   {`"vars": { "team": "ops" },`, ``, ""}, // an instance may bring it along
+		"not known before":   {`"vars": { "team": "ops" },`, ``, ""}, // an instance may set it
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !strings.Contains(pickyText, c.old) {
@@ -99,8 +99,8 @@ func TestProviderArgs(t *testing.T) {
 	}
 }
 
-// TestProviderArgsOfChanges: an edit is judged as the group would be after it, unless
-// it is of the size alone, and so is a single instance with what was asked for it.
+// TestProviderArgsOfChanges: an edit is checked by its result, unless it only changes the
+// size, and a single instance by its overrides.
 func TestProviderArgsOfChanges(t *testing.T) {
 	var provider picky
 	text := strings.Replace(pickyText, `"disk": 5, "labels": {`,
@@ -111,7 +111,7 @@ func TestProviderArgsOfChanges(t *testing.T) {
 	}
 	web := fleet.GroupKey{Tenant: "default", Name: "web"}
 	upsert := func(c config.Change) error {
-		_, err := s.Upsert(config.Dynamic{}, web, c, provider.checks())
+		_, err := s.ChangeGroup(web, config.GroupRecord{}, c, provider.checks())
 		return err
 	}
 	for want, c := range map[string]config.Change{
@@ -123,23 +123,23 @@ func TestProviderArgsOfChanges(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c, err, want)
 		}
 	}
-	// What became wrong since can still be made smaller.
-	d := config.Dynamic{Groups: map[string]map[string]config.Entry{"default": {"web": {InstanceType: ptr("huge")}}}}
-	if _, err := s.Upsert(d, web, config.Change{Size: ptr(0)}, provider.checks()); err != nil {
+	// A group that became invalid since can still be scaled down.
+	huge := record(t, `{ "instance_type": "huge" }`)
+	if _, err := s.ChangeGroup(web, huge, config.Change{Size: ptr(0)}, provider.checks()); err != nil {
 		t.Errorf("make a group smaller that can't be made any more: %v", err)
 	}
 
-	groups, _ := s.Resolve(config.Dynamic{})
+	groups, _ := s.Resolve(nil)
 	lone, err := config.ParseWith([]byte(strings.Replace(pickyText, `"vars": { "team": "ops" },`, ``, 1)), provider.checks())
 	if err != nil {
 		t.Fatal(err)
 	}
 	single := fleet.GroupKey{Tenant: "default", Name: "lone"}
-	made, err := lone.Upsert(config.Dynamic{}, single, config.Change{Template: ptr("lone")}, provider.checks())
+	made, err := lone.ChangeGroup(single, config.GroupRecord{}, config.Change{Template: ptr("lone")}, provider.checks())
 	if err != nil {
 		t.Fatal(err)
 	}
-	loneGroups, _ := lone.Resolve(made)
+	loneGroups, _ := lone.Resolve(config.GroupRecords{single: made})
 	for name, c := range map[string]struct {
 		shard *config.Shard
 		group fleet.Group
@@ -159,22 +159,19 @@ func TestProviderArgsOfChanges(t *testing.T) {
 	}
 }
 
-// TestProviderArgsOfRepetitions: whoever says all of a group each time can make it
-// smaller, too, when the provider would not make it any more.
+// TestProviderArgsOfRepetitions: a change that repeats all fields of a group may still scale it
+// down although the provider would refuse to create it.
 func TestProviderArgsOfRepetitions(t *testing.T) {
 	var provider picky
 	s, err := config.ParseWith([]byte(pickyText), provider.checks())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := config.ParseDynamic([]byte(`{ "groups": { "default": {
+	is := records(t, `{ "default": {
 	  "web": { "size": 3, "instance_type": "huge", "vars": { "n": 1, "deep": { "list": [1.5, "x"] } } },
 	  "own": { "size": 3, "instance_type": "huge", "template": "knd", "subnet_pool": "workers" },
 	  "gone": { "instance_type": "huge", "template": "knd", "removed": true }
-	} } }`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	} }`)
 	vars := map[string]any{"n": 1, "deep": map[string]any{"list": []any{1.5, "x"}}}
 	for name, c := range map[string]struct {
 		group   string
@@ -187,7 +184,8 @@ func TestProviderArgsOfRepetitions(t *testing.T) {
 		"a removed group":           {"gone", config.Change{Size: ptr(1), Template: ptr("knd"), InstanceType: ptr("huge")}, true},
 		"a new group":               {"new", config.Change{Size: ptr(1), Template: ptr("knd"), InstanceType: ptr("huge")}, true},
 	} {
-		_, err := s.Upsert(d, fleet.GroupKey{Tenant: "default", Name: c.group}, c.change, provider.checks())
+		key := fleet.GroupKey{Tenant: "default", Name: c.group}
+		_, err := s.ChangeGroup(key, is[key], c.change, provider.checks())
 		if (err != nil) != c.refused {
 			t.Errorf("%s: %v", name, err)
 		}

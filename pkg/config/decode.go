@@ -2,27 +2,29 @@ package config
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tailscale/hujson"
 
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// decoder fills typed values from a syntax tree. It goes on after a mistake, so
-// that one pass finds all of them, and remembers which fields were given.
+// decoder fills typed values from a syntax tree. It continues after a mistake, so that one pass
+// finds all of them, and records which fields were set.
 type decoder struct {
 	text     []byte
 	problems Problems
 	seen     map[string]bool
-	broken   []string // paths of the fields whose value could not be taken
+	broken   []string // paths of the fields whose value is invalid
 
-	// tolerant is for a text that a newer version may have written: a field without
-	// a name here is passed over, and passed says that there was one.
+	// tolerant is for a text that a newer version may have written: unknown fields are
+	// skipped, and passed is set.
 	tolerant bool
 	passed   bool
 }
@@ -31,8 +33,7 @@ func newDecoder(text []byte) *decoder {
 	return &decoder{text: text, seen: map[string]bool{}}
 }
 
-// failf reports a field that is left at zero, about which there is nothing more
-// to say.
+// failf reports a field that is left at zero, and suppresses further problems with it.
 func (d *decoder) failf(path, format string, args ...any) {
 	if !d.problems.full() {
 		d.broken = append(d.broken, path)
@@ -44,7 +45,7 @@ func (d *decoder) decode(path string, v hujson.Value, into reflect.Value) {
 	d.seen[path] = true
 	literal, _ := v.Value.(hujson.Literal)
 	if into.Type() == reflect.TypeFor[hujson.Value]() {
-		into.Set(reflect.ValueOf(v)) // to be decoded on its own, later
+		into.Set(reflect.ValueOf(v)) // decoded on its own later
 		return
 	}
 	if into.Kind() == reflect.Interface {
@@ -62,8 +63,12 @@ func (d *decoder) decode(path string, v hujson.Value, into reflect.Value) {
 		d.decode(path, v, into.Elem())
 		return
 	}
-	if text, ok := into.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		d.fromText(path, v, text)
+	switch into := into.Addr().Interface().(type) {
+	case encoding.TextUnmarshaler:
+		d.fromText(path, v, into)
+		return
+	case *SubnetPool:
+		d.subnetPool(path, v, into)
 		return
 	}
 	switch into.Kind() {
@@ -80,12 +85,7 @@ func (d *decoder) decode(path string, v hujson.Value, into reflect.Value) {
 
 func (d *decoder) object(path string, v hujson.Value, into reflect.Value) {
 	fields := map[string]reflect.Value{}
-	for i := range into.NumField() {
-		name, _, _ := strings.Cut(into.Type().Field(i).Tag.Get("json"), ",")
-		if name != "" && name != "-" {
-			fields[name] = into.Field(i)
-		}
-	}
+	collectFields(into, fields)
 	for name, value := range d.members(path, v) {
 		field, ok := fields[name]
 		if !ok {
@@ -96,8 +96,34 @@ func (d *decoder) object(path string, v hujson.Value, into reflect.Value) {
 	}
 }
 
-// unknown takes a name that differs from a known one by case alone for a mistake
-// even where others are tolerated: no version would give a field such a name.
+// collectFields collects the fields of a struct by name, including those of embedded structs.
+func collectFields(of reflect.Value, into map[string]reflect.Value) {
+	for i := range of.NumField() {
+		field := of.Type().Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case field.Anonymous && name == "":
+			collectFields(of.Field(i), into)
+		case name != "" && name != "-":
+			into[name] = of.Field(i)
+		}
+	}
+}
+
+// subnetPool decodes a pool that is written as the list of its subnets or as an object.
+func (d *decoder) subnetPool(path string, v hujson.Value, into *SubnetPool) {
+	switch v.Value.Kind() {
+	case '[':
+		d.list(path, v, reflect.ValueOf(&into.Subnets).Elem())
+	case '{':
+		d.object(path, v, reflect.ValueOf(into).Elem())
+	default:
+		d.mismatch(path, v, "an array of subnets, or an object with subnets and tenants")
+	}
+}
+
+// unknown handles an unknown field. A name that differs from a known one only by case is a
+// mistake even if tolerant: no version would define such a field.
 func (d *decoder) unknown(path, name string, fields map[string]reflect.Value) {
 	mistake := !d.tolerant
 	for known := range fields {
@@ -111,8 +137,7 @@ func (d *decoder) unknown(path, name string, fields map[string]reflect.Value) {
 	}
 }
 
-// mapping keeps a key whose value is bad, so that what refers to it is not
-// reported as well.
+// mapping keeps a key whose value is invalid, so that references to it are not reported as well.
 func (d *decoder) mapping(path string, v hujson.Value, into reflect.Value) {
 	kind := into.Type()
 	if into.IsNil() {
@@ -162,25 +187,34 @@ func (d *decoder) members(path string, v hujson.Value) func(yield func(string, h
 }
 
 func (d *decoder) duplicate(path string, offset int) {
-	if !d.problems.full() { // finding the line takes a look at all the text
+	if !d.problems.full() { // finding the line scans the text
 		d.problems.addf(path, "given more than once: again at %s", position(d.text, offset))
 	}
 }
 
 func (d *decoder) fromText(path string, v hujson.Value, into encoding.TextUnmarshaler) {
 	literal, _ := v.Value.(hujson.Literal)
-	want, isNumber := errDuration, false
-	if _, ok := into.(*fleet.Surge); ok {
-		want, isNumber = fleet.ErrSurge, literal.Kind() == '0' // a count may be written as it is
+	want, isNumber, isTime := errDuration, false, false
+	switch into.(type) {
+	case *fleet.Surge:
+		want, isNumber = fleet.ErrSurge, literal.Kind() == '0' // a count may be written as a number
+	case *time.Time:
+		want, isTime = errTime, true
 	}
 	if literal.Kind() != '"' && !isNumber {
 		d.mismatch(path, v, "a string: "+strings.TrimPrefix(want.Error(), "want "))
 		return
 	}
-	if err := into.UnmarshalText([]byte(literal.String())); err != nil {
+	err := into.UnmarshalText([]byte(literal.String()))
+	if err != nil && isTime {
+		err = fmt.Errorf("%.80q: %w", literal.String(), errTime)
+	}
+	if err != nil {
 		d.failf(path, "%v", err)
 	}
 }
+
+var errTime = errors.New("want a time such as 2006-01-02T15:04:05Z")
 
 func (d *decoder) scalar(path string, v hujson.Value, into reflect.Value) {
 	literal, _ := v.Value.(hujson.Literal)
@@ -209,7 +243,7 @@ func (d *decoder) number(path string, literal hujson.Literal, into reflect.Value
 	into.SetFloat(f)
 }
 
-// wholeNumber takes 3, and 3.0 and 3e0 too, since they are the same number.
+// wholeNumber accepts 3.0 and 3e0 as 3.
 func (d *decoder) wholeNumber(path string, v hujson.Value, literal hujson.Literal, into reflect.Value) {
 	f, err := strconv.ParseFloat(string(literal), 64)
 	if err != nil || f != math.Trunc(f) || math.Abs(f) > maxExact {

@@ -7,8 +7,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// defaulter sets what the text left out. That a field is zero does not mean
-// that it was left out, so it asks for the paths the decoder saw.
+// defaulter sets fields that the text left out. A zero field may be set in the text, so it
+// uses the paths that the decoder saw.
 type defaulter map[string]bool
 
 func setDefault[T any](d defaulter, path string, field *T, value T) {
@@ -17,8 +17,8 @@ func setDefault[T any](d defaulter, path string, field *T, value T) {
 	}
 }
 
-// SecretsPrefix is what the names of secrets begin with unless a config says otherwise.
-// The bucket is one cluster's; an account may have many.
+// SecretsPrefix returns the default prefix of the names of secrets. A bucket belongs to one
+// cluster; an account may have many.
 func SecretsPrefix(provider, cluster string) string {
 	if provider == SecretsSecretsManager || provider == SecretsParameterStore {
 		return "nstance/" + cluster + "/"
@@ -26,7 +26,7 @@ func SecretsPrefix(provider, cluster string) string {
 	return "cluster/secret/"
 }
 
-// applyDefaults completes s. seen holds the path of every field that was given.
+// applyDefaults completes s. seen has the path of every field in the text.
 func applyDefaults(s *Shard, seen map[string]bool) {
 	d := defaulter(seen)
 	setDefault(d, "cluster.secrets.provider", &s.Cluster.Secrets.Provider, SecretsObjectStorage)
@@ -37,6 +37,9 @@ func applyDefaults(s *Shard, seen map[string]bool) {
 		setDefault(d, path+".sort", &image.Sort, "creation-date")
 		setDefault(d, path+".order", &image.Order, "desc")
 		s.Images[name] = image
+	}
+	for name, tenant := range s.Tenants {
+		s.Tenants[name] = Tenant{Quota: tenant.Quota.completed(name)}
 	}
 	for name, cert := range s.Certificates {
 		setDefault(d, join("certificates", name)+".ttl", &cert.TTL, 365*24)
@@ -63,7 +66,7 @@ func (d defaulter) server(s *Server) {
 	}
 	d.durations(s)
 	rate, burst := 10.0, 20
-	if s.Provider.Kind == ProviderAWS { // whose launches refill so, for all shards of an account and region together
+	if s.Provider.Kind == ProviderAWS { // the refill rate of AWS launches, which all shards of an account and region share
 		rate, burst = 2, 5
 	}
 	setDefault(d, "server.create_rate.per_second", &s.CreateRate.PerSecond, rate)
@@ -100,8 +103,7 @@ func (d defaulter) durations(s *Server) {
 	}
 }
 
-// completeUserdata takes {} for not given, and fills in how the content is to
-// be read.
+// completeUserdata treats {} as absent, and sets the default source and encoding.
 func completeUserdata(u *fleet.Userdata) *fleet.Userdata {
 	if u == nil || *u == (fleet.Userdata{}) {
 		return nil

@@ -29,7 +29,7 @@ func (d Duration) String() string {
 	return s
 }
 
-// short leaves out the units that Go counts to zero: 5m, not 5m0s.
+// short omits the zero units of Go's format: 5m, not 5m0s.
 func short(v time.Duration) string {
 	s := v.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -41,10 +41,10 @@ func short(v time.Duration) string {
 	return s
 }
 
-// MarshalText writes d so that UnmarshalText reads the same value.
+// MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what the type's comment describes.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := parseDuration(string(text))
 	if err != nil {
@@ -54,8 +54,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Age is a Duration that can be switched off by the empty string, its zero
-// value.
+// Age is a Duration that the empty string, its zero value, disables.
 type Age time.Duration
 
 // Std returns a as the standard library's type; 0 means off.
@@ -68,11 +67,11 @@ func (a Age) String() string {
 	return Duration(a).String()
 }
 
-// MarshalText writes a so that UnmarshalText reads the same value.
+// MarshalText implements encoding.TextMarshaler.
 func (a Age) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText reads a duration, or the empty string for off. A written zero
-// is refused: it could be meant either way.
+// UnmarshalText parses a duration, or the empty string for off. A zero duration is an error,
+// because it is ambiguous.
 func (a *Age) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*a = 0
@@ -83,7 +82,7 @@ func (a *Age) UnmarshalText(text []byte) error {
 		return err
 	}
 	if v == 0 {
-		return fmt.Errorf(`%q is no age: leave it empty ("") to switch it off`, text)
+		return fmt.Errorf(`%q is not an age: leave it empty ("") to switch it off`, text)
 	}
 	*a = Age(v)
 	return nil

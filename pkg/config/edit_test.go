@@ -6,8 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
+	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
@@ -21,43 +20,62 @@ const (
 
 func ptr[T any](v T) *T { return &v }
 
-// upsert applies a change that has to be accepted, and checks that it left its
-// input alone, that doing it again changes nothing, and that the result can be
-// stored.
-func upsert(t testing.TB, s *config.Shard, d config.Dynamic, key fleet.GroupKey, c config.Change) config.Dynamic {
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// change applies a change that must be accepted, and checks that its input is unchanged, that
+// it is idempotent, also after storing the result, and that the revision increases if anything
+// changes and never decreases.
+func change(t testing.TB, s *config.Shard, key fleet.GroupKey, r config.GroupRecord, c config.Change) config.GroupRecord {
 	t.Helper()
-	before := encoded(t, d)
-	next, err := s.Upsert(d, key, c, config.Checks{})
+	before := encoded(t, r)
+	next, err := s.ChangeGroup(key, r, c, config.Checks{})
 	if err != nil {
-		t.Fatalf("Upsert %s: %v", key, err)
+		t.Fatalf("ChangeGroup %s: %v", key, err)
 	}
-	if encoded(t, d) != before {
+	if encoded(t, r) != before {
 		t.Fatal("the input changed")
 	}
-	again, err := s.Upsert(next, key, c, config.Checks{})
-	if err != nil || !reflect.DeepEqual(again, next) {
-		t.Fatalf("the same change again: %v\n%s\n%s", err, encoded(t, next), encoded(t, again))
+	for _, is := range []config.GroupRecord{next, stored(t, next)} {
+		again, err := s.ChangeGroup(key, is, c, config.Checks{})
+		if err != nil || !reflect.DeepEqual(again, next) {
+			t.Fatalf("the same change again: %v\n%s\n%s", err, encoded(t, next), encoded(t, again))
+		}
 	}
-	stored, err := config.ParseDynamic([]byte(encoded(t, next)))
-	if err != nil || !reflect.DeepEqual(stored.Groups, next.Groups) {
-		t.Fatalf("stored and read again: %v\n%#v\n%#v", err, stored, next)
-	}
+	checkRevision(t, r, next)
 	return next
 }
 
-func encoded(t testing.TB, d config.Dynamic) string {
+// checkRevision checks that the revision increases if a record changes.
+func checkRevision(t testing.TB, was, is config.GroupRecord) {
 	t.Helper()
-	text, err := d.Encode()
+	if is.Revision < was.Revision || is.Same(was) != (is.Revision == was.Revision) {
+		t.Fatalf("revision %d after %d:\n%s\n%s", is.Revision, was.Revision, encoded(t, was), encoded(t, is))
+	}
+}
+
+func encoded(t testing.TB, r config.GroupRecord) string {
+	t.Helper()
+	text, err := r.Encode()
 	if err != nil {
 		t.Fatalf("Encode: %v", err)
 	}
 	return string(text)
 }
 
-func group(t testing.TB, s *config.Shard, d config.Dynamic, key fleet.GroupKey) fleet.Group {
+// stored encodes and decodes a record, which must not change it.
+func stored(t testing.TB, r config.GroupRecord) config.GroupRecord {
 	t.Helper()
-	groups, _ := s.Resolve(d)
-	g, ok := groups[key]
+	text := encoded(t, r)
+	again := record(t, text)
+	if again.Header != r.Header || r.Stored() && !again.Same(r) || encoded(t, again) != text {
+		t.Fatalf("stored and read again: %s\n%s", text, encoded(t, again))
+	}
+	return again
+}
+
+func group(t testing.TB, s *config.Shard, key fleet.GroupKey, r config.GroupRecord) fleet.Group {
+	t.Helper()
+	g, ok, _ := s.ResolveGroup(key, r)
 	if !ok {
 		t.Fatalf("there is no group %s", key)
 	}
@@ -67,136 +85,185 @@ func group(t testing.TB, s *config.Shard, d config.Dynamic, key fleet.GroupKey) 
 func TestOnlySizeChangesSize(t *testing.T) {
 	s := parse(t, scene)
 	for _, key := range []fleet.GroupKey{web, bare, prod} {
-		before := group(t, s, config.Dynamic{}, key)
-		after := group(t, s, upsert(t, s, config.Dynamic{}, key, config.Change{Size: ptr(5)}), key)
-		before.Size, before.Revision = 5, 1
+		before := group(t, s, key, config.GroupRecord{})
+		after := group(t, s, key, change(t, s, key, config.GroupRecord{}, config.Change{Size: ptr(5)}))
+		before.Size, before.Revision, before.RecordRevision = 5, 1, 1
 		if !reflect.DeepEqual(after, before) {
 			t.Errorf("%s is %+v, want %+v", key, after, before)
 		}
 	}
 }
 
-func TestLifeOfADynamicGroup(t *testing.T) {
+func TestLifeOfAGroupOfItsOwn(t *testing.T) {
 	s := parse(t, scene)
-	d := upsert(t, s, config.Dynamic{Epoch: 4, Rev: 2, Writer: "w"}, own, config.Change{
+	h := config.Header{Epoch: 4, Rev: 2, Writer: "w"}
+	r := change(t, s, own, config.GroupRecord{Header: h}, config.Change{
 		Template: ptr("knd"), Size: ptr(2), Vars: map[string]any{"a": 1.0, "b": map[string]any{"c": 2.5}},
 	})
-	if g := group(t, s, d, own); g.Size != 2 || g.Vars["a"] != int64(1) || g.Disabled != "" {
+	if g := group(t, s, own, r); g.Size != 2 || g.Vars["a"] != int64(1) || g.Disabled != "" {
 		t.Fatalf("made %+v", g)
 	}
-	if d.Epoch != 4 || d.Rev != 2 || d.Writer != "w" {
-		t.Errorf("the header became %+v", d)
+	if r.Header != h {
+		t.Errorf("the header became %+v", r.Header)
 	}
-	d = upsert(t, s, d, own, config.Change{Size: ptr(1), Remove: []fleet.InstanceID{idB, idA}})
-	d = upsert(t, s, d, own, config.Change{Size: ptr(0), Remove: []fleet.InstanceID{idA, idC}})
-	if g := group(t, s, d, own); !reflect.DeepEqual(g.Leaving, []fleet.InstanceID{idA, idB, idC}) || g.Vars["a"] != int64(1) {
+	r = change(t, s, own, r, config.Change{Size: ptr(1), Remove: []fleet.InstanceID{idB, idA}})
+	r = change(t, s, own, r, config.Change{Size: ptr(0), Remove: []fleet.InstanceID{idA, idC}})
+	if g := group(t, s, own, r); !reflect.DeepEqual(g.Leaving, []fleet.InstanceID{idA, idB, idC}) || g.Vars["a"] != int64(1) {
 		t.Fatalf("scaled to %+v", g)
 	}
-	settled := d.Settle(own, []fleet.InstanceID{idA, idC, idA})
-	if g := group(t, s, settled, own); !reflect.DeepEqual(g.Leaving, []fleet.InstanceID{idB}) {
+	settled := r.ClearLeaving([]fleet.InstanceID{idA, idC, idA})
+	if g := group(t, s, own, settled); !reflect.DeepEqual(g.Leaving, []fleet.InstanceID{idB}) || settled.Revision != r.Revision {
 		t.Errorf("settled to %+v", g)
 	}
-	if g := group(t, s, d, own); len(g.Leaving) != 3 {
+	if len(r.Leaving) != 3 {
 		t.Error("Settle changed its input")
 	}
-	d = upsert(t, s, settled.Settle(own, []fleet.InstanceID{idB}), own,
+	if again := settled.ClearLeaving([]fleet.InstanceID{idA, idC}); !reflect.DeepEqual(again, settled) {
+		t.Errorf("settled again: %+v", again)
+	}
+	r = change(t, s, own, stored(t, settled.ClearLeaving([]fleet.InstanceID{idB})),
 		config.Change{Vars: map[string]any{}, InstanceType: ptr("huge"), SubnetPool: ptr("workers")})
-	if g := group(t, s, d, own); g.Vars["a"] != nil || g.InstanceType != "huge" || g.Leaving != nil {
+	if g := group(t, s, own, r); g.Vars["a"] != nil || g.InstanceType != "huge" || g.Leaving != nil {
 		t.Errorf("changed to %+v", g)
 	}
-	d = upsert(t, s, d, own, config.Change{InstanceType: ptr("")})
-	if g := group(t, s, d, own); g.InstanceType != "small" {
+	r = change(t, s, own, r, config.Change{InstanceType: ptr("")})
+	if g := group(t, s, own, r); g.InstanceType != "small" {
 		t.Errorf("an empty instance type gives %+v", g)
 	}
+}
 
-	removed, err := s.Remove(d, own)
+// TestEndOfAGroupOfItsOwn: a removed group is recreated only with a template, before its
+// record is a tombstone and after; its revision always increases.
+func TestEndOfAGroupOfItsOwn(t *testing.T) {
+	s := parse(t, scene)
+	r := record(t, `{ "epoch": 1, "rev": 2, "writer": "w", "template": "knd", "size": 2, "leaving": ["`+string(idA)+`"], "revision": 5 }`)
+	removed, err := s.RemoveGroup(own, r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := group(t, s, removed, own); !g.Removed || g.Size != 0 || g.Leaving != nil || g.Kind != "knd" {
+	if g := group(t, s, own, removed); !g.Removed || g.Size != 0 || g.Leaving != nil || g.Kind != "knd" {
 		t.Errorf("removed is %+v", g)
 	}
-	if group(t, s, d, own).Removed {
-		t.Error("Remove changed its input")
+	checkRevision(t, r, stored(t, removed))
+	if r.Removed || *r.Size != 2 || len(r.Leaving) != 1 {
+		t.Error("RemoveGroup changed its input")
 	}
-	if again, err := s.Remove(removed, own); err != nil || !reflect.DeepEqual(again, removed) {
+	if again, err := s.RemoveGroup(own, removed); err != nil || !reflect.DeepEqual(again, removed) {
 		t.Errorf("removing again: %v", err)
 	}
-	if _, err := s.Upsert(removed, own, config.Change{Size: ptr(3)}, config.Checks{}); !errors.Is(err, config.ErrRemoved) {
+	if _, err := s.ChangeGroup(own, removed, config.Change{Size: ptr(3)}, config.Checks{}); !errors.Is(err, config.ErrRemoved) {
 		t.Errorf("scaling a removed group gives %v", err)
 	}
-	anew := upsert(t, s, removed, own, config.Change{Template: ptr("knd")})
-	if g := group(t, s, anew, own); g.Removed || g.Size != 4 {
+	anew := change(t, s, own, removed, config.Change{Template: ptr("knd")})
+	if g := group(t, s, own, anew); g.Removed || g.Size != 4 {
 		t.Errorf("made anew: %+v", g)
 	}
-	if was, of, now := group(t, s, d, own), group(t, s, removed, own), group(t, s, anew, own); of.Revision <= was.Revision ||
-		now.Revision <= of.Revision {
-		t.Errorf("revisions %d, removed %d, anew %d", was.Revision, of.Revision, now.Revision)
+
+	gone := removed.Forget(noon.Add(time.Millisecond).In(time.FixedZone("x", 3600)))
+	if gone.Exists() || !gone.Stored() || gone.Revision != removed.Revision+1 || gone.Header != removed.Header || !removed.Exists() {
+		t.Errorf("forgotten is %+v, and before that %+v", gone, removed)
 	}
-	forgotten := removed.Forget(own)
-	if _, ok := forgotten.Entry(own); ok || len(forgotten.Groups) != 0 {
-		t.Errorf("forgotten is %+v", forgotten)
+	if want := `{"epoch":1,"rev":2,"writer":"w","deleted_at":"2026-03-01T12:00:00Z","revision":7}`; encoded(t, gone) != want {
+		t.Errorf("the tombstone is %s, want %s", encoded(t, gone), want)
 	}
-	if _, ok := removed.Entry(own); !ok {
-		t.Error("Forget changed its input")
+	if again := gone.Forget(noon.Add(time.Hour)); !reflect.DeepEqual(again, gone) {
+		t.Errorf("forgotten again: %+v", again)
+	}
+	if _, ok, problems := s.ResolveGroup(own, gone); ok || problems != nil {
+		t.Errorf("a tombstone is a group: %v", problems)
+	}
+	if _, err := s.ChangeGroup(own, gone, config.Change{Size: ptr(3)}, config.Checks{}); !errors.Is(err, config.ErrNoGroup) {
+		t.Errorf("scaling one that is gone gives %v", err)
+	}
+	if _, err := s.RemoveGroup(own, gone); !errors.Is(err, config.ErrNoGroup) {
+		t.Errorf("removing one that is gone gives %v", err)
+	}
+	for _, is := range []config.GroupRecord{gone, stored(t, gone)} {
+		back := change(t, s, own, is, config.Change{Template: ptr("knd"), Create: true})
+		if back.Revision != gone.Revision+1 || !back.Exists() || back.DeletedAt != nil || back.Size != nil {
+			t.Errorf("made again: %+v", back)
+		}
+	}
+}
+
+// TestSince: no revision of a group is reused, even if its record was gone in between, or is
+// unreadable.
+func TestSince(t *testing.T) {
+	s, c := parse(t, scene), config.Change{Template: ptr("knd"), Size: ptr(1)}
+	unreadable := config.UnreadableGroup(config.Header{}, errors.New("damaged"))
+	for name, r := range map[string]config.GroupRecord{"none": {}, "unreadable": unreadable} {
+		r = r.Since(8).Since(3)
+		if next := change(t, s, own, r, c); next.Revision != 9 {
+			t.Errorf("%s: the next revision is %d, want 9", name, next.Revision)
+		}
+	}
+	if gone := unreadable.Since(8).Remove(); gone.Revision != 9 || gone.Unreadable() {
+		t.Errorf("an unreadable one, removed, is %+v", gone)
+	}
+	for _, text := range []string{`{ "size": 2, "revision": 5 }`, `{ "deleted_at": "2026-03-01T12:00:00Z", "revision": 5 }`} {
+		r := record(t, text)
+		if !r.Since(8).Same(r) {
+			t.Errorf("%s became %+v", text, r.Since(8))
+		}
+		if next := change(t, s, own, r.Since(8), c); next.Revision != 9 {
+			t.Errorf("%s: the next revision is %d, want 9", text, next.Revision)
+		}
 	}
 }
 
 func TestEditsOfWhatIsNotThere(t *testing.T) {
-	s, d := parse(t, scene), config.Dynamic{}
-	if _, err := s.Upsert(d, own, config.Change{Size: ptr(1)}, config.Checks{}); !errors.Is(err, config.ErrNoGroup) {
+	s, none := parse(t, scene), config.GroupRecord{}
+	if _, err := s.ChangeGroup(own, none, config.Change{Size: ptr(1)}, config.Checks{}); !errors.Is(err, config.ErrNoGroup) {
 		t.Errorf("scaling gives %v", err)
 	}
-	if _, err := s.Remove(d, own); !errors.Is(err, config.ErrNoGroup) {
+	if _, err := s.RemoveGroup(own, none); !errors.Is(err, config.ErrNoGroup) {
 		t.Errorf("removing gives %v", err)
 	}
-	for name, after := range map[string]config.Dynamic{
-		"Remove": d.Remove(own), "Forget": d.Forget(own), "Settle": d.Settle(own, []fleet.InstanceID{idA}),
-	} {
-		if len(after.Groups) != 0 {
+	for name, after := range map[string]config.GroupRecord{"Remove": none.Remove(), "Settle": none.ClearLeaving([]fleet.InstanceID{idA})} {
+		if after.Stored() {
 			t.Errorf("%s made %+v", name, after)
 		}
 	}
 }
 
 func TestRestrictedEditing(t *testing.T) {
-	s := parse(t, scene)
+	s, none := parse(t, scene), config.GroupRecord{}
 	for field, c := range map[string]config.Change{
 		"template":    {Template: ptr("knc"), Size: ptr(1)},
 		"subnet_pool": {SubnetPool: ptr("control"), Size: ptr(1)},
 	} {
-		_, err := s.Upsert(config.Dynamic{}, web, c, config.Checks{})
+		_, err := s.ChangeGroup(web, none, c, config.Checks{})
 		if !errors.Is(err, config.ErrRestricted) || !strings.Contains(err.Error(), field+": set by static config") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := s.Remove(config.Dynamic{}, web); !errors.Is(err, config.ErrRestricted) {
+	if _, err := s.RemoveGroup(web, none); !errors.Is(err, config.ErrRestricted) {
 		t.Errorf("removing gives %v", err)
 	}
-	// Saying what static config says is no change.
-	d := upsert(t, s, config.Dynamic{}, web, config.Change{
+	// Repeating static config's values is not a change.
+	r := change(t, s, web, none, config.Change{
 		Template: ptr("knd"), SubnetPool: ptr("workers"), Size: ptr(3), InstanceType: ptr("huge"), Vars: map[string]any{"x": true},
 	})
-	if got, want := mustJSON(d.Groups), `{"default":{"web":{"size":3,"instance_type":"huge","vars":{"x":true},"revision":1}}}`; got != want {
+	if got, want := mustJSON(r.Entry), `{"size":3,"instance_type":"huge","vars":{"x":true},"revision":1}`; got != want {
 		t.Errorf("kept %s, want %s", got, want)
 	}
-	upsert(t, s, config.Dynamic{}, web, config.Change{SubnetPool: ptr("")})
-	// An edit clears away what an entry has no say in.
-	old := dynamic(t, `{ "default": { "web": { "template": "knc", "size": 6, "drain_timeout": "1m", "leaving": ["`+string(idA)+`"] } } }`)
-	got := mustJSON(upsert(t, s, old, web, config.Change{Size: ptr(7)}).Groups["default"]["web"])
+	change(t, s, web, none, config.Change{SubnetPool: ptr("")})
+	// An edit drops the fields of a record that have no effect.
+	old := record(t, `{ "template": "knc", "size": 6, "drain_timeout": "1m", "leaving": ["`+string(idA)+`"], "revision": 2 }`)
+	got := mustJSON(change(t, s, web, old, config.Change{Size: ptr(7)}).Entry)
 	if want := `{"size":7,"leaving":["` + string(idA) + `"],"revision":3}`; got != want {
 		t.Errorf("kept %s, want %s", got, want)
 	}
-	bad := dynamic(t, `{ "default": { "web": { "size": "two" } } }`)
-	if g := group(t, s, upsert(t, s, bad, web, config.Change{Size: ptr(2)}), web); g.Disabled != "" || g.Size != 2 {
-		t.Errorf("a good change over a bad entry gives %+v", g)
+	bad := config.UnreadableGroup(config.Header{}, errors.New("damaged"))
+	if g := group(t, s, web, change(t, s, web, bad, config.Change{Size: ptr(2)})); g.Disabled != "" || g.Size != 2 {
+		t.Errorf("a good change over a bad record gives %+v", g)
 	}
 }
 
 func TestBadChanges(t *testing.T) {
 	s := parse(t, scene)
-	d := dynamic(t, `{ "default": { "own": { "template": "knd", "size": 1 }, "bad": { "size": "two" } } }`)
-	before := encoded(t, d)
+	all := records(t, `{ "default": { "own": { "template": "knd", "size": 1 }, "bad": { "size": "two" } } }`)
+	before := encoded(t, all[own])
 	deep := map[string]any{}
 	for range 40 {
 		deep = map[string]any{"x": deep}
@@ -214,169 +281,68 @@ func TestBadChanges(t *testing.T) {
 		{own, config.Change{Template: ptr("")}, "template: required"},
 		{own, config.Change{Template: ptr("knc")}, `subnet_pool: the subnet pool "control" is not for dynamic groups (have: workers)`},
 		{own, config.Change{SubnetPool: ptr("wrkers")}, `subnet_pool: no such subnet pool "wrkers" (have: workers)`},
-		{own, config.Change{Remove: []fleet.InstanceID{idA}}, "size: required beside remove"},
+		{own, config.Change{Remove: []fleet.InstanceID{idA}}, "size: required with remove"},
 		{own, config.Change{Size: ptr(0), Remove: []fleet.InstanceID{idA, "me"}}, `remove[1]: "me" is not an instance id`},
 		{own, config.Change{Vars: map[string]any{"a": nil}}, "vars.a: null can't be rendered"},
 		{own, config.Change{Vars: map[string]any{"a": math.NaN()}}, `vars: ["a"]: NaN is not a number that JSON has`},
 		{own, config.Change{Vars: map[string]any{"a": []any{struct{}{}}}}, `vars: ["a"]: [0]: a value of Go type struct {}`},
 		{own, config.Change{Vars: deep}, "vars: nested 40 deep: at most 32 are allowed"},
 		{fleet.GroupKey{Tenant: "default", Name: "Own"}, config.Change{Template: ptr("knd")}, `group: "Own" is not a valid id`},
-		{fleet.GroupKey{Tenant: "dev", Name: "own"}, config.Change{Template: ptr("knd")}, `tenant: no such tenant "dev" (have: default, prod)`},
+		{fleet.GroupKey{Tenant: "dev", Name: "own"}, config.Change{Template: ptr("knd")}, `tenant: tenant "dev" is not declared`},
 		{fleet.GroupKey{Tenant: "default", Name: "bad"}, config.Change{Size: ptr(1)}, "template: required"},
 	} {
-		after, err := s.Upsert(d, c.key, c.change, config.Checks{})
+		after, err := s.ChangeGroup(c.key, all[c.key], c.change, config.Checks{})
 		var problems config.Problems
 		if !errors.As(err, &problems) || !strings.HasPrefix(problems[0].String(), c.want) {
 			t.Errorf("%s %+v: %v, want %s", c.key, c.change, err, c.want)
 		}
-		if len(after.Groups) != 0 || encoded(t, d) != before {
+		if after.Stored() || encoded(t, all[own]) != before {
 			t.Errorf("%s %+v: a refused change has an effect", c.key, c.change)
 		}
 	}
-	_, err := s.Upsert(d, own, config.Change{InstanceType: ptr("t4g.small")}, armOnly)
+	_, err := s.ChangeGroup(own, all[own], config.Change{InstanceType: ptr("t4g.small")}, armOnly)
 	if err == nil || !strings.Contains(err.Error(), `instance_type: instance type "t4g.small" is arm64, but the template's arch is amd64`) {
 		t.Errorf("an instance type of another arch gives %v", err)
 	}
 }
 
-func TestAdopt(t *testing.T) {
-	last := parse(t, scene)
-	next := parse(t, strings.Replace(scene, `"web": { "template": "knd", "size": 2,`, `"new": { "template": "knd", "size": 2,`, 1))
-	d := upsert(t, last, config.Dynamic{}, web, config.Change{Size: ptr(6), Vars: map[string]any{"level": "entry"}})
-	d = upsert(t, last, d, bare, config.Change{Size: ptr(1)})
-	before, kept := group(t, last, d, web), encoded(t, d)
-	adopted := d.Adopt(last, next)
-	after := group(t, next, adopted, web)
-	before.Static, before.StaticSize = false, 0
-	if !reflect.DeepEqual(after, before) {
-		t.Errorf("adopted as\n%+v\nwant\n%+v", after, before)
-	}
-	if encoded(t, d) != kept {
-		t.Error("Adopt changed its input")
-	}
-	if e, _ := adopted.Entry(bare); e.Template != nil {
-		t.Error("a group that is still static was adopted")
-	}
-	if again := adopted.Adopt(last, next); !reflect.DeepEqual(group(t, next, again, web), after) {
-		t.Error("adopting twice differs")
-	}
-	upsert(t, next, adopted, web, config.Change{Template: ptr("knd"), SubnetPool: ptr("workers"), Size: ptr(1)})
-	if groups, _ := next.Resolve(config.Dynamic{}.Adopt(last, next)); groups[web].Key == web {
-		t.Error("a group without an entry was adopted")
-	}
-}
-
-func TestParseDynamicErrors(t *testing.T) {
-	for text, want := range map[string]string{
-		``:                             "line 2, column 1: parsing value: unexpected EOF",
-		`[]`:                           "got an array: want an object",
-		`{"groups": 1}`:                "groups: got the number 1: want an object",
-		`{"groups": {"default": []}}`:  "groups.default: got an array: want an object",
-		`{"rev": -1}`:                  "rev: got the number -1: want a whole number, not negative",
-		`{"rev": 1.5}`:                 "rev: got the number 1.5: want a whole number, not negative",
-		`{"Groups": {}}`:               "Groups: unknown field (have: epoch, groups, rev, writer)",
-		`{"groups": {}, "groups": {}}`: "groups: given more than once",
-		`{"groups": {"default": {"web": {}, "web": {}}}}`: "groups.default.web: given more than once",
-	} {
-		_, err := config.ParseDynamic([]byte(text))
-		var problems config.Problems
-		if !errors.As(err, &problems) || !strings.HasPrefix(problems[0].String(), want) {
-			t.Errorf("%s gives %v, want %s", text, err, want)
-		}
-	}
-	d, err := config.ParseDynamic([]byte(`{"rev": 18446744073709551615, "groups": {"default": {}}} // all`))
-	if err != nil || d.Rev != math.MaxUint64 || len(d.Groups) != 0 {
-		t.Errorf("got %+v, %v", d, err)
-	}
-}
-
-func TestEncodeDynamicHasALimit(t *testing.T) {
-	d, err := config.Dynamic{}.Upsert(own, config.Change{Vars: map[string]any{"a": strings.Repeat("x", config.MaxSize)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Encode(); err == nil || !strings.Contains(err.Error(), "can be read again") {
-		t.Errorf("Encode gives %v", err)
-	}
-}
-
-// However edits follow each other, what is stored resolves without a problem,
-// and each edit is its own group's affair.
-func TestEditsKeepTheShardWhole(t *testing.T) {
+// TestReset: a static group's overrides are dropped; a missing dynamic group is restored to its
+// last known state.
+func TestReset(t *testing.T) {
 	s := parse(t, scene)
-	keys := []fleet.GroupKey{web, bare, prod, own, {Tenant: "prod", Name: "own"}}
-	rapid.Check(t, func(rt *rapid.T) {
-		var d config.Dynamic
-		for range rapid.IntRange(1, 12).Draw(rt, "edits") {
-			key := rapid.SampledFrom(keys).Draw(rt, "key")
-			before, _ := s.Resolve(d)
-			input := encoded(t, d)
-			next, err := edit(rt, s, d, key)
-			if encoded(t, d) != input {
-				rt.Fatal("an edit changed its input")
-			}
-			if err != nil {
-				continue
-			}
-			after, problems := s.Resolve(next)
-			if problems != nil {
-				rt.Fatalf("stored %s\nproblems %v", encoded(t, next), problems)
-			}
-			for _, other := range keys {
-				if other != key && !reflect.DeepEqual(after[other], before[other]) {
-					rt.Fatalf("an edit of %s changed %s", key, other)
-				}
-			}
-			if d, err = config.ParseDynamic([]byte(encoded(t, next))); err != nil ||
-				!reflect.DeepEqual(d.Groups, next.Groups) && len(next.Groups) > 0 {
-				rt.Fatalf("read again: %v", err)
-			}
+	is := record(t, `{ "size": 7, "revision": 3 }`)
+	reset, err := s.ResetGroup(web, is, noon)
+	if err != nil || reset.Exists() || !reset.Stored() || reset.Revision != 4 || group(t, s, web, reset).Size != 2 ||
+		group(t, s, web, reset).Revision != 4 {
+		t.Errorf("a static group became %+v, %v", reset, err)
+	}
+	if again, err := s.ResetGroup(web, reset, noon.Add(time.Hour)); err != nil || !reflect.DeepEqual(again, reset) {
+		t.Errorf("reset again: %+v, %v", again, err)
+	}
+	missing := record(t, `{ "template": "knd", "size": 3, "missing": true, "revision": 4 }`)
+	back, err := s.ResetGroup(own, missing, noon)
+	if err != nil || mustJSON(back.Entry) != `{"template":"knd","size":3,"revision":5}` || !missing.Missing {
+		t.Errorf("a missing group became %+v, %v", back, err)
+	}
+	if again, err := s.ResetGroup(own, back, noon); err != nil || !reflect.DeepEqual(again, back) {
+		t.Errorf("reset again: %+v, %v", again, err)
+	}
+	for text, want := range map[string]error{
+		`{ "size": 3, "missing": true, "undefined": true }`: config.ErrUnknownGroup,
+		`{ "template": "knd", "removed": true }`:            config.ErrRemoved,
+		`{ "deleted_at": "2026-03-01T12:00:00Z" }`:          config.ErrNoGroup,
+	} {
+		if _, err := s.ResetGroup(own, record(t, text), noon); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", text, err, want)
 		}
-	})
+	}
 }
 
-func edit(t *rapid.T, s *config.Shard, d config.Dynamic, key fleet.GroupKey) (config.Dynamic, error) {
-	ids := rapid.SliceOfN(rapid.SampledFrom([]fleet.InstanceID{idA, idB, idC}), 0, 3).Draw(t, "ids")
-	switch rapid.IntRange(0, 5).Draw(t, "edit") {
-	case 0:
-		return s.Remove(d, key)
-	case 1:
-		return d.Settle(key, ids), nil
-	case 2:
-		return d.Forget(key), nil
-	}
-	c := config.Change{Remove: ids}
-	if rapid.Bool().Draw(t, "has size") {
-		c.Size = ptr(rapid.IntRange(-1, 10_001).Draw(t, "size"))
-	}
-	if rapid.Bool().Draw(t, "has template") {
-		c.Template = ptr(rapid.SampledFrom([]string{"knd", "knc", "nope", ""}).Draw(t, "template"))
-	}
-	if rapid.Bool().Draw(t, "has pool") {
-		c.SubnetPool = ptr(rapid.SampledFrom([]string{"workers", "control", "nope", ""}).Draw(t, "pool"))
-	}
-	if rapid.Bool().Draw(t, "has type") {
-		c.InstanceType = ptr(rapid.SampledFrom([]string{"small", ""}).Draw(t, "type"))
-	}
-	if rapid.Bool().Draw(t, "has vars") {
-		c.Vars = object().Draw(t, "vars")
-	}
-	return s.Upsert(d, key, c, config.Checks{})
-}
-
-// TestCreateLeavesWhatIsThere: a create makes a group, and only what it made itself may it
-// make again.
+// TestCreateLeavesWhatIsThere: a create may only repeat its own result.
 func TestCreateLeavesWhatIsThere(t *testing.T) {
 	s := parse(t, scene)
 	create := config.Change{Template: ptr("knd"), Size: ptr(2), Vars: map[string]any{"a": 1, "b": map[string]any{"c": 2.5}}, Create: true}
-	d := upsert(t, s, config.Dynamic{Rev: 2}, own, create) // which repeats it
-	stored, err := config.ParseDynamic([]byte(encoded(t, d)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := s.Upsert(stored, own, create, config.Checks{}); err != nil || !reflect.DeepEqual(again.Groups, stored.Groups) {
-		t.Errorf("repeated on what was stored: %v, %v", again, err)
-	}
+	r := change(t, s, own, config.GroupRecord{}, create) // repeats it, also after storing it
 	for name, change := range map[string]func(*config.Change){
 		"another size": func(c *config.Change) { c.Size = ptr(0) },
 		"no size":      func(c *config.Change) { c.Size = nil },
@@ -385,23 +351,38 @@ func TestCreateLeavesWhatIsThere(t *testing.T) {
 	} {
 		other := create
 		change(&other)
-		if _, err := s.Upsert(d, own, other, config.Checks{}); !errors.Is(err, config.ErrExists) {
+		if _, err := s.ChangeGroup(own, r, other, config.Checks{}); !errors.Is(err, config.ErrExists) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	gone := d.Remove(own)
-	if _, err := s.Upsert(gone, own, create, config.Checks{}); err != nil {
+	gone := r.Remove()
+	if _, err := s.ChangeGroup(own, gone, create, config.Checks{}); err != nil {
 		t.Errorf("one that is being deleted is not made anew: %v", err)
 	}
 	for key, group := range s.Groups["default"] {
 		again := config.Change{Template: &group.Template, Create: true}
-		if _, err := s.Upsert(d, fleet.GroupKey{Tenant: "default", Name: key}, again, config.Checks{}); !errors.Is(err, config.ErrExists) {
+		_, err := s.ChangeGroup(fleet.GroupKey{Tenant: "default", Name: key}, r, again, config.Checks{})
+		if !errors.Is(err, config.ErrExists) {
 			t.Errorf("static group %s: %v", key, err)
 		}
 	}
 	var problems config.Problems
-	if _, err := s.Upsert(config.Dynamic{}, own, config.Change{Create: true}, config.Checks{}); !errors.As(err, &problems) ||
+	if _, err := s.ChangeGroup(own, config.GroupRecord{}, config.Change{Create: true}, config.Checks{}); !errors.As(err, &problems) ||
 		problems[0].Path != "template" {
 		t.Errorf("without a template: %v", err)
+	}
+}
+
+// TestCreateOfWhatIsUndefined: it keeps the number of instances, and can be repeated.
+func TestCreateOfWhatIsUndefined(t *testing.T) {
+	s := parse(t, scene)
+	is := record(t, `{ "size": 9, "missing": true, "undefined": true, "revision": 8 }`)
+	r := change(t, s, own, is, config.Change{Template: ptr("knd"), Create: true})
+	if want := `{"template":"knd","size":9,"size_kept":true,"revision":9}`; mustJSON(r.Entry) != want {
+		t.Errorf("made %s, want %s", mustJSON(r.Entry), want)
+	}
+	r = change(t, s, own, r, config.Change{Size: ptr(2)})
+	if want := `{"template":"knd","size":2,"revision":10}`; mustJSON(r.Entry) != want {
+		t.Errorf("scaled to %s, want %s", mustJSON(r.Entry), want)
 	}
 }

@@ -31,7 +31,7 @@ func TestExamplesHaveNoProblems(t *testing.T) {
 	for _, name := range []string{"config.jsonc", "dev/dev-1.jsonc", "dev/dev-2.jsonc"} {
 		t.Run(name, func(t *testing.T) {
 			shard := parse(t, string(readExample(t, name)))
-			groups, problems := shard.Resolve(config.Dynamic{})
+			groups, problems := shard.Resolve(nil)
 			if problems != nil {
 				t.Errorf("Resolve: %v", problems)
 			}
@@ -44,8 +44,8 @@ func TestExamplesHaveNoProblems(t *testing.T) {
 	}
 }
 
-// checkRoundTrip demands that what is accepted is accepted again once written,
-// and means the same.
+// checkRoundTrip checks that an accepted config is accepted again once encoded, with the same
+// meaning.
 func checkRoundTrip(t testing.TB, shard *config.Shard) {
 	t.Helper()
 	first, err := shard.Encode()

@@ -10,8 +10,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// findings collects problems of single fields. About a field that is listed in
-// broken, and what lies below it, nothing more is said.
+// findings collects problems of single fields. Fields listed in broken, and fields below them,
+// are not reported again.
 type findings struct {
 	broken   []string
 	problems Problems
@@ -40,7 +40,7 @@ var labelPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?
 
 const maxLabelLength = 64
 
-// label checks the name of something that only the config refers to.
+// label checks a name that is used only within the config.
 func (f *findings) label(path, s string) {
 	if len(s) > maxLabelLength || !labelPattern.MatchString(s) {
 		f.addf(path, "%.80q is not a valid name: want letters, digits and inner dots, hyphens and underscores, at most %d characters",
@@ -81,7 +81,7 @@ func between[T cmp.Ordered](f *findings, path string, got, least, most T) {
 	}
 }
 
-// refer checks that name is among the entries of the section.
+// refer checks that name is one of the section's entries.
 func refer[V any](f *findings, path, what, name, section string, entries map[string]V) (V, bool) {
 	entry, ok := entries[name]
 	if !ok && !f.problems.full() && !f.isBroken(section) {
@@ -90,7 +90,7 @@ func refer[V any](f *findings, path, what, name, section string, entries map[str
 	return entry, ok
 }
 
-// unique checks that no entry of a list is empty or given twice.
+// unique checks that no entry of a list is empty or repeated.
 func (f *findings) unique(path string, list []string, what string) {
 	given := make(map[string]bool, len(list))
 	for i, s := range list {

@@ -12,13 +12,12 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// maxExact is the largest whole number below which every whole number has a
-// float64 of its own.
+// maxExact is the bound up to which float64 represents every whole number exactly.
 const maxExact = 1 << 53
 
-// free decodes a value whose shape is the user's: args, vars, the content of a
-// file. Numbers come out as int64 when they are whole and as float64 when not,
-// so that 1000000 renders as that and 1 and 1.0 hash the same.
+// free decodes a value of arbitrary shape: args, vars, the content of a file. Whole numbers
+// become int64 and others float64, so that 1000000 renders as written, and 1 and 1.0 hash the
+// same.
 func (d *decoder) free(path string, v hujson.Value) any {
 	switch value := v.Value.(type) {
 	case *hujson.Object:
@@ -74,7 +73,8 @@ func number(f float64) any {
 	return f
 }
 
-// leaves yields what in a value is no object and no array, and its path, in order.
+// leaves yields the values in a value that are neither objects nor arrays, with their paths, in
+// order.
 func leaves(path string, value any) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) { walk(path, value, yield) }
 }
@@ -99,8 +99,8 @@ func walk(path string, value any, yield func(string, any) bool) bool {
 	return true
 }
 
-// normalize copies a value that came from elsewhere into the shapes that free
-// makes: maps, slices, strings, booleans, int64, float64 and nil.
+// normalize copies a value to the types that free returns: maps, slices, strings, booleans,
+// int64, float64 and nil.
 func normalize(v any) (any, error) {
 	switch v := v.(type) {
 	case nil, bool, string:

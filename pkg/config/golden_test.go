@@ -13,8 +13,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
-// TestEveryMistakeIsReported compares all problems of one bad text with the
-// list that a person went through.
+// TestEveryMistakeIsReported compares all problems of one invalid text with a reviewed list.
 func TestEveryMistakeIsReported(t *testing.T) {
 	text, err := os.ReadFile("testdata/mistakes.jsonc")
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// hashLength is the length of a hash, in hex characters. It tells the versions
-// of one group apart, not friend from foe.
+// hashLength is the length of a hash, in hex characters. It distinguishes versions of one group,
+// and is not a security measure.
 const hashLength = 16
 
-// Hashes tells the versions of a group's definition apart. Infra covers what a
-// machine is built from: args before rendering, instance type, the name of the
-// subnet pool, userdata, kind and arch. Runtime covers what can be pushed to a
-// running one: vars and files, the certificates that the files name included.
-// Neither depends on the order of keys, on the process, or on size.
+// Hashes returns the hashes of a group's definition. Infra covers what a machine is built from:
+// args before rendering, instance type, the name of the subnet pool, userdata, kind and arch.
+// Runtime covers what can be pushed to a running machine: vars and files, including the
+// certificates that the files use. Neither depends on the order of keys, on the process, or on
+// size.
 func (s *Shard) Hashes(g fleet.Group) (fleet.Hashes, error) {
 	infra, err := digest(map[string]any{
 		"args":          Merge(g.Args),
@@ -32,7 +32,9 @@ func (s *Shard) Hashes(g fleet.Group) (fleet.Hashes, error) {
 	certificates := map[string]Certificate{}
 	for _, file := range g.Files {
 		if file.Kind == fileCertificate {
-			certificates[file.Template] = s.Certificates[file.Template]
+			certificate := s.Certificates[file.Template]
+			certificate.Tenants = nil // not part of the content
+			certificates[file.Template] = certificate
 		}
 	}
 	runtime, err := digest(map[string]any{
@@ -44,7 +46,7 @@ func (s *Shard) Hashes(g fleet.Group) (fleet.Hashes, error) {
 	return fleet.Hashes{Infra: infra, Runtime: runtime}, nil
 }
 
-// digest hashes the JSON of v, which encoding/json writes with sorted keys.
+// digest hashes v as JSON; encoding/json sorts keys.
 func digest(v any) (string, error) {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -69,7 +69,7 @@ func TestMergeProperties(t *testing.T) {
 	})
 }
 
-// spoil overwrites everything that can be reached.
+// spoil overwrites everything reachable.
 func spoil(v any) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -173,7 +173,7 @@ func TestHashesChangeWithWhatMatters(t *testing.T) {
 	})
 }
 
-// The definition of a certificate is part of the file that names it.
+// A certificate's definition is part of the file that uses it.
 func TestHashesFollowCertificates(t *testing.T) {
 	g := fleet.Group{Files: map[string]fleet.File{"a.crt": {Kind: "certificate", Template: "one"}}}
 	short, _ := hashShard(t, "100").Hashes(g)
@@ -191,10 +191,10 @@ func TestHashesFollowCertificates(t *testing.T) {
 
 const hashInChild = "CONFIG_TEST_HASH_IN_CHILD"
 
-// A change of hash rotates a fleet, so another process has to find the same one.
+// A changed hash rotates a fleet, so another process must compute the same one.
 func TestHashesAreTheSameInAnotherProcess(t *testing.T) {
 	shard := parse(t, scene)
-	groups, _ := shard.Resolve(config.Dynamic{})
+	groups, _ := shard.Resolve(nil)
 	hashes := map[string]fleet.Hashes{}
 	for key, g := range groups {
 		hashes[key.String()] = g.Hashes

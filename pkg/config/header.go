@@ -7,32 +7,27 @@ import (
 	"slices"
 )
 
-// Header says which write of an object that changes this is. No two writes bear
-// the same one, so the bytes differ on every write, and whoever lost a reply can
-// tell its own write from another's.
+// Header identifies one write of a mutable object. It is unique, so the bytes differ on every
+// write, and a writer that lost a reply can distinguish its own write from another's.
 type Header struct {
 	Epoch  uint64 `json:"epoch"`  // of the term in which it was written
-	Rev    uint64 `json:"rev"`    // one higher with each write
+	Rev    uint64 `json:"rev"`    // incremented by each write
 	Writer string `json:"writer"` // the process that wrote it
 }
 
-// Header is that of the dynamic groups.
-func (d Dynamic) Header() Header { return Header{Epoch: d.Epoch, Rev: d.Rev, Writer: d.Writer} }
-
-// headerMark is what a header in a text with comments begins with.
+// headerMark is the prefix of a header in a text with comments.
 const headerMark = "// {"
 
-// WithHeader puts a header before a static config, as a comment in a line of its
-// own. The text after it is untouched, and the whole is still a static config.
+// WithHeader prepends a header to a static config as a comment on its own line. The text is
+// unchanged, and the result is still a static config.
 func WithHeader(h Header, text []byte) []byte {
 	// Numbers and a string always encode, and the string's line breaks are escaped.
 	line, _ := json.Marshal(h)
 	return slices.Concat([]byte("// "), line, []byte("\n"), text)
 }
 
-// CutHeader undoes WithHeader. A text that begins with no header, as one that was
-// written before there were any, has the zero Header. The error is for a header
-// that is there and can't be read.
+// CutHeader is the inverse of WithHeader. A text without a header, as written before there were
+// headers, has the zero Header. The error is for a malformed header.
 func CutHeader(data []byte) (Header, []byte, error) {
 	line, text, found := bytes.Cut(data, []byte("\n"))
 	if !found || !bytes.HasPrefix(line, []byte(headerMark)) {
@@ -41,7 +36,7 @@ func CutHeader(data []byte) (Header, []byte, error) {
 	line = bytes.TrimPrefix(line, []byte("// "))
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(line, &fields) != nil || fields["epoch"] == nil {
-		return Header{}, data, nil //nolint:nilerr // somebody's comment
+		return Header{}, data, nil //nolint:nilerr // an ordinary comment
 	}
 	var h Header
 	if err := json.Unmarshal(line, &h); err != nil {

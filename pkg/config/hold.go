@@ -1,167 +1,166 @@
 package config
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Held is what a tenant's object is judged by when it was read.
-type Held struct {
-	Tenant string
-	Absent bool // there is no object
-	// Known is the last version that was known before; nil: none.
-	Known *Entries
-	// Certain: Known is what this leader had last, so nothing but another hand can have
-	// taken anything out of it. Otherwise a leader in between may have.
+// History is what a group's record is judged by when it is read.
+type History struct {
+	// Known is the last known version; zero if there is none.
+	Known GroupRecord
+	// Certain: Known is this leader's latest version, so only an external change can have
+	// removed it. Otherwise an earlier leader may have.
 	Certain bool
-	// Living is how many managed instances of each group live; a group with none but
-	// on-demand ones has 0.
-	Living map[string]int
-	// Beyond is how many of those may be beyond the size that the static config gives a
-	// group, because it replaces others.
-	Beyond map[string]int
+	// Living is the number of live managed instances. Lives reports whether there are any live
+	// instances, including on-demand ones.
+	Living int
+	Lives  bool
+	// Beyond is how many of them may exceed the static size: they replace others, or will, or an
+	// accepted config had a larger size.
+	Beyond int
+	// Revision is the highest revision of the group that created a live instance; 0: none.
+	Revision uint64
+	// Since is a lower bound of the revision of a record that is made here.
+	Since uint64
 }
 
-// Hold judges an object, as it was read, by what was known before and by what lives. It
-// returns the entries with which the leader goes on: what went without a sign that it was
-// to go is there, marked as missing. A sign is an entry that says so, or says a smaller
-// size, in a version that is not older than the known one. t is not modified.
-func (s *Shard) Hold(t *Entries, h Held) (held *Entries, err error) {
-	j := judgement{Shard: s, Held: h, stored: t, changed: map[string]Entry{}}
-	if h.Known != nil {
-		j.known, j.rev = h.Known.entries, h.Known.header.Rev
+// HoldGroup judges a stored record, or its absence, by the known version and the live
+// instances. It returns the record that takes effect: one that disappeared without a deletion
+// is kept and marked as missing. A record that is removed or has a smaller size, and a
+// tombstone, are taken as a deletion if they are not older than the known version. The
+// returned revision is at least that of any known version. differs reports whether the store
+// lacks the returned record.
+func (s *Shard) HoldGroup(key fleet.GroupKey, is GroupRecord, h History) (goesOn GroupRecord, differs bool) {
+	j := judgement{Shard: s, History: h, key: key, is: is}
+	_, j.isStatic = s.Static(key)
+	goesOn, differs = j.judgeKnown()
+	overridden := (!is.Stored() || j.older()) && h.Revision > max(is.Revision, h.Known.Revision) || j.tooMany()
+	if !differs && !goesOn.exists && h.Lives && (!j.isStatic || overridden) {
+		return j.undefined(), true
 	}
-	by := t.header
-	j.older = by != (Header{}) && by.Rev < j.rev
-	j.doubtful = h.Absent || by.Rev <= j.rev
-	j.judgeKnown()
-	j.judgeLiving()
-	if len(j.changed) == 0 {
-		return t, nil
+	if lowest := max(h.Known.Revision, h.Revision); goesOn.Revision < lowest { // one that was written externally may have none
+		goesOn.Revision = lowest
+		if goesOn.Stored() && !goesOn.Unreadable() {
+			goesOn.Revision, differs = lowest+1, true
+		}
 	}
-	entries := maps.Clone(t.entries)
-	maps.Copy(entries, j.changed)
-	return newTenant(by, entries, t.unknown)
+	return goesOn, differs
 }
 
-// judgement is one Hold in the making.
+// judgement is the state of one HoldGroup call.
 type judgement struct {
 	*Shard
-	Held
-	stored   *Entries
-	known    map[string]Entry
-	rev      uint64 // of the known version
-	older    bool   // the object was written before the known one
-	doubtful bool   // no leader that knew the known version wrote what there is
-	changed  map[string]Entry
+	History
+	key      fleet.GroupKey
+	isStatic bool
+	is       GroupRecord
 }
 
-// judgeKnown looks at each entry that was known.
-func (j *judgement) judgeKnown() {
-	for name, was := range j.known {
-		if goesOn, differs := j.judgeEntry(name, was); differs {
-			j.changed[name] = goesOn
-		}
+// older reports whether the object was written before the known version, or before the one that
+// created a live instance. An object without a header was written externally.
+func (j judgement) older() bool {
+	return j.is.Stored() && j.is.Header != (Header{}) && (j.is.Rev < j.Known.Rev || j.behind(j.is))
+}
+
+// tooMany reports whether a group without a record has more live instances than static config
+// allows. Accepting a config with a smaller size leaves a tombstone, so there was an override.
+func (j judgement) tooMany() bool {
+	return !j.is.Stored() && !j.Known.Stored() && j.Living > j.Usage(j.key, GroupRecord{}).Instances+j.Beyond
+}
+
+// behind reports whether a live instance was created by a later version of the record.
+func (j judgement) behind(r GroupRecord) bool {
+	return j.Lives && !r.Unreadable() && r.Revision < j.Revision
+}
+
+// judgeKnown compares the record with the known version.
+func (j judgement) judgeKnown() (goesOn GroupRecord, differs bool) {
+	is, was := j.is, j.Known
+	if is.Stored() && !j.older() {
+		return is, false
 	}
-}
-
-// judgeEntry returns the entry with which the leader goes on where one was known, and
-// whether that is another than was found.
-func (j *judgement) judgeEntry(name string, was Entry) (goesOn Entry, differs bool) {
-	is, there := j.stored.entries[name]
-	_, isStatic := j.Static(fleet.GroupKey{Tenant: j.Tenant, Name: name})
-	_, lives := j.Living[name]
 	switch {
-	case there && (!j.older || sameEntry(is, was)):
+	case is.exists && is.Same(was) && !j.behind(is):
 		return is, false
-	case was.Removed:
-		return was, !isStatic && lives && (j.Certain || j.doubtful) // the deletion was accepted
-	case there && sameWish(is, was):
+	case is.exists && is.sameWish(was) && !j.behind(was):
 		return j.found(was), true
-	case was.unread != nil, isStatic && !was.overrides(), !j.isLost(isStatic, lives):
-		return is, false
+	case !j.counts(was):
+		return j.judgeAlone()
+	case was.Removed && j.behind(was): // recreated since
+		return j.undefined(), true
+	case was.Removed: // the deletion was accepted
+		return was, true
 	default:
-		return j.mark(name, was), true
+		return j.mark(was), true
 	}
 }
 
-// isLost reports whether an entry that was known, and is not there as it was, went without
-// a sign that it was to go.
-func (j *judgement) isLost(isStatic, lives bool) bool {
-	return j.Certain || lives && (j.doubtful || !isStatic)
+// counts reports whether the known version affects the result. It does not if it is a finished
+// removal, or equals static config, or if nothing lives and an earlier leader may have removed
+// it.
+func (j judgement) counts(was GroupRecord) bool {
+	return was.exists && (j.Lives || j.Certain && !was.Removed) && (!j.isStatic || !was.Removed && was.overrides())
 }
 
-// judgeLiving looks at the groups that have instances.
-func (j *judgement) judgeLiving() {
-	for name, n := range j.Living {
-		if _, there := j.stored.entries[name]; there {
-			continue
-		}
-		if _, changed := j.changed[name]; changed {
-			continue
-		}
-		static, isStatic := j.Static(fleet.GroupKey{Tenant: j.Tenant, Name: name})
-		size := sizeOf(static.Size, j.Templates[static.Template].Size)
-		switch {
-		case !isStatic, j.Absent && j.Known == nil && n > size+j.Beyond[name]: // there may have been an override
-			j.changed[name] = Entry{Size: &n, Missing: true, Undefined: true, Revision: j.nextRevision(0)}
-		}
+// judgeAlone judges a record by the live instances alone: if a later version created
+// instances, it keeps neither a size below the number of live instances nor a removal.
+func (j judgement) judgeAlone() (goesOn GroupRecord, differs bool) {
+	switch {
+	case !j.is.exists, !j.behind(j.is):
+		return j.is, false
+	case j.is.Removed:
+		return j.undefined(), true
+	default:
+		return j.mark(j.is), true
 	}
 }
 
-// mark marks an entry that was known as missing. What was known by a cache may be less
-// than what was wanted last, so no size below what lives is taken from there.
-func (j *judgement) mark(name string, was Entry) Entry {
-	if was.Missing {
+// undefined returns a record for a group of which only its instances are known.
+func (j judgement) undefined() GroupRecord {
+	n := j.Living
+	return j.is.with(Entry{Size: &n, Missing: true, Undefined: true, Revision: j.nextRevision(0)})
+}
+
+// mark marks a known record as missing. A version from the cache, or older than one that created
+// instances, may be outdated, so its size is raised to the number of live instances.
+func (j judgement) mark(was GroupRecord) GroupRecord {
+	behind := j.behind(was)
+	if was.Missing && !behind {
 		return was
 	}
 	was.Missing, was.Revision = true, j.nextRevision(was.Revision)
-	if j.Certain {
+	if j.Certain && !behind {
 		return was
 	}
-	key := fleet.GroupKey{Tenant: j.Tenant, Name: name}
-	template := value(was.Template)
-	static, isStatic := j.Static(key)
-	if isStatic {
-		template = static.Template
-	}
-	size := max(j.Living[name], sizeOf(was.Size, static.Size, j.Templates[template].Size))
+	static, _ := j.Static(j.key)
+	size := max(j.Living, j.sizeWith(static, was.Entry))
 	was.Size = &size
 	return was
 }
 
-// found ends that an entry counts as missing.
-func (j *judgement) found(was Entry) Entry {
+// found clears the missing mark.
+func (j judgement) found(was GroupRecord) GroupRecord {
 	if was.Missing {
 		was.Missing, was.Revision = false, j.nextRevision(was.Revision)
 	}
 	return was
 }
 
-func (j *judgement) nextRevision(before uint64) uint64 {
-	return max(before, j.rev, j.stored.header.Rev) + 1
+func (j judgement) nextRevision(before uint64) uint64 {
+	return max(before, j.Known.Revision, j.is.Revision, j.Revision, j.Since) + 1
 }
 
-// overrides reports whether an entry has a say in a group that static config names.
-func (e Entry) overrides() bool {
-	return e.Size != nil || e.InstanceType != nil || e.Vars != nil || e.Rotation != nil || len(e.Leaving) > 0
-}
-
-// sameWish reports whether an entry says all that was known, and that it is there: it may
-// be of another revision.
-func sameWish(is, was Entry) bool {
-	if is.unread != nil || is.Missing {
+// sameWish reports whether a record equals the known one apart from the revision and the missing
+// mark.
+func (r GroupRecord) sameWish(was GroupRecord) bool {
+	if r.unreadable != nil || r.Missing {
 		return false
 	}
-	is.Revision, is.Missing, is.SizeKept = was.Revision, was.Missing, was.SizeKept
-	return sameEntry(is, was)
+	r.Revision, r.Missing, r.SizeKept, r.Kept = was.Revision, was.Missing, was.SizeKept, was.Kept
+	return r.Same(was)
 }
 
-// sameEntry reports whether two entries have the same text.
-func sameEntry(a, b Entry) bool {
-	x, errX := a.MarshalJSON()
-	y, errY := b.MarshalJSON()
-	return errX == nil && errY == nil && slices.Equal(x, y)
+// overrides reports whether an entry overrides anything of a static group.
+func (e Entry) overrides() bool {
+	return e.Size != nil || e.InstanceType != nil || e.Vars != nil || e.Rotation != nil || len(e.Leaving) > 0
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// ImagesOf names the images that a group's args, userdata and files use, with the
-// certificates that the files name, sorted. A template that picks an image by
-// something else than a name that stands in it uses all there are.
+// ImagesOf returns the sorted names of the images that a group's args, userdata, files and
+// their certificates use. A template that computes the name of an image uses all of them.
+// Images that the group's tenant may not use are left out.
 func (s *Shard) ImagesOf(g fleet.Group) []string {
 	u := imageUse{names: map[string]bool{}}
 	u.value(g.Args)
@@ -27,17 +27,28 @@ func (s *Shard) ImagesOf(g fleet.Group) []string {
 	}
 	var used []string
 	for _, name := range sortedKeys(s.Images) {
-		if u.all || u.names[name] {
+		if (u.all || u.names[name]) && s.Images[name].Tenants.Allow(g.Key.Tenant) {
 			used = append(used, name)
 		}
 	}
 	return used
 }
 
-// imageUse collects the images that templates name.
+// imagesIn returns the sorted names of the images that appear literally in a template. Computed
+// names are known only when it is rendered.
+func imagesIn(text string) []string {
+	if !strings.Contains(text, "{{") {
+		return nil
+	}
+	u := imageUse{names: map[string]bool{}}
+	u.text(text)
+	return sortedKeys(u.names)
+}
+
+// imageUse collects the images that templates use.
 type imageUse struct {
 	names map[string]bool
-	all   bool // some template may name any
+	all   bool // a template may use any image
 }
 
 func (u *imageUse) value(v any) {
@@ -48,7 +59,7 @@ func (u *imageUse) value(v any) {
 	}
 }
 
-// text collects from one template. One that does not parse is never rendered.
+// text collects from one template. A template that does not parse is never rendered.
 func (u *imageUse) text(text string) {
 	if !strings.Contains(text, "{{") {
 		return
@@ -57,7 +68,7 @@ func (u *imageUse) text(text string) {
 	if err != nil || t.Tree == nil {
 		return
 	}
-	done := map[parse.Node]bool{} // whose name followed
+	done := map[parse.Node]bool{} // handled together with their name
 	walkTemplate(t.Root, true, func(n parse.Node, root bool) {
 		if command, ok := n.(*parse.CommandNode); ok {
 			if field, name, ok := imageByName(command); ok && (root || isVariable(field)) {
@@ -72,7 +83,7 @@ func (u *imageUse) text(text string) {
 	})
 }
 
-// node takes one node that may name a fact; root tells whether the dot is all facts.
+// node collects from one node; root tells whether the dot is the facts.
 func (u *imageUse) node(n parse.Node, root bool) {
 	switch n := n.(type) {
 	case *parse.FieldNode:
@@ -88,7 +99,7 @@ func (u *imageUse) node(n parse.Node, root bool) {
 	}
 }
 
-// path takes one fact that is named.
+// path collects from the path of a fact.
 func (u *imageUse) path(path []string) {
 	switch {
 	case len(path) == 0, len(path) == 1 && path[0] == "Image":
@@ -98,7 +109,7 @@ func (u *imageUse) path(path []string) {
 	}
 }
 
-// imageByName finds the name in: index .Image "name", and has .Image "name".
+// imageByName returns the name in: index .Image "name", and has .Image "name".
 func imageByName(n *parse.CommandNode) (field parse.Node, name string, ok bool) {
 	if len(n.Args) != 3 {
 		return nil, "", false

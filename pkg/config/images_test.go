@@ -10,7 +10,9 @@ import (
 
 func TestImagesOf(t *testing.T) {
 	s := &config.Shard{
-		Images:       map[string]config.Image{"a": {}, "b-1": {}, "c": {}},
+		Images: map[string]config.Image{
+			"a": {}, "b-1": {}, "c": {Tenants: config.Tenants{"*"}}, "theirs": {Tenants: config.Tenants{"prod"}},
+		},
 		Certificates: map[string]config.Certificate{"cert": {CN: "{{ .Image.c }}"}},
 	}
 	for text, want := range map[string][]string{
@@ -22,7 +24,7 @@ func TestImagesOf(t *testing.T) {
 		`{{ if has .Image "b-1" }}x{{ end }}`:                         {"b-1"},
 		`{{ with .Vars }}{{ index $.Image "b-1" }}{{ end }}`:          {"b-1"},
 		"{{ range .Vars.list }}{{ $.Image.c }}{{ end }}":              {"c"},
-		"{{ with .Vars }}{{ .Image.a }}{{ end }}":                     nil, // a var of that name
+		"{{ with .Vars }}{{ .Image.a }}{{ end }}":                     nil, // a var with that name
 		"{{ index .Image .Vars.which }}":                              {"a", "b-1", "c"},
 		"{{ range .Image }}{{ . }}{{ end }}":                          {"a", "b-1", "c"},
 		"{{ json . }}":                                                {"a", "b-1", "c"},
@@ -36,13 +38,18 @@ func TestImagesOf(t *testing.T) {
 			"content":  {Files: map[string]fleet.File{"x": {Kind: "string", Content: text}}},
 			"values":   {Files: map[string]fleet.File{"x": {Kind: "env", Values: map[string]any{"K": text}}}},
 		} {
+			g.Key.Tenant = "default"
 			if got := s.ImagesOf(g); !slices.Equal(got, want) {
 				t.Errorf("%s %s: %v, want %v", where, text, got, want)
 			}
 		}
 	}
-	g := fleet.Group{Files: map[string]fleet.File{"x.crt": {Kind: "certificate", Template: "cert"}}}
+	g := fleet.Group{Key: fleet.GroupKey{Tenant: "default"}, Files: map[string]fleet.File{"x.crt": {Kind: "certificate", Template: "cert"}}}
 	if got := s.ImagesOf(g); !slices.Equal(got, []string{"c"}) {
 		t.Errorf("by a certificate: %v", got)
+	}
+	any := fleet.Group{Key: fleet.GroupKey{Tenant: "prod"}, Args: map[string]any{"x": "{{ index .Image .Vars.which }}"}}
+	if got := s.ImagesOf(any); !slices.Equal(got, []string{"c", "theirs"}) {
+		t.Errorf("what prod may pick by a var: %v, want its own and the shared one", got)
 	}
 }

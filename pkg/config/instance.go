@@ -7,9 +7,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// ForInstance is the group as it is for one of its instances: with what was asked
-// for that instance alone, and the hashes that follow from it. It shares memory
-// with g, which it does not change.
+// ForInstance returns the group as it applies to one of its instances: with the instance's
+// overrides and the resulting hashes. It shares memory with g, which it does not change.
 func (s *Shard) ForInstance(g fleet.Group, i fleet.Instance) (fleet.Group, error) {
 	if i.Overrides == nil {
 		return g, nil
@@ -17,8 +16,7 @@ func (s *Shard) ForInstance(g fleet.Group, i fleet.Instance) (fleet.Group, error
 	if i.Overrides.InstanceType != "" {
 		g.InstanceType = i.Overrides.InstanceType
 	}
-	// A record keeps numbers as JSON has them; templates and hashes want those of
-	// a config.
+	// Records have numbers as in JSON; templates and hashes need those of a config.
 	vars, err := normalizeMap(i.Overrides.Vars)
 	if err != nil {
 		return g, err
@@ -28,13 +26,13 @@ func (s *Shard) ForInstance(g fleet.Group, i fleet.Instance) (fleet.Group, error
 	return g, err
 }
 
-// MaxOverrides bounds the vars of one on-demand instance, in bytes of JSON: the
-// records of a shard are all in memory.
+// MaxOverrides bounds the vars of one on-demand instance, in bytes of JSON, because all
+// records of a shard are held in memory.
 const MaxOverrides = 64 << 10
 
-// CheckOverrides checks what is asked for one on-demand instance of a group, by the
-// rules for a group's own fields. The error is a Problems whose paths begin with
-// instance_type, vars, or args for what the provider has against them.
+// CheckOverrides checks the overrides of one on-demand instance by the rules for a group's
+// fields. The error is a Problems whose paths begin with instance_type, vars, or args for
+// problems of the provider.
 func (s *Shard) CheckOverrides(g fleet.Group, o fleet.Overrides, checks Checks) error {
 	vars, err := normalizeMap(o.Vars)
 	if err != nil {
@@ -63,5 +61,5 @@ func (s *Shard) CheckOverrides(g fleet.Group, o fleet.Overrides, checks Checks) 
 	return nil
 }
 
-// maxInstanceType is far beyond what any cloud calls its machines.
+// maxInstanceType is well above the length of any cloud's names.
 const maxInstanceType = 256

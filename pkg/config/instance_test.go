@@ -11,8 +11,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// TestForInstance: an override changes what the instance is, and so its hashes,
-// and leaves the group as it was.
+// TestForInstance: an override changes the instance's definition and its hashes, and leaves the
+// group unchanged.
 func TestForInstance(t *testing.T) {
 	s := &config.Shard{}
 	g := fleet.Group{InstanceType: "small", Vars: map[string]any{"a": "1", "b": map[string]any{"c": "2"}}}
@@ -35,8 +35,8 @@ func TestForInstance(t *testing.T) {
 	}
 }
 
-// TestStoredOverrides: numbers that went through a record are those of a config, so
-// that a hash does not change with where a value comes from.
+// TestStoredOverrides: numbers from a record equal those of a config, so that a hash does not
+// depend on a value's source.
 func TestStoredOverrides(t *testing.T) {
 	s := &config.Shard{}
 	own, err := s.ForInstance(fleet.Group{}, fleet.Instance{Overrides: &fleet.Overrides{
@@ -47,7 +47,7 @@ func TestStoredOverrides(t *testing.T) {
 	}
 }
 
-// TestCheckOverrides: what a group may not say, nobody may say for one instance.
+// TestCheckOverrides: fields that are invalid for a group are invalid for one instance.
 func TestCheckOverrides(t *testing.T) {
 	s := &config.Shard{}
 	many := map[string]any{}

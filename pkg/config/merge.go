@@ -1,8 +1,8 @@
 package config
 
-// Merge lays objects over each other, the later ones on top: where both have an
-// object under a key the two merge in the same way, anything else replaces what
-// is below. The result shares no memory with the layers, and is never nil.
+// Merge overlays objects, later ones on top: objects under the same key are merged
+// recursively; any other value replaces the one below. The result shares no memory with the
+// layers, and is never nil.
 func Merge(layers ...map[string]any) map[string]any {
 	out := map[string]any{}
 	for _, layer := range layers {

@@ -9,26 +9,17 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// newerGroups are dynamic groups as a version to come may write them.
-const newerGroups = `{ "epoch": 1, "rev": 2, "writer": "w", "pace": { "per_hour": [2.50] }, // of the shard
-	"groups": { "default": {
-		"web": { "size": 3, "warm": { "spare": 1 }, "leaving": ["knd01hqz3yfzzfzz8zzzzzzzzzzzz"] },
-		"own": { "template": "knd", "size": 2, "schedule": "0 9 * * 1" },
-	} } }`
+// newerWeb and newerOwn are records of groups as a later version may write them.
+const (
+	newerWeb = `{ "epoch": 1, "rev": 2, "writer": "w", "size": 3, "warm": { "spare": [2.50] }, // of the group
+	"leaving": ["knd01hqz3yfzzfzz8zzzzzzzzzzzz"] }`
+	newerOwn = `{ "template": "knd", "size": 2, "schedule": "0 9 * * 1" }`
+)
 
-func newerDynamic(t *testing.T) config.Dynamic {
-	t.Helper()
-	d, err := config.ParseDynamic([]byte(newerGroups))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// TestNewerEntriesCount: a group is what the known fields say, and the others are
-// named as without effect.
-func TestNewerEntriesCount(t *testing.T) {
-	groups, problems := parse(t, scene).Resolve(newerDynamic(t))
+// TestNewerRecordsCount: the known fields define the group; unknown ones are reported and
+// ignored.
+func TestNewerRecordsCount(t *testing.T) {
+	groups, problems := parse(t, scene).Resolve(config.GroupRecords{web: record(t, newerWeb), own: record(t, newerOwn)})
 	if w, o := groups[web], groups[own]; w.Size != 3 || w.Disabled != "" || o.Size != 2 || o.Disabled != "" {
 		t.Errorf("web is %+v, own is %+v", w, o)
 	}
@@ -39,49 +30,39 @@ func TestNewerEntriesCount(t *testing.T) {
 		}
 		paths = append(paths, p.Path)
 	}
-	if want := []string{"groups.default.own.schedule", "groups.default.web.warm", "pace"}; !reflect.DeepEqual(paths, want) {
+	if want := []string{"groups.default.own.schedule", "groups.default.web.warm"}; !reflect.DeepEqual(paths, want) {
 		t.Errorf("problems are of %v, want %v", paths, want)
 	}
 }
 
-// TestNewerFieldsOutliveEdits: every edit keeps what it does not know, until the
-// entry itself is gone.
+// TestNewerFieldsOutliveEdits: every edit keeps unknown fields, and so does a tombstone.
 func TestNewerFieldsOutliveEdits(t *testing.T) {
-	shard := parse(t, scene)
-	d := newerDynamic(t)
-	holds := func(after string, d config.Dynamic, want ...string) {
+	s := parse(t, scene)
+	holds := func(after string, r config.GroupRecord, want string) {
 		t.Helper()
-		text := encoded(t, d)
-		for _, field := range []string{`"pace"`, `"warm"`, `"schedule"`} {
-			wanted := 0
-			for _, w := range want {
-				if strings.Contains(field, w) {
-					wanted = 1
-				}
-			}
-			if got := strings.Count(text, field); got != wanted {
-				t.Errorf("after %s %s is there %d times, want %d:\n%s", after, field, got, wanted, text)
-			}
+		if text := encoded(t, r); strings.Count(text, want) != 1 || !stored(t, r).Same(r) {
+			t.Errorf("after %s there is\n%s\nwant %s", after, text, want)
 		}
-		checkKept(t, d)
 	}
-	holds("nothing", d, "pace", "warm", "schedule")
-	d = upsert(t, shard, d, web, config.Change{Size: ptr(4), Vars: map[string]any{"a": "b"}})
-	d = upsert(t, shard, d, own, config.Change{InstanceType: ptr("huge")})
-	holds("edits", d, "pace", "warm", "schedule")
-	d = d.Settle(web, []fleet.InstanceID{"knd01hqz3yfzzfzz8zzzzzzzzzzzz"})
-	d = d.Remove(own)
-	holds("removal", d, "pace", "warm", "schedule")
-	holds("adoption", d.Adopt(shard, parse(t, with(`"groups": {}`))), "pace", "warm", "schedule")
-	d = d.Forget(own)
-	holds("the end of a group", d, "pace", "warm")
-	if !strings.Contains(strings.Join(strings.Fields(encoded(t, d)), ""), `"pace":{"per_hour":[2.50]}`) {
-		t.Errorf("pace has changed:\n%s", encoded(t, d))
-	}
+	const warm, schedule = `"warm":{"spare":[2.50]}`, `"schedule":"0 9 * * 1"`
+	w, o := record(t, newerWeb), record(t, newerOwn)
+	holds("nothing", w, warm)
+	w = change(t, s, web, w, config.Change{Size: ptr(4), Vars: map[string]any{"a": "b"}})
+	holds("an edit", w, warm)
+	w = w.ClearLeaving([]fleet.InstanceID{"knd01hqz3yfzzfzz8zzzzzzzzzzzz"})
+	holds("a settlement", w, warm)
+	holds("adoption", succeed(t, web, w, parse(t, with(`"groups": {}`)), s), warm)
+	held, _ := s.HoldGroup(web, config.GroupRecord{}, config.History{Known: w, Certain: true, Living: 4, Lives: true})
+	holds("a loss", held, warm)
+	o = change(t, s, own, o, config.Change{InstanceType: ptr("huge")})
+	holds("an edit", o, schedule)
+	o = o.Remove()
+	holds("a removal", o, schedule)
+	holds("the end of a group", o.Forget(noon), schedule)
 }
 
-// TestAcceptedConfigMayBeNewer: what a newer version accepted runs as far as it is
-// known; what a person writes is held to the letter.
+// TestAcceptedConfigMayBeNewer: a config that a newer version accepted runs with its known
+// fields; a new text is parsed strictly.
 func TestAcceptedConfigMayBeNewer(t *testing.T) {
 	plain := with(`"groups": { "default": { "web": { "template": "knd", "size": 2 } } }`)
 	text := strings.Replace(

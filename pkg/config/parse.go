@@ -24,15 +24,17 @@ func Parse(data []byte) (*Shard, error) {
 	return ParseWith(data, Checks{})
 }
 
-// ParseAccepted is Parse for a text that was accepted before, maybe by a newer
-// version of this program: fields that this one does not know are passed over.
+// ParseAccepted is Parse for a text that was accepted before, maybe by another version of this
+// program. Unknown fields are skipped. Violations of rules that an earlier version did not
+// have, about tenants' use of resources and quotas, are not errors: Resolve reports them for
+// the groups concerned, and disables these.
 func ParseAccepted(data []byte) (*Shard, error) {
 	d := newDecoder(data)
 	d.tolerant = true
 	return d.parse(Checks{})
 }
 
-// ParseWith is Parse with what a provider knows beside.
+// ParseWith is Parse with a provider's checks.
 func ParseWith(data []byte, checks Checks) (*Shard, error) {
 	return newDecoder(data).parse(checks)
 }
@@ -45,10 +47,16 @@ func (d *decoder) parse(checks Checks) (*Shard, error) {
 	shard := &Shard{}
 	d.decode("", root, reflect.ValueOf(shard).Elem())
 	applyDefaults(shard, d.seen)
-	v := &validator{findings{broken: d.broken}, shard, checks}
+	v := &validator{findings: findings{broken: d.broken}, shard: shard, checks: checks}
+	if d.tolerant {
+		v.excused = newExcuses()
+	}
 	problems := append(d.problems, v.validate()...)
 	if err := problems.sorted().Err(); err != nil {
 		return nil, err
+	}
+	if d.tolerant {
+		shard.excused = v.excused.completed(shard)
 	}
 	return shard, nil
 }
@@ -90,9 +98,8 @@ func firstInvalidUTF8(data []byte) int {
 	return -1
 }
 
-// tooDeep returns the offset of the first bracket that is nested too deep, or
-// -1. The parser recurses, and a stack that overflows can't be recovered, so
-// this runs before it.
+// tooDeep returns the offset of the first bracket that is nested too deep, or -1. It runs before
+// the parser, which recurses, because a stack overflow can't be recovered.
 func tooDeep(data []byte) int {
 	depth := 0
 	for n := 0; n < len(data); n++ {
@@ -122,8 +129,8 @@ func skipString(data []byte, n int) int {
 	return n
 }
 
-// skipComment returns the offset of the last byte of the comment begun at n, n
-// itself when there is none.
+// skipComment returns the offset of the last byte of the comment begun at n, or n if there is
+// none.
 func skipComment(data []byte, n int) int {
 	end := ""
 	switch {
@@ -142,7 +149,6 @@ func skipComment(data []byte, n int) int {
 }
 
 func position(data []byte, n int) string {
-	line := 1 + bytes.Count(data[:n], []byte("\n"))
-	column := n - bytes.LastIndexByte(data[:n], '\n')
+	line, column := lineAndColumn(data, n)
 	return fmt.Sprintf("line %d, column %d", line, column)
 }

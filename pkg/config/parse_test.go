@@ -10,7 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 )
 
-// minimal is the least that is accepted; tests write their own parts into it.
+// minimal is the smallest valid config; tests insert their own parts.
 const minimal = `{
   "cluster": { "id": "c", "secrets": { "encryption_key": { "provider": "env", "source": "KEY" } } },
   "server": { "provider": { "kind": "fake" }, "subnet_pools": { "workers": ["a", "b"], "control": ["c"] } },
@@ -59,7 +59,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Launches at AWS are slower: two a second for all shards of an account together.
+// Launches at AWS are slower: two a second for all shards of an account.
 func TestDefaultsOfAWS(t *testing.T) {
 	shard := parse(t, strings.Replace(minimal, `"kind": "fake"`, `"kind": "aws", "region": "eu-central-1", "zone": "eu-central-1a"`, 1))
 	if got, want := shard.Server.CreateRate, (config.CreateRate{PerSecond: 2, Burst: 5, Concurrency: 16}); got != want {
@@ -67,7 +67,7 @@ func TestDefaultsOfAWS(t *testing.T) {
 	}
 }
 
-// A zero that was written is a value like any other.
+// A zero in the text is a value, not a default.
 func TestZeroIsNotUnset(t *testing.T) {
 	shard := parse(t, strings.Replace(minimal, `"provider": { "kind": "fake" },`, `"provider": { "kind": "fake" },
 		"create_rate": { "per_second": 0 }, "default_drain_timeout": "0s", "health": { "shutdown_grace": "0s" },`, 1))
@@ -137,8 +137,8 @@ func TestNumbersKeepTheirValue(t *testing.T) {
 	}
 }
 
-// A section that can't be read is reported once, and not again by everything
-// that refers to it.
+// A section that can't be decoded is reported once, and not again by everything that refers to
+// it.
 func TestNoProblemFollowsFromAnother(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{strings.Replace(with(`"groups": { "default": { "web": { "template": "knd" } } }`), `"knd": {`, `"knd": 1, "other": {`, 1),
@@ -154,8 +154,7 @@ func TestNoProblemFollowsFromAnother(t *testing.T) {
 	}
 }
 
-// The work that a text causes grows with its length, not with its square, of which these
-// texts would have minutes made.
+// Parsing is linear in the length of a text; with quadratic cost these texts would take minutes.
 func TestHostileTextsEndSoon(t *testing.T) {
 	const n = 60_000
 	for name, text := range map[string]string{

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong with a config. Path names the field, such
-// as groups.default.web.size; it is empty when the text as a whole is meant.
+// Problem is one mistake in a config. Path names the field, such as groups.default.web.size;
+// it is empty for the whole text.
 type Problem struct {
 	Path    string
 	Message string
@@ -23,12 +23,11 @@ func (p Problem) String() string {
 	return p.Path + ": " + p.Message
 }
 
-// Problems is every problem of a config, ordered by path. As an error it is
-// never empty; Err makes that sure.
+// Problems are the problems of a config, sorted by path. Use Err to get an error: as one, it is
+// never empty.
 type Problems []Problem
 
-// maxProblems is how many problems are kept. A text of megabytes can hold more
-// mistakes than anyone reads.
+// maxProblems bounds the list: a large text can have more mistakes than are useful.
 const maxProblems = 1000
 
 func (ps Problems) Error() string {
@@ -57,35 +56,29 @@ func (ps *Problems) addf(path, format string, args ...any) {
 	case len(*ps) < maxProblems:
 		*ps = append(*ps, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
 	case len(*ps) == maxProblems:
-		*ps = append(*ps, Problem{Message: fmt.Sprintf("more than %d problems: the rest is not listed", maxProblems)})
+		*ps = append(*ps, Problem{Message: fmt.Sprintf("more than %d problems: the others are not listed", maxProblems)})
 	}
 }
 
-// full reports whether there is no use in looking for more.
+// full reports whether the list is full, so that further checks can be skipped.
 func (ps Problems) full() bool { return len(ps) > maxProblems }
 
-// sorted orders by path, then message, the remark without a path last.
+// sorted orders by path, then message; problems without a path come last.
 func (ps Problems) sorted() Problems {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
-		return cmp.Or(compareBool(a.Path == "", b.Path == ""), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
+		paths := cmp.Compare(a.Path, b.Path)
+		if a.Path == "" || b.Path == "" {
+			paths = -paths
+		}
+		return cmp.Or(paths, cmp.Compare(a.Message, b.Message))
 	})
 	return slices.Compact(ps)
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
 var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
 
-// join appends a key to a path; keys that would read as several, such as
-// kubelet.server, are quoted: certificates["kubelet.server"].
+// join appends a key to a path. Keys that would be ambiguous, such as kubelet.server, are
+// quoted: certificates["kubelet.server"].
 func join(path, key string) string {
 	switch {
 	case !plainKey.MatchString(key):
@@ -107,7 +100,7 @@ func under(path, root string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// have lists what would have been valid.
+// have lists the valid names.
 func have[V any](m map[string]V) string {
 	switch n := len(m); {
 	case n == 0:
@@ -118,7 +111,7 @@ func have[V any](m map[string]V) string {
 	return "(have: " + strings.Join(someOf(sortedKeys(m)), ", ") + ")"
 }
 
-// someOf shortens a list that nobody would read to its end.
+// someOf truncates a list for a message.
 func someOf(names []string) []string {
 	const most = 20
 	if len(names) <= most {

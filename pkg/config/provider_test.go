@@ -8,7 +8,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 )
 
-// TestWithProvider: nothing but the provider is another one, not even a comment.
+// TestWithProvider: everything but the provider is unchanged, including comments.
 func TestWithProvider(t *testing.T) {
 	text, err := os.ReadFile("../../examples/dev/dev-1.jsonc")
 	if err != nil {
@@ -21,6 +21,9 @@ func TestWithProvider(t *testing.T) {
 	shard, err := config.Parse(changed)
 	if err != nil || shard.Server.Provider.Kind != "docker" || shard.Server.Provider.Options["image"] != "an-agent" {
 		t.Fatalf("%+v, %v", shard, err)
+	}
+	if shard.Server.Provider.Options["args_env"] == nil || shard.Server.Provider.Options["agent"] != nil {
+		t.Errorf("options %v, want what groups may set, and none of the other provider's", shard.Server.Provider.Options)
 	}
 	before, _, _ := strings.Cut(string(text), `"kind"`)
 	_, after, _ := strings.Cut(string(text), `"bind"`)

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxRendered is how many bytes one rendering may produce in all.
+	// maxRendered bounds the output of one rendering, in bytes.
 	maxRendered = 4 << 20
-	// maxWrites bounds the rounds of loops.
+	// maxWrites bounds the iterations of loops.
 	maxWrites = 1 << 18
 )
 
@@ -26,30 +26,30 @@ const (
 	encodingGzip   = "gzip"
 )
 
-// Facts are what templates can name, as {{ .Instance.ID }}. A fact that is
-// empty counts as missing, and naming what is missing is an error; has tells
-// whether it is there: {{ if has .Instance "IP6" }}.
+// Facts are the data of templates, used as {{ .Instance.ID }}. An empty fact is missing, and
+// using a missing fact is an error; has checks for it: {{ if has .Instance "IP6" }}.
 type Facts struct {
 	Instance InstanceFacts
 	Cluster  ClusterFacts
 	Server   ServerFacts
 	Provider ProviderFacts
 	Vars     map[string]any    // merged
-	Image    map[string]string // the id of every image that was found, by its name in the config
-	Nonce    string            // reaches userdata only
+	Image    map[string]string // the ID of every image that was found, by its name in the config
+	Nonce    string            // available in userdata only
 }
 
-// InstanceFacts describe the instance that is rendered for.
-type InstanceFacts struct{ ID, Kind, Arch, Type, Hostname, FQDN, IP4, IP6 string }
+// InstanceFacts describe the rendered instance. NodeProviderID is what its kubelet has to set
+// as the provider ID of its Node; it is missing until the machine exists.
+type InstanceFacts struct{ ID, Kind, Arch, Type, Hostname, FQDN, IP4, IP6, NodeProviderID string }
 
 // ClusterFacts describe the cluster. CACert is PEM.
 type ClusterFacts struct{ ID, CACert string }
 
-// ServerFacts say where the shard's servers are reached. An address may be a
-// list, with commas.
+// ServerFacts are the addresses of the shard's servers. An address may be a comma-separated
+// list.
 type ServerFacts struct{ Shard, RegistrationAddr, AgentAddr, OperatorAddr string }
 
-// ProviderFacts are the provider as the config names it.
+// ProviderFacts are the provider's fields in the config.
 type ProviderFacts struct{ Kind, Region, Zone string }
 
 // groups lists the facts with fixed names, empty ones included.
@@ -59,6 +59,7 @@ func (f Facts) groups() map[string]map[string]string {
 		"Instance": {
 			"ID": i.ID, "Kind": i.Kind, "Arch": i.Arch, "Type": i.Type,
 			"Hostname": i.Hostname, "FQDN": i.FQDN, "IP4": i.IP4, "IP6": i.IP6,
+			"NodeProviderID": i.NodeProviderID,
 		},
 		"Cluster":  {"ID": c.ID, "CACert": c.CACert},
 		"Server":   {"Shard": s.Shard, "RegistrationAddr": s.RegistrationAddr, "AgentAddr": s.AgentAddr, "OperatorAddr": s.OperatorAddr},
@@ -66,7 +67,7 @@ func (f Facts) groups() map[string]map[string]string {
 	}
 }
 
-// data is what a template sees: maps, in which an absent key is an error.
+// data returns what a template sees: maps, in which an absent key is an error.
 func (f Facts) data(nonce bool) map[string]any {
 	out := map[string]any{"Vars": withoutNulls(f.Vars), "Image": present(f.Image)}
 	for name, fields := range f.groups() {
@@ -88,7 +89,7 @@ func present(m map[string]string) map[string]string {
 	return out
 }
 
-// withoutNulls drops nulls, which would come out as text that nobody wrote.
+// withoutNulls drops nulls, which a template would print as "<no value>".
 func withoutNulls(m map[string]any) map[string]any {
 	out := make(map[string]any, len(m))
 	for k, v := range m {
@@ -103,9 +104,8 @@ func withoutNulls(m map[string]any) map[string]any {
 	return out
 }
 
-// RenderArgs renders every string in args, however deep; keys and other values
-// stay as they are. The result shares no memory with args. The error names the
-// path of the string within args.
+// RenderArgs renders every string in args, at any depth; keys and other values are unchanged.
+// The result shares no memory with args. Errors name the path of the string within args.
 func RenderArgs(args map[string]any, f Facts) (map[string]any, error) {
 	v, err := newRenderer(f, false).value("args", Merge(args))
 	if err != nil {
@@ -114,15 +114,14 @@ func RenderArgs(args map[string]any, f Facts) (map[string]any, error) {
 	return v.(map[string]any), nil
 }
 
-// RenderValue renders every string in v, which is a string, or an object or
-// array of them; path is what errors call it. It never sees the nonce.
+// RenderValue renders every string in v, which is a string, or an object or array of strings;
+// errors use path as its name. The nonce is not available.
 func RenderValue(path string, v any, f Facts) (any, error) {
 	return newRenderer(f, false).value(path, copyValue(v))
 }
 
-// RenderUserdata renders the content and encodes the result: plain as it is,
-// base64 as standard base64, gzip as a gzip stream without a timestamp, so that
-// the same facts give the same bytes.
+// RenderUserdata renders the content and encodes the result: plain, standard base64, or gzip
+// without a timestamp, so that the result is deterministic.
 func RenderUserdata(u fleet.Userdata, f Facts) ([]byte, error) {
 	text, err := newRenderer(f, true).text("userdata", u.Content)
 	if err != nil {
@@ -136,16 +135,14 @@ func RenderUserdata(u fleet.Userdata, f Facts) ([]byte, error) {
 	case encodingGzip:
 		return compress(text)
 	}
-	return nil, fmt.Errorf("encode userdata: %.80q is no encoding: want plain, base64 or gzip", u.Encoding)
+	return nil, fmt.Errorf("encode userdata: %.80q is not an encoding: want plain, base64 or gzip", u.Encoding)
 }
 
 func compress(text string) ([]byte, error) {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	if _, err := w.Write([]byte(text)); err != nil {
-		return nil, fmt.Errorf("compress userdata: %w", err)
-	}
-	if err := w.Close(); err != nil {
+	_, err := w.Write([]byte(text))
+	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, fmt.Errorf("compress userdata: %w", err)
 	}
 	return out.Bytes(), nil
@@ -153,8 +150,8 @@ func compress(text string) ([]byte, error) {
 
 type renderer struct {
 	data   map[string]any
-	bytes  int // left to produce
-	writes int // left to make
+	bytes  int // bytes left
+	writes int // writes left
 }
 
 func newRenderer(f Facts, nonce bool) *renderer {
@@ -197,7 +194,7 @@ func (r *renderer) text(path, text string) (string, error) {
 		return "", fmt.Errorf("render %s: %s", path, tidyTemplateError(err))
 	}
 	if strings.Contains(out.text.String(), "<no value>") {
-		return "", fmt.Errorf("render %s: the text comes out with %q in it: something that it names has no value", path, "<no value>")
+		return "", fmt.Errorf("render %s: the result contains %q: something that the template uses has no value", path, "<no value>")
 	}
 	return out.text.String(), nil
 }

@@ -167,8 +167,7 @@ func TestRenderUserdata(t *testing.T) {
 	}
 }
 
-// What can be known of the facts before there are any is checked with the
-// config.
+// What is known of the facts before rendering is checked with the config.
 func TestTemplatesAreCheckedWithTheConfig(t *testing.T) {
 	for text, want := range map[string]string{
 		`{{ .Instance.IP6 }}{{ .Vars.any.thing }}`:                          "",

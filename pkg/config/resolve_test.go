@@ -1,10 +1,13 @@
 package config_test
 
 import (
+	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tailscale/hujson"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
@@ -16,17 +19,19 @@ const scene = `{
   "cluster": { "id": "c", "secrets": { "encryption_key": { "provider": "env", "source": "KEY" } } },
   "server": {
     "provider": { "kind": "fake" }, "default_drain_timeout": "7m",
-    "subnet_pools": { "workers": ["a", "b"], "control": ["c"] }, "dynamic_subnet_pools": ["workers"],
+    "subnet_pools": { "workers": ["a", "b"], "control": { "subnets": ["c"], "tenants": ["default", "prod"] } },
+    "dynamic_subnet_pools": ["workers"],
   },
   "tenants": { "prod": {} },
   "load_balancers": { "www": { "provider": "aws", "target_group_arns": ["arn:1"] } },
-  "defaults": { "args": { "d": { "from": "defaults", "d": 1 } }, "vars": { "d": 1, "level": "defaults" },
+  "defaults": { "tenants": ["*"], "args": { "d": { "from": "defaults", "d": 1 } }, "vars": { "d": 1, "level": "defaults" },
                 "userdata": { "content": "default" } },
   "templates": {
     "knd": { "kind": "knd", "arch": "amd64", "size": 4, "instance_type": "small", "subnet_pool": "workers",
              "args": { "d": { "from": "template" }, "t": true }, "vars": { "t": 1, "level": "template" },
              "files": { "a.json": { "kind": "json", "content": { "x": [1] } } } },
-    "knc": { "kind": "knc", "arch": "arm64", "subnet_pool": "control", "userdata": { "content": "own", "encoding": "gzip" } },
+    "knc": { "tenants": ["*"], "kind": "knc", "arch": "arm64", "subnet_pool": "control",
+             "userdata": { "content": "own", "encoding": "gzip" } },
   },
   "groups": {
     "default": {
@@ -45,17 +50,43 @@ var (
 	prod = fleet.GroupKey{Tenant: "prod", Name: "web"}
 )
 
-func dynamic(t testing.TB, groups string) config.Dynamic {
+// record returns the record of a text.
+func record(t testing.TB, text string) config.GroupRecord {
 	t.Helper()
-	d, err := config.ParseDynamic([]byte(`{ "epoch": 1, "rev": 2, "writer": "w", "groups": ` + groups + ` }`))
+	r, err := config.DecodeGroup([]byte(text))
 	if err != nil {
-		t.Fatalf("ParseDynamic: %v", err)
+		t.Fatalf("DecodeGroup: %v", err)
 	}
-	return d
+	return r
+}
+
+// records returns the records of groups by tenant and name, with unreadable ones as the leader
+// has them.
+func records(t testing.TB, text string) config.GroupRecords {
+	t.Helper()
+	plain, err := hujson.Standardize([]byte(text))
+	var of map[string]map[string]json.RawMessage
+	if err == nil {
+		err = json.Unmarshal(plain, &of)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := config.GroupRecords{}
+	for tenant, groups := range of {
+		for name, group := range groups {
+			r, err := config.DecodeGroup(group)
+			if err != nil {
+				r = config.UnreadableGroup(config.Header{}, err)
+			}
+			all[fleet.GroupKey{Tenant: tenant, Name: name}] = r
+		}
+	}
+	return all
 }
 
 func TestResolveStatic(t *testing.T) {
-	groups, problems := parse(t, scene).Resolve(config.Dynamic{})
+	groups, problems := parse(t, scene).Resolve(nil)
 	if problems != nil || len(groups) != 3 {
 		t.Fatalf("%d groups, problems %v", len(groups), problems)
 	}
@@ -83,10 +114,10 @@ func TestResolveStatic(t *testing.T) {
 
 func TestGroupsShareNoMemory(t *testing.T) {
 	shard := parse(t, scene)
-	d := dynamic(t, `{ "default": { "own": { "template": "knd", "vars": { "x": { "y": [1] } }, "args": { "x": { "y": [1] } } } } }`)
-	before, _ := shard.Resolve(d)
+	is := records(t, `{ "default": { "own": { "template": "knd", "vars": { "x": { "y": [1] } }, "args": { "x": { "y": [1] } } } } }`)
+	before, _ := shard.Resolve(is)
 	clean := mustJSON(before[own]) + mustJSON(before[bare]) + mustJSON(before[web])
-	spoiled, _ := shard.Resolve(d)
+	spoiled, _ := shard.Resolve(is)
 	for _, g := range spoiled {
 		spoil(g.Args)
 		spoil(g.Vars)
@@ -101,14 +132,14 @@ func TestGroupsShareNoMemory(t *testing.T) {
 	if mustJSON(before[own])+mustJSON(before[bare])+mustJSON(before[web]) != clean {
 		t.Error("two results share memory")
 	}
-	after, _ := shard.Resolve(d)
+	after, _ := shard.Resolve(is)
 	if mustJSON(after[own])+mustJSON(after[bare])+mustJSON(after[web]) != clean {
 		t.Error("a result shares memory with the config")
 	}
 }
 
-func TestResolveDynamic(t *testing.T) {
-	groups, problems := parse(t, scene).Resolve(dynamic(t, `{
+func TestResolveRecords(t *testing.T) {
+	groups, problems := parse(t, scene).Resolve(records(t, `{
 		"default": {
 			"web": { "size": 9, "leaving": ["knd01hf7yat00e00r0000000000g0"] },
 			"bare": { "size": 0, "instance_type": "huge", "vars": { "level": "entry" } },
@@ -136,19 +167,19 @@ func TestResolveDynamic(t *testing.T) {
 	}
 }
 
-func TestBadEntryDisablesItsGroupOnly(t *testing.T) {
+func TestBadRecordDisablesItsGroupOnly(t *testing.T) {
 	shard := parse(t, scene)
-	alone, _ := shard.Resolve(config.Dynamic{})
+	alone, _ := shard.Resolve(nil)
 	for entry, want := range map[string]string{
-		`"web": { "size": "two" }`:         `web.size: got the string "two": want a whole number`,
-		`"web": { "size": -1 }`:            `web.size: -1 is outside the limits: want 0 to 10000`,
-		`"web": { "size": 1e9 }`:           `web.size: 1000000000 is outside the limits: want 0 to 10000`,
-		`"web": { "Size": 1 }`:             `web.Size: unknown field (have: args, drain_timeout, `,
-		`"web": { "size": 1, "size": 2 }`:  `web.size: given more than once: again at line 1, column `,
+		`"web": { "size": "two" }`:         `web: size: got the string "two": want a whole number`,
+		`"web": { "size": -1 }`:            `web: size: -1 is outside the limits: want 0 to 10000`,
+		`"web": { "size": 1e9 }`:           `web: size: 1000000000 is outside the limits: want 0 to 10000`,
+		`"web": { "Size": 1 }`:             `web: Size: unknown field (have: args, deleted_at, drain_timeout, `,
+		`"web": { "size": 1, "size": 2 }`:  `web: size: given more than once: again at line 1, column `,
 		`"web": null`:                      `web: null is not a value here`,
 		`"web": []`:                        `web: got an array: want an object`,
-		`"web": { "vars": { "a": null } }`: `web.vars.a: null can't be rendered`,
-		`"web": { "leaving": ["me"] }`:     `web.leaving[0]: "me" is not an instance id`,
+		`"web": { "vars": { "a": null } }`: `web: vars.a: null can't be rendered`,
+		`"web": { "leaving": ["me"] }`:     `web: leaving[0]: "me" is not an instance id`,
 		`"own": {}`: `own.template: required, ` +
 			`since static config names no such group (have: knc, knd)`,
 		`"own": { "template": "nope" }`: `own.template: no such template "nope" (have: knc, knd)`,
@@ -156,11 +187,11 @@ func TestBadEntryDisablesItsGroupOnly(t *testing.T) {
 			`is not for dynamic groups (have: workers)`,
 		`"own": { "template": "knd", "subnet_pool": "wrkers" }`:     `own.subnet_pool: no such subnet pool "wrkers" (have: workers)`,
 		`"own": { "template": "knd", "load_balancers": ["ww"] }`:    `own.load_balancers[0]: no such load balancer "ww" (have: www)`,
-		`"own": { "template": "knd", "args": { "a": "{{ if }}" } }`: `own.args.a: template line 1: missing value for if`,
-		`"own": { "template": "knd", "drain_timeout": "25h" }`:      `own.drain_timeout: 1d1h is outside the limits: want 0s to 1d`,
+		`"own": { "template": "knd", "args": { "a": "{{ if }}" } }`: `own: args.a: template line 1: missing value for if`,
+		`"own": { "template": "knd", "drain_timeout": "25h" }`:      `own: drain_timeout: 1d1h is outside the limits: want 0s to 1d`,
 	} {
-		d := dynamic(t, `{ "default": { `+entry+`, "other": { "template": "knd", "size": 1 } } }`)
-		groups, problems := shard.Resolve(d)
+		is := records(t, `{ "default": { `+entry+`, "other": { "template": "knd", "size": 1 } } }`)
+		groups, problems := shard.Resolve(is)
 		if len(problems) != 1 || !strings.HasPrefix(problems[0].String(), "groups.default."+want) {
 			t.Errorf("%s: problems are %v, want %s", entry, problems, want)
 			continue
@@ -177,37 +208,19 @@ func TestBadEntryDisablesItsGroupOnly(t *testing.T) {
 				t.Errorf("%s: disturbs %v: %+v", entry, k, g)
 			}
 		}
-		checkKept(t, d)
 	}
 }
 
 func firstWord(s string) string { return strings.SplitN(s, ":", 2)[0] }
 
-// checkKept demands that writing bad entries back loses nothing.
-func checkKept(t *testing.T, d config.Dynamic) {
-	t.Helper()
-	text, err := d.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := config.ParseDynamic(text)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	second, err := again.Encode()
-	if err != nil || string(second) != string(text) {
-		t.Errorf("%s\nbecame\n%s, %v", text, second, err)
-	}
-}
-
-func TestEntriesWithoutAPlace(t *testing.T) {
+func TestRecordsWithoutAPlace(t *testing.T) {
 	shard := parse(t, scene)
-	groups, problems := shard.Resolve(dynamic(t, `{
+	groups, problems := shard.Resolve(records(t, `{
 		"No": { "web": { "template": "knd" } }, "default": { "a--b": {} }, "dev": { "web": { "template": "knd" } },
 	}`))
 	want := []string{
 		"groups.No.web: \"No\" is not a valid id", "groups.default.a--b: \"a--b\" is not a valid id",
-		`groups.dev.web: no such tenant "dev" (have: default, prod)`,
+		`groups.dev.web: tenant "dev" is not declared in the config of this shard`,
 	}
 	if len(problems) != len(want) {
 		t.Fatalf("problems are %v", problems)
@@ -217,18 +230,18 @@ func TestEntriesWithoutAPlace(t *testing.T) {
 			t.Errorf("problem %d is %v, want %s", i, problems[i], want[i])
 		}
 	}
-	// A tenant that was taken out of the config keeps its instances until
-	// somebody says otherwise.
+	// A tenant that was removed from the config keeps its instances until its groups are
+	// removed.
 	if g := groups[fleet.GroupKey{Tenant: "dev", Name: "web"}]; len(groups) != 4 || g.Disabled == "" || g.Removed {
 		t.Errorf("%d groups, dev/web is %+v", len(groups), g)
 	}
 }
 
-func TestStaticConfigWinsOverAnOldEntry(t *testing.T) {
-	d := dynamic(t, `{ "default": { "web": {
+func TestStaticConfigWinsOverAnOldRecord(t *testing.T) {
+	old := records(t, `{ "default": { "web": {
 		"template": "knc", "subnet_pool": "control", "size": 6, "removed": true, "drain_timeout": "1m", "load_balancers": [], "args": {},
 	} } }`)
-	groups, problems := parse(t, scene).Resolve(d)
+	groups, problems := parse(t, scene).Resolve(old)
 	var fields []string
 	for _, p := range problems {
 		if !strings.Contains(p.Message, "ignored: set by static config") {
@@ -243,7 +256,7 @@ func TestStaticConfigWinsOverAnOldEntry(t *testing.T) {
 	if g := groups[web]; g.Disabled != "" || g.Removed || g.Template != "knd" || g.Size != 6 || g.SubnetPool != "workers" {
 		t.Errorf("web is %+v", g)
 	}
-	same := dynamic(t, `{ "default": { "web": {
+	same := records(t, `{ "default": { "web": {
 		"template": "knd", "subnet_pool": "workers", "drain_timeout": "0s", "load_balancers": ["www"],
 	} } }`)
 	if _, problems := parse(t, scene).Resolve(same); problems != nil {
@@ -266,7 +279,7 @@ func TestAWSNeedsAnInstanceType(t *testing.T) {
 	aws = strings.Replace(aws, `"arch": "arm64",`, `"arch": "arm64", "instance_type": "x",`, 1)
 	aws = strings.Replace(aws, `"instance_type": "small",`, ``, 1)
 	aws = strings.Replace(aws, `"bare": { "template": "knd" }`, `"bare": { "template": "knd", "instance_type": "x" }`, 1)
-	groups, _ := parse(t, aws).Resolve(dynamic(t, `{ "default": { "own": { "template": "knd" } } }`))
+	groups, _ := parse(t, aws).Resolve(records(t, `{ "default": { "own": { "template": "knd" } } }`))
 	if g := groups[own]; !strings.HasPrefix(g.Disabled, "instance_type: required") {
 		t.Errorf("own is %+v", g)
 	}

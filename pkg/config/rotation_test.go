@@ -28,7 +28,7 @@ func TestPacing(t *testing.T) {
 	}
 }
 
-// TestMaxSurgeOfAGroup: its own, else its template's, else one.
+// TestMaxSurgeOfAGroup: its own, else its template's, else the default.
 func TestMaxSurgeOfAGroup(t *testing.T) {
 	for _, c := range []struct {
 		template, group string
@@ -41,17 +41,17 @@ func TestMaxSurgeOfAGroup(t *testing.T) {
 		{`, "rotation": { "max_surge": "5%" }`, `, "rotation": { "max_surge": "100%" }`, fleet.Surge{Percent: 100}},
 		{`, "rotation": { "max_surge": 10000 }`, `, "rotation": { "max_surge": 1 }`, fleet.Surge{Count: 1}},
 	} {
-		groups, problems := parse(t, paced("", c.template, c.group)).Resolve(config.Dynamic{})
+		groups, problems := parse(t, paced("", c.template, c.group)).Resolve(nil)
 		if got := groups[web].MaxSurge; len(problems) > 0 || got.Of(1000) != c.want.Of(1000) || got.Of(10) != c.want.Of(10) {
 			t.Errorf("template%s, group%s: %v, %v; want %v", c.template, c.group, got, problems, c.want)
 		}
 	}
 }
 
-// TestMaxSurgeBuildsNothingAnew: how a group rotates is no reason to rotate it.
+// TestMaxSurgeBuildsNothingAnew: a changed max_surge does not rotate a group.
 func TestMaxSurgeBuildsNothingAnew(t *testing.T) {
 	hashes := func(text string) fleet.Hashes {
-		groups, _ := parse(t, text).Resolve(config.Dynamic{})
+		groups, _ := parse(t, text).Resolve(nil)
 		return groups[web].Hashes
 	}
 	if a, b := hashes(paced("", "", "")), hashes(paced("", "", `, "rotation": { "max_surge": 3 }`)); a != b || a.Infra == "" {
@@ -83,47 +83,47 @@ func TestPacingRefuses(t *testing.T) {
 	}
 }
 
-// TestMaxSurgeOfAnEntry: what an entry says holds, also for a static group; and a static
-// group that is no more leaves its own behind, unless the entry says something else.
-func TestMaxSurgeOfAnEntry(t *testing.T) {
+// TestMaxSurgeOfARecord: a record's max_surge applies, also to a static group; a group that
+// outlives its static definition keeps its own, unless the record has another.
+func TestMaxSurgeOfARecord(t *testing.T) {
 	const static = `"web": { "template": "knd", "size": 2,`
 	text := strings.Replace(scene, static, static+` "rotation": { "max_surge": 2 },`, 1)
 	s := parse(t, text)
-	d := dynamic(t, `{ "default": { "web": { "size": 1 }, "own": { "template": "knd", "rotation": { "max_surge": "50%" } } } }`)
-	other := dynamic(t, `{ "default": { "web": { "size": 1, "rotation": { "max_surge": "9" } } } }`)
-	if g := group(t, s, d, web); g.MaxSurge != (fleet.Surge{Count: 2}) {
+	small, half := record(t, `{ "size": 1 }`), record(t, `{ "template": "knd", "rotation": { "max_surge": "50%" } }`)
+	other := record(t, `{ "size": 1, "rotation": { "max_surge": "9" } }`)
+	if g := group(t, s, web, small); g.MaxSurge != (fleet.Surge{Count: 2}) {
 		t.Errorf("a static group has %v", g.MaxSurge)
 	}
-	if g := group(t, s, other, web); g.MaxSurge != (fleet.Surge{Count: 9}) {
+	if g := group(t, s, web, other); g.MaxSurge != (fleet.Surge{Count: 9}) {
 		t.Errorf("a static group that is said to have 9 has %v", g.MaxSurge)
 	}
-	if g := group(t, s, d, own); g.MaxSurge != (fleet.Surge{Percent: 50}) {
+	if g := group(t, s, own, half); g.MaxSurge != (fleet.Surge{Percent: 50}) {
 		t.Errorf("a group of its own has %v", g.MaxSurge)
 	}
 	next := parse(t, strings.Replace(text, static, `"new": { "template": "knd", "size": 2,`, 1))
-	if g := group(t, next, d.Adopt(s, next), web); g.MaxSurge != (fleet.Surge{Count: 2}) || g.Static {
+	if g := group(t, next, web, succeed(t, web, small, next, s)); g.MaxSurge != (fleet.Surge{Count: 2}) || g.Static {
 		t.Errorf("one that was static has %v", g.MaxSurge)
 	}
-	if g := group(t, next, other.Adopt(s, next), web); g.MaxSurge != (fleet.Surge{Count: 9}) || g.Static {
+	if g := group(t, next, web, succeed(t, web, other, next, s)); g.MaxSurge != (fleet.Surge{Count: 9}) || g.Static {
 		t.Errorf("one that was static, with 9, has %v", g.MaxSurge)
 	}
 }
 
-// TestChangeOfMaxSurge: it holds until it is taken back, static group or not, and
-// changes nothing else.
+// TestChangeOfMaxSurge: it applies until it is reset, for static and dynamic groups, and changes
+// nothing else.
 func TestChangeOfMaxSurge(t *testing.T) {
 	s := parse(t, strings.Replace(scene, `"web": { "template": "knd", "size": 2,`,
 		`"web": { "template": "knd", "size": 2, "rotation": { "max_surge": 2 },`, 1))
-	d := upsert(t, s, config.Dynamic{}, own, config.Change{Template: ptr("knd")})
-	for _, key := range []fleet.GroupKey{web, own} {
-		before := group(t, s, d, key)
-		changed := upsert(t, s, d, key, config.Change{MaxSurge: &fleet.Surge{Percent: 25}})
-		changed = upsert(t, s, changed, key, config.Change{Size: ptr(7)})
-		after := group(t, s, changed, key)
+	made := change(t, s, own, config.GroupRecord{}, config.Change{Template: ptr("knd")})
+	for key, r := range map[fleet.GroupKey]config.GroupRecord{web: {}, own: made} {
+		before := group(t, s, key, r)
+		changed := change(t, s, key, r, config.Change{MaxSurge: &fleet.Surge{Percent: 25}})
+		changed = change(t, s, key, changed, config.Change{Size: ptr(7)})
+		after := group(t, s, key, changed)
 		if after.MaxSurge != (fleet.Surge{Percent: 25}) || after.Hashes != before.Hashes || after.Disabled != "" {
 			t.Errorf("%s is %+v", key, after)
 		}
-		back := group(t, s, upsert(t, s, changed, key, config.Change{MaxSurge: &fleet.Surge{}}), key)
+		back := group(t, s, key, change(t, s, key, changed, config.Change{MaxSurge: &fleet.Surge{}}))
 		if back.MaxSurge != before.MaxSurge || back.Size != 7 || back.Revision <= after.Revision {
 			t.Errorf("%s, taken back, is %+v", key, back)
 		}

@@ -2,27 +2,27 @@ package config
 
 import "github.com/nstance/nstance/pkg/fleet"
 
-// Server is how a shard's servers run. What changes under Provider and Bind
-// takes effect at a restart only.
+// Server is the configuration of a shard's servers. Changes of Provider and Bind take effect
+// only at a restart.
 type Server struct {
-	Provider             Provider            `json:"provider"`
-	Bind                 Addrs               `json:"bind"`
-	Advertise            Addrs               `json:"advertise"`
-	LeaderNetwork        LeaderNetwork       `json:"leader_network"`
-	LeaderElection       LeaderElection      `json:"leader_election"`
-	SubnetPools          map[string][]string `json:"subnet_pools,omitempty"`
-	DynamicSubnetPools   []string            `json:"dynamic_subnet_pools,omitempty"` // empty: all
-	RequestTimeout       Duration            `json:"request_timeout"`
-	ShutdownTimeout      Duration            `json:"shutdown_timeout"`
-	CreateRate           CreateRate          `json:"create_rate"`
-	CreateBackoff        CreateBackoff       `json:"create_backoff"`
-	Rotation             Rotation            `json:"rotation"` // of the whole shard
-	Health               Health              `json:"health"`
-	DefaultDrainTimeout  Duration            `json:"default_drain_timeout"` // 0: delete at once
-	ImageRefreshInterval Duration            `json:"image_refresh_interval"`
-	GarbageCollection    GarbageCollection   `json:"garbage_collection"`
-	Expiry               Expiry              `json:"expiry"`
-	OnDemand             OnDemand            `json:"on_demand"`
+	Provider             Provider              `json:"provider"`
+	Bind                 Addrs                 `json:"bind"`
+	Advertise            Addrs                 `json:"advertise"`
+	LeaderNetwork        LeaderNetwork         `json:"leader_network"`
+	LeaderElection       LeaderElection        `json:"leader_election"`
+	SubnetPools          map[string]SubnetPool `json:"subnet_pools,omitempty"`
+	DynamicSubnetPools   []string              `json:"dynamic_subnet_pools,omitempty"` // empty: all
+	RequestTimeout       Duration              `json:"request_timeout"`
+	ShutdownTimeout      Duration              `json:"shutdown_timeout"`
+	CreateRate           CreateRate            `json:"create_rate"`
+	CreateBackoff        CreateBackoff         `json:"create_backoff"`
+	Rotation             Rotation              `json:"rotation"` // of the whole shard
+	Health               Health                `json:"health"`
+	DefaultDrainTimeout  Duration              `json:"default_drain_timeout"` // 0: delete at once
+	ImageRefreshInterval Duration              `json:"image_refresh_interval"`
+	GarbageCollection    GarbageCollection     `json:"garbage_collection"`
+	Expiry               Expiry                `json:"expiry"`
+	OnDemand             OnDemand              `json:"on_demand"`
 }
 
 // The kinds of provider.
@@ -33,8 +33,8 @@ const (
 	ProviderFake    = "fake"
 )
 
-// Provider is what makes the machines. Options are the provider's own and are
-// handed to it untouched; it checks them when it is opened.
+// Provider creates the machines. Options are passed to the provider unchanged, which checks them
+// when it is opened.
 type Provider struct {
 	Kind    string         `json:"kind"`
 	Region  string         `json:"region,omitempty"`
@@ -42,11 +42,10 @@ type Provider struct {
 	Options map[string]any `json:"options,omitempty"`
 }
 
-// Addrs are the addresses of the services, host:port each. To bind, an empty
-// host or a wildcard listens on every interface, and port 0 takes any free
-// one. To advertise, an empty or wildcard host stands for the address of the
-// primary interface, and port 0 for the port that was bound. Metrics alone may
-// be empty, which switches the endpoint off.
+// Addrs are the addresses of the services, each host:port. When binding, an empty host or a
+// wildcard means every interface, and port 0 any free port. When advertising, an empty or
+// wildcard host means the address of the primary interface, and port 0 the bound port. Only
+// Metrics may be empty, which disables the endpoint.
 type Addrs struct {
 	Health       string `json:"health_addr"`
 	Election     string `json:"election_addr"`
@@ -56,18 +55,18 @@ type Addrs struct {
 	Metrics      string `json:"metrics_addr"`
 }
 
-// LeaderNetwork is the fixed address that follows the leader. Empty: there is
-// none. InterfaceID is what has it at the provider, which then moves it; without
-// one somebody else does.
+// LeaderNetwork is the fixed address that follows the leader; empty if there is none.
+// InterfaceID is the provider's network interface with that address, which the leader attaches
+// to its machine. Without InterfaceID the address is moved outside of Nstance.
 type LeaderNetwork struct {
 	IPv4        string `json:"ipv4,omitempty"`
 	IPv6        string `json:"ipv6,omitempty"`
 	InterfaceID string `json:"interface_id,omitempty"`
 }
 
-// LeaderElection is the election's timing. RenewInterval is below half of
-// LeaseDuration and FenceWindow below a quarter. GiveUp is how long a leader goes
-// without what it needs until it asks others to lead.
+// LeaderElection is the election's timing. RenewInterval is below half of LeaseDuration and
+// FenceWindow below a quarter. GiveUp is how long a leader may lack what it needs before it asks
+// others to lead.
 type LeaderElection struct {
 	RenewInterval Duration `json:"renew_interval"`
 	LeaseDuration Duration `json:"lease_duration"`
@@ -75,35 +74,34 @@ type LeaderElection struct {
 	GiveUp        Duration `json:"give_up"`
 }
 
-// CreateRate bounds how fast instances are created, all groups together.
+// CreateRate limits how fast instances of all groups are created.
 type CreateRate struct {
 	PerSecond   float64 `json:"per_second"` // 0: unlimited
 	Burst       int     `json:"burst"`
 	Concurrency int     `json:"concurrency"`
 }
 
-// CreateBackoff is how a group is slowed down whose creates fail. Settle is how long
-// an instance lives, registered, until its create counts as a success; Max is the
-// longest wait between two attempts.
+// CreateBackoff slows down the creates of a group whose creates fail. Settle is how long an
+// instance must stay registered until its create counts as a success; Max is the longest wait
+// between two attempts.
 type CreateBackoff struct {
 	Settle Duration `json:"settle"`
 	Max    Duration `json:"max"`
 }
 
-// Rotation bounds how many instances there are beyond the size while those that
-// work are replaced.
+// Rotation bounds the surplus instances of a group while working ones are replaced.
 type Rotation struct {
 	MaxSurge fleet.Surge `json:"max_surge"`
 }
 
-// Health says when silence is a sign of illness.
+// Health determines when an instance is unhealthy.
 type Health struct {
 	ReportInterval Duration `json:"report_interval"`
 	MissedReports  int      `json:"missed_reports"`
 	ShutdownGrace  Duration `json:"shutdown_grace"`
 }
 
-// GarbageCollection is the timing of the sweeps and what they wait for.
+// GarbageCollection is the timing of the sweeps and retention.
 type GarbageCollection struct {
 	Interval               Duration `json:"interval"`
 	RegistrationTimeout    Duration `json:"registration_timeout"`
@@ -111,7 +109,7 @@ type GarbageCollection struct {
 	RequestRetention       Duration `json:"request_retention"`
 }
 
-// Expiry is how old instances may become.
+// Expiry is the maximum age of instances.
 type Expiry struct {
 	EligibleAge Age `json:"eligible_age"`
 	ForcedAge   Age `json:"forced_age"`
@@ -123,7 +121,7 @@ type OnDemand struct {
 	CreateTimeout Duration `json:"create_timeout"`
 }
 
-// named lists the addresses with their keys, in the order of the struct.
+// named returns the addresses with their keys, in the order of the struct.
 func (a *Addrs) named() []namedAddr {
 	return []namedAddr{
 		{"health_addr", &a.Health}, {"election_addr", &a.Election},

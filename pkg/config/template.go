@@ -17,9 +17,8 @@ const maxTemplateSize = 256 << 10
 
 const templateName = "text"
 
-// parseTemplate prepares a template for execution under bounds: no templates
-// that call each other, and a write in every round of a loop, so that the
-// writer can count rounds that print nothing.
+// parseTemplate parses a template and bounds its execution: templates can't call each other, and
+// each loop iteration writes, so that the writer can count iterations without output.
 func parseTemplate(text string) (*template.Template, error) {
 	if len(text) > maxTemplateSize {
 		return nil, fmt.Errorf("the template has %d bytes: at most %d are allowed", len(text), maxTemplateSize)
@@ -47,16 +46,15 @@ func parseTemplate(text string) (*template.Template, error) {
 	return t, refused
 }
 
-// tidyTemplateError takes the name that every error of a template repeats out
-// of it and leaves the line.
+// tidyTemplateError removes the template's name from an error and keeps the line.
 func tidyTemplateError(err error) string {
 	s := strings.TrimPrefix(err.Error(), "template: "+templateName+":")
 	s = strings.Replace(s, "executing \""+templateName+"\" ", "", 1)
 	return fmt.Sprintf("template line %.300s", s)
 }
 
-// walkTemplate visits every node below n. root tells whether the dot is the
-// facts there, rather than what a with or a range set it to.
+// walkTemplate visits every node below n. root tells whether the dot is the facts, rather than
+// set by a with or a range.
 func walkTemplate(n parse.Node, root bool, visit func(n parse.Node, root bool)) {
 	if n == nil || reflect.ValueOf(n).IsNil() {
 		return
@@ -94,14 +92,14 @@ func walkBranch(n parse.BranchNode, root, inside bool, visit func(parse.Node, bo
 	walkTemplate(n.ElseList, root, visit)
 }
 
-// templateScope is what is known of the facts before there are any.
+// templateScope is what is known of the facts before rendering.
 type templateScope struct {
 	images map[string]Image
-	nonce  bool // .Nonce is there
+	nonce  bool // .Nonce is available
 }
 
-// check parses text and compares the facts that it names with those there are.
-// Vars are left to the rendering: an API call may bring some along.
+// check parses text and checks the facts that it uses. Vars are not checked before rendering: an
+// API call may add some.
 func (s templateScope) check(text string) []string {
 	if !strings.Contains(text, "{{") {
 		return nil
@@ -136,7 +134,7 @@ func (s templateScope) check(text string) []string {
 	return wrong
 }
 
-// fact says what is wrong with naming the fact with the given path.
+// fact returns what is wrong with using the fact with the given path; empty if nothing.
 func (s templateScope) fact(path []string) string {
 	known := Facts{}.groups()
 	switch {
@@ -167,7 +165,7 @@ func (s templateScope) image(name string) string {
 	return fmt.Sprintf("no such image %.80q %s", name, have(s.images))
 }
 
-// indexed looks at index .Image "name", the way to a name that is no identifier.
+// indexed checks index .Image "name", which names that are not identifiers need.
 func (s templateScope) indexed(n *parse.CommandNode, root bool) string {
 	field, name, ok := imageByName(n)
 	if ok && root && !isVariable(field) && n.Args[0].String() == "index" {
@@ -176,7 +174,7 @@ func (s templateScope) indexed(n *parse.CommandNode, root bool) string {
 	return ""
 }
 
-// templateFuncs are the functions beside those that text/template has:
+// templateFuncs are the functions in addition to those of text/template:
 //
 //	json V      V as JSON on one line
 //	base64 S    S in standard base64

@@ -7,23 +7,21 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Checks is what only a provider can tell.
+// Checks are checks that only a provider can do.
 type Checks struct {
-	// InstanceTypeArch returns the architecture (amd64 or arm64) of an instance
-	// type, and whether the type is known at all. Nil: nothing is known.
+	// InstanceTypeArch returns the architecture (amd64 or arm64) of an instance type, and
+	// whether the type is known. Nil: none is known.
 	InstanceTypeArch func(instanceType string) (arch string, known bool)
-	// Args returns what the provider would refuse of a group's instances, given their
-	// rendered args; paths begin with args or instance_type. Nil: anything goes. It
-	// changes neither, and is pure.
+	// Args returns what the provider would refuse of a group's instances, given their rendered
+	// args; paths begin with args or instance_type. Nil: no checks. It is pure.
 	Args func(g fleet.Group, args map[string]any) Problems
-	// Server returns what the provider can't do of the part about the server, its own
-	// options above all; paths are those of the config. Nil: anything goes. It is pure.
+	// Server returns what the provider does not support in the server part, mainly its own
+	// options; paths are those of the config. Nil: no checks. It is pure.
 	Server func(s Server) Problems
 }
 
-// Validate reports every problem of a complete config, nil when there is none.
-// It changes nothing. What Parse returned needs it only for checks that a
-// provider adds.
+// Validate returns every problem of a complete config; nil if there is none. It changes
+// nothing. A config returned by Parse needs it only for a provider's checks.
 func (s *Shard) Validate(checks Checks) Problems {
 	v := &validator{shard: s, checks: checks}
 	return v.validate().sorted()
@@ -34,6 +32,10 @@ type validator struct {
 	findings
 	shard  *Shard
 	checks Checks
+	users  Tenants // the tenants that may use what is being checked
+	toOwn  bool    // messages are for the tenant in users
+	// excused is set for a text that was accepted before.
+	excused *excuses
 }
 
 func (v *validator) validate() Problems {
@@ -43,6 +45,7 @@ func (v *validator) validate() Problems {
 	v.loadBalancers()
 	v.images()
 	v.certificates()
+	accessOf(v).sections()
 	v.templates()
 	v.groups()
 	v.providerArgs()
@@ -51,12 +54,9 @@ func (v *validator) validate() Problems {
 
 func (v *validator) tenants() {
 	for _, name := range sortedKeys(v.shard.Tenants) {
-		path := join("tenants", name)
-		if name == fleet.DefaultTenant {
-			v.addf(path, "the tenant %q is always there and can't be declared: remove it", name)
-			continue
-		}
+		path, tenant := join("tenants", name), v.shard.Tenants[name]
 		v.name(path, name)
+		accessOf(v).quota(path+".quota", name, &tenant.Quota)
 	}
 }
 
@@ -64,6 +64,7 @@ func (v *validator) loadBalancers() {
 	for _, name := range sortedKeys(v.shard.LoadBalancers) {
 		path, lb := join("load_balancers", name), v.shard.LoadBalancers[name]
 		v.label(path, name)
+		accessOf(v).who(path+".tenants", lb.Tenants)
 		v.oneOf(path+".provider", lb.Provider, ProviderAWS)
 		arns := path + ".target_group_arns"
 		if len(lb.TargetGroupARNs) == 0 {
@@ -72,7 +73,7 @@ func (v *validator) loadBalancers() {
 		v.unique(arns, lb.TargetGroupARNs, "the ARN of a target group")
 		for i, arn := range lb.TargetGroupARNs {
 			if arn != "" && !strings.HasPrefix(arn, "arn:") {
-				v.addf(at(arns, i), "%.80q is no ARN: want arn:…", arn)
+				v.addf(at(arns, i), "%.80q is not an ARN: want arn:…", arn)
 			}
 		}
 	}
@@ -82,6 +83,7 @@ func (v *validator) images() {
 	for _, name := range sortedKeys(v.shard.Images) {
 		path, image := join("images", name), v.shard.Images[name]
 		v.label(path, name)
+		accessOf(v).who(path+".tenants", image.Tenants)
 		v.oneOf(path+".provider", image.Provider, ProviderAWS)
 		v.oneOf(path+".sort", image.Sort, "creation-date", "name")
 		v.oneOf(path+".order", image.Order, "asc", "desc")
@@ -98,11 +100,16 @@ func (v *validator) images() {
 	}
 }
 
-// text checks one template text.
+// text checks one template.
 func (v *validator) text(path, text string, nonce bool) {
 	scope := templateScope{images: v.shard.Images, nonce: nonce}
 	for _, wrong := range scope.check(text) {
 		v.addf(path, "%s", wrong)
+	}
+	for _, name := range imagesIn(text) {
+		if image, ok := v.shard.Images[name]; ok {
+			accessOf(v).reach(path, "image", name, join("images", name), image.Tenants, v.users)
+		}
 	}
 }
 
@@ -115,7 +122,7 @@ func (v *validator) texts(path string, value any) {
 	}
 }
 
-// args checks what is rendered for the provider.
+// args checks a provider's args.
 func (v *validator) args(path string, args map[string]any) {
 	v.nested(path, args)
 	v.texts(path, args)
@@ -127,7 +134,7 @@ func (v *validator) nested(path string, object map[string]any) {
 	}
 }
 
-// vars checks what templates are given to print.
+// vars checks the vars of templates.
 func (v *validator) vars(path string, vars map[string]any) {
 	v.nested(path, vars)
 	if len(vars) > maxVars {
@@ -150,7 +157,7 @@ func (v *validator) userdata(path string, u *fleet.Userdata) {
 	v.text(path+".content", u.Content, true)
 }
 
-// archFits compares an instance type's architecture with the template's.
+// archFits checks that an instance type has the template's architecture.
 func (c Checks) archFits(instanceType, arch string) error {
 	if c.InstanceTypeArch == nil || instanceType == "" {
 		return nil

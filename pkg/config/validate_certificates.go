@@ -9,13 +9,15 @@ import (
 	"strings"
 )
 
-// MaxCertificateTTL is the longest life of a certificate, in hours.
+// MaxCertificateTTL is the maximum life of a certificate, in hours.
 const MaxCertificateTTL = 10 * 365 * 24
 
 func (v *validator) certificates() {
 	for _, name := range sortedKeys(v.shard.Certificates) {
 		path, c := join("certificates", name), v.shard.Certificates[name]
 		v.label(path, name)
+		accessOf(v).who(path+".tenants", c.Tenants)
+		v.users = c.Tenants
 		v.oneOf(path+".kind", c.Kind, "server", "client", "peer")
 		v.given(path+".cn", c.CN, "a common name")
 		v.text(path+".cn", c.CN, false)
@@ -34,8 +36,7 @@ func (v *validator) certificates() {
 	}
 }
 
-// nameList checks each text as a template, and those that are no templates with
-// check.
+// nameList checks each text as a template, and those that are not templates with check.
 func (v *validator) nameList(path string, list []string, check func(string) error) {
 	v.unique(path, list, "a name")
 	for i, s := range list {
@@ -53,35 +54,34 @@ var dnsPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0
 
 func checkDNSName(s string) error {
 	if len(s) > 253 || !dnsPattern.MatchString(s) {
-		return fmt.Errorf("%.80q is no DNS name", s)
+		return fmt.Errorf("%.80q is not a DNS name", s)
 	}
 	return nil
 }
 
 func checkIP(s string) error {
 	if ip, err := netip.ParseAddr(s); err != nil || ip.Zone() != "" {
-		return fmt.Errorf("%.80q is no IP address", s)
+		return fmt.Errorf("%.80q is not an IP address", s)
 	}
 	return nil
 }
 
 const spiffeScheme = "spiffe"
 
-// CheckCertificateURI reports why a certificate template may not ask for uri,
-// which is rendered; nil when it may. The ids below spiffe://{cluster}/ say who
-// is an agent, an operator or a server, so only those three ways of
-// registration hand them out. Scheme and trust domain are compared without
-// regard to case (SPIFFE-ID, section 2).
+// CheckCertificateURI returns an error if a certificate template may not render uri. The IDs
+// below spiffe://{cluster}/ identify agents, operators and servers, so only their registration
+// issues them. Scheme and trust domain are compared without regard to case (SPIFFE-ID, section
+// 2).
 func CheckCertificateURI(clusterID, uri string) error {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme == "" {
-		return fmt.Errorf("%.80q is no absolute URI", uri)
+		return fmt.Errorf("%.80q is not an absolute URI", uri)
 	}
 	if !strings.EqualFold(u.Scheme, spiffeScheme) {
 		return nil
 	}
 	if u.Host == "" || u.User != nil || u.Port() != "" {
-		return fmt.Errorf("%.80q is no SPIFFE id: want spiffe://{trust domain}/{path}", uri)
+		return fmt.Errorf("%.80q is not a SPIFFE id: want spiffe://{trust domain}/{path}", uri)
 	}
 	if strings.EqualFold(u.Hostname(), clusterID) {
 		return fmt.Errorf("%.80q is reserved: spiffe://%s/ names agents, operators and servers", uri, clusterID)
@@ -89,8 +89,8 @@ func CheckCertificateURI(clusterID, uri string) error {
 	return nil
 }
 
-// checkURIText judges a URI before it is rendered: whatever decides whether it
-// is reserved has to be written out.
+// checkURIText checks a URI before it is rendered: the parts that determine whether it is
+// reserved must be literal.
 func checkURIText(clusterID, uri string) error {
 	literal, _, isTemplate := strings.Cut(uri, "{{")
 	if !isTemplate {
@@ -98,14 +98,14 @@ func checkURIText(clusterID, uri string) error {
 	}
 	scheme, rest, ok := strings.Cut(literal, ":")
 	if !ok {
-		return errors.New("the scheme has to be written out, not rendered")
+		return errors.New("the scheme must be literal, not rendered")
 	}
 	if !strings.EqualFold(scheme, spiffeScheme) {
 		return nil
 	}
 	domain, _, ok := strings.Cut(strings.TrimPrefix(rest, "//"), "/")
 	if !ok {
-		return errors.New("the trust domain of a SPIFFE id has to be written out, not rendered")
+		return errors.New("the trust domain of a SPIFFE ID must be literal, not rendered")
 	}
 	return CheckCertificateURI(clusterID, "spiffe://"+domain+"/")
 }

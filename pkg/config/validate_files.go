@@ -11,9 +11,9 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// The kinds of a file that an instance receives.
+// The kinds of files that instances receive.
 const (
-	fileCertificate = "certificate" // made for the instance after a certificate template
+	fileCertificate = "certificate" // issued to the instance from a certificate template
 	fileSecret      = "secret"      // a secret of the cluster, by name
 	fileStorage     = "storage"     // an object below files/
 	fileEnv         = "env"         // lines of NAME=value
@@ -23,7 +23,7 @@ const (
 
 var secretNamePattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_])?$`)
 
-// StoragePrefix is where the objects lie that files of kind storage may name.
+// StoragePrefix is the prefix of the objects that files of kind storage may use.
 const StoragePrefix = "files/"
 
 func (v *validator) files(path string, set map[string]fleet.File) {
@@ -43,6 +43,7 @@ func (v *validator) files(path string, set map[string]fleet.File) {
 		if v.oneOf(p+".kind", file.Kind, fileCertificate, fileSecret, fileStorage, fileEnv, fileJSON, fileString) {
 			v.foreignFields(p, file)
 			v.file(p, name, file)
+			accessOf(v).file(p, file, v.users)
 		}
 	}
 	v.sharedKeys(path, set)
@@ -50,7 +51,7 @@ func (v *validator) files(path string, set map[string]fleet.File) {
 
 const maxFiles = 200
 
-// foreignFields refuses fields that the file's kind does not read.
+// foreignFields refuses fields that the file's kind does not use.
 func (v *validator) foreignFields(path string, f fleet.File) {
 	for _, field := range []struct {
 		name  string
@@ -75,13 +76,9 @@ func (v *validator) file(path, name string, f fleet.File) {
 		v.extension(path, name, f.Kind, ".crt")
 		v.certificateFile(path, f)
 	case fileSecret:
-		v.secretFile(path, f.Source)
+		v.secretName(path+".source", f.Source)
 	case fileStorage:
-		rest, ok := strings.CutPrefix(f.Source, StoragePrefix)
-		if !ok || !isRelativePath(rest) {
-			v.addf(path+".source", "%.80q is not valid: want a path below %s without . and .. in it, such as %skubelet.json",
-				f.Source, StoragePrefix, StoragePrefix)
-		}
+		v.storedFile(path+".source", f.Source)
 	case fileEnv:
 		v.extension(path, name, f.Kind, ".env")
 		v.envFile(path+".values", f.Values)
@@ -110,23 +107,36 @@ func (v *validator) certificateFile(path string, f fleet.File) {
 	if v.given(path+".template", f.Template, "the name of a certificate") {
 		refer(&v.findings, path+".template", "certificate", f.Template, "certificates", v.shard.Certificates)
 	}
-	if f.Key == nil {
-		v.addf(path+".key", `required: want {"source": "agent", "name": …}`)
+	v.fileKey(path+".key", f.Key)
+}
+
+// fileKey checks the key of a certificate.
+func (f *findings) fileKey(path string, key *fleet.FileKey) {
+	if key == nil {
+		f.addf(path, `required: want {"source": "agent", "name": …}`)
 		return
 	}
-	v.oneOf(path+".key.source", f.Key.Source, "agent")
-	if err := files.CheckKeyName(f.Key.Name); err != nil {
-		v.addf(path+".key.name", "%s", err)
+	f.oneOf(path+".source", key.Source, "agent")
+	if err := files.CheckKeyName(key.Name); err != nil {
+		f.addf(path+".name", "%s", err)
 	}
-	if f.Key.Algorithm != "" {
-		v.oneOf(path+".key.algorithm", f.Key.Algorithm, fleet.KeyEd25519, fleet.KeyECDSAP256)
+	if key.Algorithm != "" {
+		f.oneOf(path+".algorithm", key.Algorithm, fleet.KeyEd25519, fleet.KeyECDSAP256)
 	}
 }
 
-// sharedKeys refuses files that name one key and want it in different ways, and
-// keys that no agent would make.
+// storedFile checks the object key of a file.
+func (f *findings) storedFile(path, key string) {
+	rest, ok := strings.CutPrefix(key, StoragePrefix)
+	if !ok || !isRelativePath(rest) {
+		f.addf(path, "%.80q is not valid: want a path below %s without . and .. in it, such as %skubelet.json", key, StoragePrefix, StoragePrefix)
+	}
+}
+
+// sharedKeys refuses files that use one key with different settings, and more keys than an agent
+// generates.
 func (v *validator) sharedKeys(path string, set map[string]fleet.File) {
-	first := map[string]string{} // by key: the file that named it first
+	first := map[string]string{} // by key: the first file that uses it
 	for _, name := range sortedKeys(set) {
 		key := set[name].Key
 		if key == nil {
@@ -151,14 +161,13 @@ func (v *validator) sharedKeys(path string, set map[string]fleet.File) {
 
 func algorithm(k fleet.FileKey) string { return cmp.Or(k.Algorithm, fleet.KeyEd25519) }
 
-// secretFile keeps the secrets that the cluster's identity rests on from being
-// handed out.
-func (v *validator) secretFile(path, source string) {
+// secretName refuses the secrets that the cluster's identity depends on.
+func (f *findings) secretName(path, name string) {
 	switch {
-	case !secretNamePattern.MatchString(source):
-		v.addf(path+".source", "%.80q is no secret's name: want letters, digits, dots, hyphens and underscores", source)
-	case strings.EqualFold(source, "ca.key"), strings.EqualFold(source, "registration-nonce.key"):
-		v.addf(path+".source", "the secret %q never leaves the servers", source)
+	case !secretNamePattern.MatchString(name):
+		f.addf(path, "%.80q is not a secret's name: want letters, digits, dots, hyphens and underscores", name)
+	case slices.Contains([]string{"ca-bundle", "ca.key", "registration-nonce.key"}, strings.ToLower(name)):
+		f.addf(path, "the secret %q never leaves the servers", name)
 	}
 }
 
@@ -181,8 +190,8 @@ func (v *validator) envFile(path string, values map[string]any) {
 	}
 }
 
-// isRelativePath reports whether s is a slash-separated path that stays below
-// where it starts, in one spelling only.
+// isRelativePath reports whether s is a canonical slash-separated path that does not leave its
+// root.
 func isRelativePath(s string) bool {
 	bad := func(r rune) bool { return r == '\\' || unicode.IsControl(r) || unicode.IsSpace(r) }
 	if s == "" || len(s) > 512 || strings.ContainsFunc(s, bad) {

@@ -14,12 +14,16 @@ const (
 
 func (v *validator) templates() {
 	s := v.shard
+	accessOf(v).defaults()
+	v.users = s.Defaults.Tenants
 	v.args("defaults.args", s.Defaults.Args)
 	v.vars("defaults.vars", s.Defaults.Vars)
 	v.userdata("defaults.userdata", s.Defaults.Userdata)
 	for _, name := range sortedKeys(s.Templates) {
 		path, t := join("templates", name), s.Templates[name]
 		v.label(path, name)
+		accessOf(v).who(path+".tenants", t.Tenants)
+		v.users = t.Tenants
 		v.kind(path+".kind", t.Kind)
 		v.oneOf(path+".arch", t.Arch, "amd64", "arm64")
 		if t.Size != nil {
@@ -60,7 +64,9 @@ func (v *validator) groups() {
 		}
 		for _, name := range sortedKeys(v.shard.Groups[tenant]) {
 			v.name(join(path, name), name)
+			v.users = Tenants{tenant}
 			v.group(join(path, name), v.shard.Groups[tenant][name])
+			accessOf(v).group(join(path, name), tenant, v.shard.Groups[tenant][name])
 		}
 	}
 }
@@ -72,6 +78,7 @@ func (v *validator) group(path string, g Group) {
 	if g.DrainTimeout != nil {
 		v.duration(path+".drain_timeout", *g.DrainTimeout, 0, maxDrainTimeout)
 	}
+	checkOnDemand(&v.findings, path+".on_demand", g.OnDemand)
 	v.args(path+".args", g.Args)
 	v.vars(path+".vars", g.Vars)
 	for i, lb := range g.LoadBalancers {
@@ -89,7 +96,7 @@ func (v *validator) group(path string, g Group) {
 	}
 }
 
-// groupOfTemplate checks what a group and its template give together.
+// groupOfTemplate checks a group together with its template.
 func (v *validator) groupOfTemplate(path string, g Group, t Template) {
 	templatePath := join("templates", g.Template)
 	if g.SubnetPool == "" && t.SubnetPool == "" && !v.isBroken(templatePath+".subnet_pool") {
@@ -107,10 +114,10 @@ func (v *validator) groupOfTemplate(path string, g Group, t Template) {
 }
 
 const (
-	// maxVars is how many vars a group may have at the top level.
+	// maxVars bounds the top-level vars of a group.
 	maxVars = 1000
-	// maxFreeNesting is how deep args and vars may be nested. It leaves room,
-	// below MaxNesting, for what they are stored in.
+	// maxFreeNesting bounds the nesting of args and vars. It is below MaxNesting to leave room
+	// for what contains them.
 	maxFreeNesting = 32
 )
 

@@ -12,8 +12,8 @@ import (
 
 const day = 24 * time.Hour
 
-// awsPrefix is what the names of secrets at AWS begin with, and awsReserved what those of
-// AWS's own begin with.
+// awsPrefix matches valid prefixes of secrets' names at AWS, and awsReserved those that AWS
+// reserves.
 var (
 	awsPrefix   = regexp.MustCompile(`^([A-Za-z0-9_.-]+/)+$`)
 	awsReserved = regexp.MustCompile(`^(?i:aws|ssm)`)
@@ -43,7 +43,7 @@ func (v *validator) cluster() {
 		return
 	}
 	if c.Secrets.Region != "" {
-		v.addf(secrets+".region", "the secrets of %q are in the bucket: remove it (a key elsewhere is named by its ARN)", SecretsObjectStorage)
+		v.addf(secrets+".region", "the secrets of %q are in the bucket: remove it (use an ARN for a key in another region)", SecretsObjectStorage)
 	}
 	v.secretsPrefix(secrets+".prefix", c.Secrets.Prefix)
 	v.keySource(secrets+".encryption_key", c.Secrets.EncryptionKey)
@@ -52,12 +52,12 @@ func (v *validator) cluster() {
 	}
 }
 
-// checkAWSPrefix has the policy's pattern of a secret's ARN match: it has the slash already
-// that a parameter's name begins with.
+// checkAWSPrefix checks a prefix of secrets at AWS. It must not begin with a slash, since the
+// policy's ARN pattern already has the slash that a parameter's name begins with.
 func checkAWSPrefix(f *findings, path, prefix string) {
 	switch {
 	case strings.HasPrefix(prefix, "/"):
-		f.addf(path, "%.80q begins with a slash: want it without, such as nstance/example/ (a parameter's name gets its slash by itself)", prefix)
+		f.addf(path, "%.80q begins with a slash: want it without, such as nstance/example/ (parameter names get one automatically)", prefix)
 	case !awsPrefix.MatchString(prefix) || len(prefix) > 256:
 		f.addf(path, "%.80q is not valid: want a path that ends in /, such as nstance/example/", prefix)
 	case awsReserved.MatchString(prefix):
@@ -65,11 +65,11 @@ func checkAWSPrefix(f *findings, path, prefix string) {
 	}
 }
 
-// secretsPrefix keeps secrets out of the parts of the bucket that serve other
-// ends, of which files/ is even handed out.
+// secretsPrefix keeps secrets out of the other parts of the bucket, such as files/, whose
+// objects are given to instances.
 func (v *validator) secretsPrefix(path, prefix string) {
 	taken := []string{
-		"applied/", "certlog/", "cluster/operator/", "config/", "files/", "groups/", "instance/", "leader/", "probe/", "request/",
+		"applied/", "certlog/", "cluster/operator/", "config/", "events/", "files/", "groups/", "instance/", "leader/", "probe/", "request/",
 	}
 	trimmed := strings.TrimSuffix(prefix, "/")
 	if trimmed == prefix || !isRelativePath(trimmed) {
@@ -153,7 +153,7 @@ func (v *validator) addresses(s Server) {
 	}
 	bound := s.Bind.named()
 	for i, advertise := range s.Advertise.named() {
-		if *advertise.value != *bound[i].value { // else checked above
+		if *advertise.value != *bound[i].value { // otherwise checked above
 			v.address("server.advertise."+advertise.key, *advertise.value)
 		}
 	}
@@ -165,16 +165,16 @@ var hostPattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z
 func (v *validator) address(path, addr string) (string, bool) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		v.addf(path, "%.80q is no address: want host:port, such as 0.0.0.0:8990 or [::]:8990", addr)
+		v.addf(path, "%.80q is not an address: want host:port, such as 0.0.0.0:8990 or [::]:8990", addr)
 		return "", false
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		v.addf(path, "%.80q is no port: want 0 to 65535", port)
+		v.addf(path, "%.80q is not a port: want 0 to 65535", port)
 		return "", false
 	}
 	if _, err := netip.ParseAddr(host); err != nil && host != "" && !hostPattern.MatchString(host) {
-		v.addf(path, "%.80q is no host: want an IP address or a DNS name", host)
+		v.addf(path, "%.80q is not a host: want an IP address or a DNS name", host)
 		return "", false
 	}
 	return strconv.FormatUint(n, 10), true
@@ -183,21 +183,21 @@ func (v *validator) address(path, addr string) (string, bool) {
 func (v *validator) leaderNetwork(n LeaderNetwork, kind string) {
 	path := "server.leader_network"
 	if ip, ok := hostAddress(n.IPv4); n.IPv4 != "" && (!ok || !ip.Is4()) {
-		v.addf(path+".ipv4", "%.80q is no IPv4 address of a host", n.IPv4)
+		v.addf(path+".ipv4", "%.80q is not an IPv4 address of a host", n.IPv4)
 	}
 	if ip, ok := hostAddress(n.IPv6); n.IPv6 != "" && (!ok || !ip.Is6() || ip.Is4In6()) {
-		v.addf(path+".ipv6", "%.80q is no IPv6 address of a host", n.IPv6)
+		v.addf(path+".ipv6", "%.80q is not an IPv6 address of a host", n.IPv6)
 	}
 	hasAddress := n.IPv4 != "" || n.IPv6 != ""
 	if kind == ProviderAWS && hasAddress {
 		v.given(path+".interface_id", n.InterfaceID, "the network interface that has the address, such as eni-0abc")
 	}
 	if n.InterfaceID != "" && !hasAddress {
-		v.addf(path+".ipv4", "required beside interface_id, unless ipv6 is given: want the interface's address")
+		v.addf(path+".ipv4", "required with interface_id, unless ipv6 is set: want the interface's address")
 	}
 }
 
-// hostAddress parses an address that one host can have.
+// hostAddress parses an address that a host can have.
 func hostAddress(s string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(s)
 	return ip, err == nil && ip.Zone() == "" && !ip.IsUnspecified() && !ip.IsMulticast()
@@ -220,8 +220,12 @@ func (v *validator) election(e LeaderElection) {
 func (v *validator) subnetPools(s Server) {
 	owners := map[string]string{}
 	for _, name := range sortedKeys(s.SubnetPools) {
-		path, subnets := join("server.subnet_pools", name), s.SubnetPools[name]
+		path, subnets := join("server.subnet_pools", name), s.SubnetPools[name].Subnets
 		v.name(path, name)
+		accessOf(v).who(path+".tenants", s.SubnetPools[name].Tenants)
+		if s.SubnetPools[name].Tenants != nil {
+			path += ".subnets" // otherwise the pool is a plain list
+		}
 		if len(subnets) == 0 {
 			v.addf(path, "empty: want at least one of the provider's subnets")
 		}
@@ -251,6 +255,6 @@ func (v *validator) expiry(e Expiry) {
 		}
 	}
 	if e.EligibleAge > 0 && e.ForcedAge > 0 && e.EligibleAge >= e.ForcedAge {
-		v.addf(path+".eligible_age", "%v is not below forced_age (%v): instances would never leave gently", e.EligibleAge, e.ForcedAge)
+		v.addf(path+".eligible_age", "%v is not below forced_age (%v): every replacement would be forced", e.EligibleAge, e.ForcedAge)
 	}
 }

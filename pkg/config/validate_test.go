@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Each row replaces a part of the scene; an empty want means that the result is
-// accepted. The golden file holds the mistakes that come in company.
+// Each row replaces a part of the scene; an empty want means that the result is valid. The
+// golden file has combined mistakes.
 func TestValidate(t *testing.T) {
 	cluster := func(secrets string) [2]string {
 		return [2]string{`"secrets": { "encryption_key": { "provider": "env", "source": "KEY" } }`, `"secrets": ` + secrets}
@@ -73,15 +73,15 @@ func TestValidate(t *testing.T) {
 		{server(`"bind": { "metrics_addr": "127.0.0.1:8994" }`),
 			"server.bind.metrics_addr: port 8994 is taken by agent_addr: want distinct ports"},
 		{server(`"bind": { "metrics_addr": "127.0.0.1:08994" }`), "server.bind.metrics_addr: port 8994 is taken by agent_addr"},
-		{server(`"bind": { "health_addr": "" }`), `server.bind.health_addr: "" is no address: want host:port`},
-		{server(`"bind": { "health_addr": "::1:80" }`), `server.bind.health_addr: "::1:80" is no address`},
-		{server(`"bind": { "health_addr": "0.0.0.0:http" }`), `server.bind.health_addr: "http" is no port: want 0 to 65535`},
-		{server(`"advertise": { "agent_addr": "" }`), `server.advertise.agent_addr: "" is no address`},
+		{server(`"bind": { "health_addr": "" }`), `server.bind.health_addr: "" is not an address: want host:port`},
+		{server(`"bind": { "health_addr": "::1:80" }`), `server.bind.health_addr: "::1:80" is not an address`},
+		{server(`"bind": { "health_addr": "0.0.0.0:http" }`), `server.bind.health_addr: "http" is not a port: want 0 to 65535`},
+		{server(`"advertise": { "agent_addr": "" }`), `server.advertise.agent_addr: "" is not an address`},
 		{server(`"advertise": { "agent_addr": "a.example:443" }`), ""},
 		{server(`"leader_network": { "ipv4": "10.0.0.9", "ipv6": "fd00::9" }`), ""},
-		{server(`"leader_network": { "ipv4": "0.0.0.0" }`), `server.leader_network.ipv4: "0.0.0.0" is no IPv4 address of a host`},
-		{server(`"leader_network": { "ipv6": "fe80::1%eth0" }`), `server.leader_network.ipv6: "fe80::1%eth0" is no IPv6`},
-		{server(`"leader_network": { "interface_id": "eni-1" }`), "server.leader_network.ipv4: required beside interface_id"},
+		{server(`"leader_network": { "ipv4": "0.0.0.0" }`), `server.leader_network.ipv4: "0.0.0.0" is not an IPv4 address of a host`},
+		{server(`"leader_network": { "ipv6": "fe80::1%eth0" }`), `server.leader_network.ipv6: "fe80::1%eth0" is not an IPv6`},
+		{server(`"leader_network": { "interface_id": "eni-1" }`), "server.leader_network.ipv4: required with interface_id"},
 		{server(`"leader_election": { "renew_interval": "50ms" }`), "server.leader_election.renew_interval: 50ms is outside the limits"},
 		{server(`"leader_election": { "lease_duration": "2s", "renew_interval": "900ms", "fence_window": "499ms" }`), ""},
 		{server(`"leader_election": { "lease_duration": "2s", "renew_interval": "900ms", "fence_window": "500ms" }`),
@@ -110,9 +110,9 @@ func TestValidate(t *testing.T) {
 		{section(`"images": { "a": { "provider": "aws", "filters": [{ "name": "", "values": [] }] } }`), "images.a.filters[0].name: required"},
 		{cert(`"ttl": 87600, "dns": ["*.example.com", "h_1"], "ip": ["fd00::1"], "organization": ["system:nodes"]`), ""},
 		{cert(`"ttl": 87601`), "certificates.x.ttl: 87601 is outside the limits: want 1 to 87600 hours"},
-		{cert(`"dns": ["a..b"]`), `certificates.x.dns[0]: "a..b" is no DNS name`},
+		{cert(`"dns": ["a..b"]`), `certificates.x.dns[0]: "a..b" is not a DNS name`},
 		{cert(`"dns": ["a", "a"]`), `certificates.x.dns[1]: "a" is listed already`},
-		{cert(`"uri": ["nothing"]`), `certificates.x.uri[0]: "nothing" is no absolute URI`},
+		{cert(`"uri": ["nothing"]`), `certificates.x.uri[0]: "nothing" is not an absolute URI`},
 
 		{file("a.env", `"kind": "env", "values": { "A": "{{ .Vars.x }}", "B": 1, "C": true, "D": 2.5 }`), ""},
 		{file("a.env", `"kind": "env"`), `templates.knd.files["a.env"].values: required`},
@@ -128,7 +128,7 @@ func TestValidate(t *testing.T) {
 		{file("a.conf", `"kind": "secret", "source": "db-password"`), ""},
 		{file("a.conf", `"kind": "secret", "source": "Registration-Nonce.key"`),
 			`templates.knd.files["a.conf"].source: the secret "Registration-Nonce.key" never leaves the servers`},
-		{file("a.conf", `"kind": "secret", "source": "../x"`), `templates.knd.files["a.conf"].source: "../x" is no secret's name`},
+		{file("a.conf", `"kind": "secret", "source": "../x"`), `templates.knd.files["a.conf"].source: "../x" is not a secret's name`},
 		{file("a.conf", `"kind": "string", "content": "{{ .Nonce }}"`),
 			`templates.knd.files["a.conf"].content: .Nonce can only be used in userdata`},
 		{file("a.crt", `"kind": "certificate"`), `templates.knd.files["a.crt"].key: required: want {"source": "agent", "name": …}`},
@@ -144,9 +144,9 @@ func TestValidate(t *testing.T) {
 		{file("a.crt", `"kind": "certificate", "key": { "source": "agent", "name": "k", "algorithm": "ecdsa-p256" } }, `+
 			`"b.crt": { "kind": "certificate", "key": { "source": "agent", "name": "k" }`),
 			`templates.knd.files["b.crt"].key.algorithm: "ed25519", but a.crt wants the key k as "ecdsa-p256"`},
-		{file(".crt", `"kind": "string", "content": ""`), `templates.knd.files[".crt"]: ".crt" is no file name`},
-		{file("a/b.crt", `"kind": "string", "content": ""`), `templates.knd.files["a/b.crt"]: "a/b.crt" is no file name`},
-		{file("a.crt.sh", `"kind": "string", "content": ""`), `templates.knd.files["a.crt.sh"]: "a.crt.sh" is no file name`},
+		{file(".crt", `"kind": "string", "content": ""`), `templates.knd.files[".crt"]: ".crt" is not a valid file name`},
+		{file("a/b.crt", `"kind": "string", "content": ""`), `templates.knd.files["a/b.crt"]: "a/b.crt" is not a valid file name`},
+		{file("a.crt.sh", `"kind": "string", "content": ""`), `templates.knd.files["a.crt.sh"]: "a.crt.sh" is not a valid file name`},
 		{file("a.conf", `"kind": "string", "content": "" }, "A.conf": { "kind": "string", "content": ""`),
 			`templates.knd.files["a.conf"]: differs from A.conf by case only`},
 

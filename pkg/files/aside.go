@@ -5,10 +5,10 @@ import (
 	"os"
 )
 
-// SetAside moves the set that is in place into a folder of the directory, with all that
-// is known of it, so that the directory has the empty set without a hash. Other files
-// stay. It makes the folder, which only the owner can read. After an error the same is to
-// be tried again: what was moved by then is found in that attempt's folder.
+// SetAside moves the current set, with its records, into a subfolder, so that the directory
+// has the empty set without a hash. Other files stay. It creates the folder, readable by the
+// owner only. It may be retried after an error: files already moved are in the failed
+// attempt's folder.
 func (d *Dir) SetAside(folder string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -25,14 +25,14 @@ func (d *Dir) SetAside(folder string) error {
 		err = k.setAside(folder, set)
 	}
 	if err != nil {
-		return fmt.Errorf("set the files received in %s aside: %w", d.config.Path, err)
+		return fmt.Errorf("set aside the files received in %s: %w", d.config.Path, err)
 	}
 	d.set = manifest{}
 	clear(d.cached)
 	return nil
 }
 
-// setAside moves our own folder last: until then it says which files are of the set.
+// setAside moves the hidden folder last: until then it records which files belong to the set.
 func (k disk) setAside(folder string, set manifest) error {
 	if err := k.mkdir(folder); err != nil && !os.IsExist(err) {
 		return err

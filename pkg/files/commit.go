@@ -7,24 +7,23 @@ import (
 	"slices"
 )
 
-// Our own names in the receive directory. None can be that of a received file.
+// Reserved names in the receive directory. No received file can have one.
 const (
 	homeDir      = ".nstance"
 	stageDir     = homeDir + "/stage"
 	oldDir       = homeDir + "/old"
-	draftFile    = homeDir + "/draft" // becomes commitFile
+	draftFile    = homeDir + "/draft" // renamed to commitFile
 	commitFile   = homeDir + "/commit"
 	undoFile     = homeDir + "/undo"
 	manifestFile = homeDir + "/manifest"
 )
 
-// discard removes what is not needed once no journal is there.
+// discard removes what is not needed without a journal.
 func (k disk) discard() error {
 	return errors.Join(k.clear(stageDir), k.clear(oldDir), k.remove(draftFile))
 }
 
-// stage gets everything ready on the disk itself, so that what is left to do is
-// renames, which hardly need space.
+// stage writes everything to disk, so that only renames remain, which hardly need space.
 func (k disk) stage(s Set, next, before manifest, mode fs.FileMode) error {
 	if err := k.furnish(); err != nil {
 		return err
@@ -37,19 +36,19 @@ func (k disk) stage(s Set, next, before manifest, mode fs.FileMode) error {
 		if err := k.create(stageDir+"/"+name, content, mode); err != nil {
 			return &FileError{name, err}
 		}
-		if err := k.keep(name, mode); err != nil {
+		if err := k.backUp(name, mode); err != nil {
 			return &FileError{name, err}
 		}
 	}
 	for _, name := range leaving(before, next) {
-		if err := k.keep(name, mode); err != nil {
+		if err := k.backUp(name, mode); err != nil {
 			return &FileError{name, err}
 		}
 	}
 	if err := k.create(stageDir+"/"+hashFile, []byte(s.ConfigHash+"\n"), mode); err != nil {
 		return err
 	}
-	if err := k.keep(hashFile, mode); err != nil {
+	if err := k.backUp(hashFile, mode); err != nil {
 		return err
 	}
 	record, err := next.encode()
@@ -62,7 +61,7 @@ func (k disk) stage(s Set, next, before manifest, mode fs.FileMode) error {
 	return errors.Join(k.sync(stageDir), k.sync(oldDir), k.sync(homeDir), k.sync("."))
 }
 
-// furnish makes our own folders, empty.
+// furnish creates the hidden folders, empty.
 func (k disk) furnish() error {
 	if !k.exists(homeDir) {
 		if err := k.mkdir(homeDir); err != nil {
@@ -81,8 +80,8 @@ func (k disk) furnish() error {
 	return k.mkdir(oldDir)
 }
 
-// home reports whether our folder is one. A symbolic link in its place is not
-// ours to follow.
+// home reports whether the hidden folder is a directory. A symbolic link in its place is not
+// followed.
 func (k disk) home() error {
 	info, err := k.root.Lstat(homeDir)
 	if err == nil && !info.IsDir() {
@@ -91,16 +90,16 @@ func (k disk) home() error {
 	return err
 }
 
-// leaving are the files of the set before that the next one has not.
+// leaving returns the files of the previous set that are not in the next.
 func leaving(before, next manifest) []string {
 	return slices.DeleteFunc(slices.Clone(before.Names), func(name string) bool { return slices.Contains(next.Names, name) })
 }
 
-// keep holds on to what is about to be replaced. A hard link costs nothing and
-// is the very file; where one can't be made (not our file, a file system without
-// links) it is a copy. What we can't even read is not kept, because refusing to
-// replace it would keep a broken file for ever.
-func (k disk) keep(name string, mode fs.FileMode) error {
+// backUp keeps the file that is about to be replaced. A hard link costs nothing and shares the
+// inode; if it can't be made (another owner, a file system without links) the file is copied.
+// An unreadable file is not kept, because refusing to replace it would keep a broken file for
+// ever.
+func (k disk) backUp(name string, mode fs.FileMode) error {
 	if info, err := k.root.Lstat(name); absent(err) || err == nil && info.IsDir() {
 		return nil
 	}
@@ -114,7 +113,7 @@ func (k disk) keep(name string, mode fs.FileMode) error {
 	return k.create(oldDir+"/"+name, content, mode)
 }
 
-// forward puts a committed set in place, whatever of that is done already.
+// forward puts a committed set in place. Idempotent.
 func (k disk) forward(next, before manifest) error {
 	if err := k.sync(homeDir); err != nil {
 		return err
@@ -141,14 +140,14 @@ func (k disk) forward(next, before manifest) error {
 	if err := k.rename(commitFile, manifestFile); err != nil {
 		return err
 	}
-	// The set is in place. Should a power cut lose this last name, the next start
-	// finds the journal and has nothing left to move.
+	// The set is in place. If a power failure loses this rename, the next start finds the
+	// journal and has nothing left to move.
 	_ = k.sync(homeDir)
 	return nil
 }
 
-// undo takes back what forward did. From the first rename on a crash goes on
-// with that and no longer forward.
+// undo reverts forward. From its first rename on, recovery after a crash continues undo, not
+// forward.
 func (k disk) undo(next manifest) error {
 	switch err := k.rename(commitFile, undoFile); {
 	case absent(err):
@@ -159,8 +158,7 @@ func (k disk) undo(next manifest) error {
 	return k.back(next)
 }
 
-// back puts the set before next in its place again, whatever of that is done
-// already.
+// back puts the previous set in place again. Idempotent.
 func (k disk) back(next manifest) error {
 	if err := k.sync(homeDir); err != nil {
 		return err
@@ -189,8 +187,8 @@ func (k disk) back(next manifest) error {
 	return errors.Join(k.sync(homeDir), k.discard())
 }
 
-// restore renames what was kept into its place, but for what never left it: a
-// file that can't be replaced is the usual reason to be here.
+// restore renames the kept files back, except those that were never moved: a file that can't
+// be replaced is the usual reason for undo.
 func (k disk) restore(next manifest) error {
 	entries, err := fs.ReadDir(k.root.FS(), oldDir)
 	if err != nil && !absent(err) {

@@ -13,11 +13,10 @@ import (
 	"time"
 )
 
-// CheckContent reports why content can't be that of a file called name, which
-// CheckName has accepted; nil when it can. What it wants depends on the
-// extension: .crt PEM certificates (RFC 7468, RFC 5280), .key and .pub PEM,
-// .json a JSON value (RFC 8259), .env lines of NAME=value, .conf anything. The
-// error never shows content.
+// CheckContent returns an error if content is invalid for a file with this name, which
+// CheckName must have accepted. The format depends on the extension: .crt PEM certificates
+// (RFC 7468, RFC 5280), .key and .pub PEM, .json a JSON value (RFC 8259), .env lines of
+// NAME=value, .conf anything. The error never contains content.
 func CheckContent(name string, content []byte) error {
 	if len(content) > MaxFileSize {
 		return fmt.Errorf("%d bytes: at most %d are allowed", len(content), MaxFileSize)
@@ -37,13 +36,13 @@ func CheckContent(name string, content []byte) error {
 	return nil
 }
 
-// Digest is the hex SHA-256 by which a file's content is known.
+// Digest returns the hex SHA-256 that identifies a file's content.
 func Digest(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])
 }
 
-// Leaf is what is said of a certificate file.
+// Leaf is what a report says about a certificate file.
 type Leaf struct {
 	NotAfter        time.Time
 	PublicKeySHA256 string // hex, of the key's PKIX form in DER
@@ -60,9 +59,8 @@ func ReadLeaf(content []byte) (Leaf, error) {
 
 var errNoPEM = errors.New("want PEM blocks (RFC 7468), each whole, at least one")
 
-// blocks returns the PEM blocks; there is at least one. Text between blocks is
-// allowed, as bundles have it, but no block that has begun and is not whole: that
-// is what a file cut short looks like.
+// blocks returns the PEM blocks, at least one. Text between blocks is allowed, as in bundles,
+// but not an incomplete block, which is a sign of a truncated file.
 func blocks(content []byte) ([]*pem.Block, error) {
 	var all []*pem.Block
 	for rest := content; ; {
@@ -78,7 +76,7 @@ func blocks(content []byte) ([]*pem.Block, error) {
 	return all, nil
 }
 
-// certificates returns the certificates; there is at least one.
+// certificates returns the certificates, at least one.
 func certificates(content []byte) ([]*x509.Certificate, error) {
 	all, err := blocks(content)
 	if err != nil {
@@ -91,14 +89,14 @@ func certificates(content []byte) ([]*x509.Certificate, error) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("PEM block %d is no certificate: %w", i+1, err)
+			return nil, fmt.Errorf("PEM block %d is not a certificate: %w", i+1, err)
 		}
 		certs = append(certs, cert)
 	}
 	return certs, nil
 }
 
-// checkJSON does not repeat what the parser says: that may quote a secret.
+// checkJSON does not return the parser's error, which may quote a secret.
 func checkJSON(content []byte) error {
 	if !json.Valid(content) {
 		return errors.New("not JSON: want one value (RFC 8259)")

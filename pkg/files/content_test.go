@@ -62,7 +62,7 @@ func TestContents(t *testing.T) {
 		{"a.crt", cert + key, "block 2"},
 		{"a.crt", cert[:len(cert)-10], "each whole"},
 		{"a.crt", cert + cert[:40], "each whole"},
-		{"a.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "block 1 is no certificate"},
+		{"a.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "block 1 is not a certificate"},
 		{"a.key", key, ""},
 		{"a.key", key[:len(key)/2], "each whole"},
 		{"a.key", "secret", "PEM"},
@@ -159,8 +159,7 @@ func FuzzContents(f *testing.F) {
 	})
 }
 
-// FuzzEnv reads every accepted file as the simplest reader does, and must find
-// names only.
+// FuzzEnv parses every accepted file in the simplest way, and must find only names.
 func FuzzEnv(f *testing.F) {
 	for _, content := range []string{"A=1", "A=\"\\\"\"\n", "#\n\n \nB_1='x'", "A", "export A=1"} {
 		f.Add(content)

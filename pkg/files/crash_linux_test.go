@@ -68,8 +68,8 @@ func TestAFileThatCantBeReplaced(t *testing.T) {
 	}
 }
 
-// TestAFileOfSomebodyElse has root edit a file in a way that leaves it root's: an
-// agent without privileges can neither link nor read it, and still replaces it.
+// TestAFileOfSomebodyElse has root edit a file so that root owns it: an unprivileged agent can
+// neither link nor read it, but still replaces it.
 func TestAFileOfSomebodyElse(t *testing.T) {
 	if dir := os.Getenv("NSTANCE_TEST_FOREIGN_DIR"); dir != "" {
 		if err := open(dir, nil).Commit(nextSet()); err != nil {
@@ -78,7 +78,7 @@ func TestAFileOfSomebodyElse(t *testing.T) {
 		return
 	}
 	if os.Getuid() != 0 {
-		t.Skip("NO FILE OF SOMEBODY ELSE WAS TESTED: making one needs root")
+		t.Skip("NO FILE OF ANOTHER USER WAS TESTED: making one needs root")
 	}
 	const nobody = 65534
 	dir := must(os.MkdirTemp("", "nstance-foreign-"))(t)

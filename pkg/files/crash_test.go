@@ -15,12 +15,11 @@ import (
 	"github.com/nstance/nstance/pkg/files"
 )
 
-// The scene of the tests here: a set, the one that follows it, and files that are
-// a person's.
+// The scene of the tests here: a set, the next one, and a user's files.
 var (
 	oldFiles = map[string]string{"changed.conf": "old", "same.conf": "same", "gone.conf": "gone", "linked.conf": "new"}
 	newFiles = map[string]string{"changed.conf": "new", "same.conf": "same", "fresh.json": "{}", "linked.conf": "new"}
-	personal = map[string]string{"mine.conf": "a person's"}
+	personal = map[string]string{"mine.conf": "a user's"}
 )
 
 func nextSet() files.Set {
@@ -29,7 +28,7 @@ func nextSet() files.Set {
 	return s
 }
 
-// scene is a directory with the old set and a person's file in it.
+// scene is a directory with the old set and a user's file in it.
 func scene(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,8 +46,7 @@ func whole(hash string, contents map[string]string) map[string]string {
 	return all
 }
 
-// onlyWhole fails unless dir holds exactly the old set or the new one, and d
-// says which.
+// onlyWhole fails unless dir holds exactly the old or the new set, and d reports the same.
 func onlyWhole(t *testing.T, dir string, d *files.Dir) (hash string) {
 	t.Helper()
 	got := tree(t, dir)
@@ -63,7 +61,7 @@ func onlyWhole(t *testing.T, dir string, d *files.Dir) (hash string) {
 
 var errCrash = errors.New("crashed")
 
-// crash lets some steps happen and then none ever again.
+// crash allows some steps and then fails all others.
 type crash struct {
 	left     int
 	happened bool
@@ -77,7 +75,7 @@ func (c *crash) step(string, string) error {
 	return nil
 }
 
-// halfWay fails when a file is neither as it was nor as it will be.
+// halfWay fails if a file is neither old nor new.
 func halfWay(t *testing.T, dir string) {
 	t.Helper()
 	for name, content := range tree(t, dir) {
@@ -87,8 +85,8 @@ func halfWay(t *testing.T, dir string) {
 	}
 }
 
-// TestCrashes ends a commit after every number of steps, and the recovery that
-// follows after every number of its own, and then starts once more.
+// TestCrashes crashes a commit after every number of steps, and the following recovery after
+// every number of its own, and then starts once more.
 func TestCrashes(t *testing.T) {
 	outcomes := map[string]int{}
 	for n := 0; ; n++ {
@@ -129,8 +127,7 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestOneStepFails has the disk refuse each step once: the old set stays, or is
-// put back at once.
+// TestOneStepFails fails each step once: the old set stays, or is restored at once.
 func TestOneStepFails(t *testing.T) {
 	for _, links := range []bool{true, false} {
 		refused := 0
@@ -147,8 +144,8 @@ func TestOneStepFails(t *testing.T) {
 	}
 }
 
-// oneStepFails has step n fail, on a file system with hard links or without. It
-// tells whether there was no step n, and whether the set was not taken over.
+// oneStepFails fails step n, on a file system with or without hard links. It reports whether
+// there was no step n, and whether the set was not applied.
 func oneStepFails(t *testing.T, n int, links bool) (passed, failed bool) {
 	dir := scene(t)
 	at, left := "", n
@@ -177,8 +174,8 @@ func oneStepFails(t *testing.T, n int, links bool) (passed, failed bool) {
 	return left >= 0, err != nil
 }
 
-// TestUndoThatCrashes has a step after the point of commitment fail, and a crash
-// while the old set is put back.
+// TestUndoThatCrashes fails a step after the point of commitment, and crashes while the old
+// set is restored.
 func TestUndoThatCrashes(t *testing.T) {
 	for n := 0; ; n++ {
 		dir := scene(t)
@@ -207,9 +204,9 @@ func TestUndoThatCrashes(t *testing.T) {
 	}
 }
 
-// TestOrderOfSteps holds what a power cut relies on: all that is staged is on the
-// disk before the commit, all renames are before config.hash, and config.hash is
-// before the record that the commit is done.
+// TestOrderOfSteps checks the order that power failures rely on: staged files are synced
+// before the commit, renames are synced before config.hash, and config.hash before the record
+// that the commit is done.
 func TestOrderOfSteps(t *testing.T) {
 	dir := scene(t)
 	var steps []string
@@ -253,7 +250,7 @@ func TestOrderOfSteps(t *testing.T) {
 	after(i, "rename .nstance/manifest")
 }
 
-// TestKilledProcess kills a real process in the midst of commits.
+// TestKilledProcess kills a real process during commits.
 func TestKilledProcess(t *testing.T) {
 	if dir := os.Getenv("NSTANCE_TEST_KILL_DIR"); dir != "" {
 		n, _ := strconv.Atoi(os.Getenv("NSTANCE_TEST_KILL_AT"))
@@ -284,7 +281,7 @@ func TestKilledProcess(t *testing.T) {
 	}
 }
 
-// TestGarbledRecords has somebody edit what is not theirs.
+// TestGarbledRecords edits the hidden records by hand.
 func TestGarbledRecords(t *testing.T) {
 	for _, name := range []string{"manifest", "commit", "undo"} {
 		for _, content := range []string{
@@ -304,7 +301,7 @@ func TestGarbledRecords(t *testing.T) {
 	}
 }
 
-// TestFirstSetFails has nothing to go back to but a person's files.
+// TestFirstSetFails has no previous set to restore, only a user's files.
 func TestFirstSetFails(t *testing.T) {
 	for n, passed := 0, false; !passed; n++ {
 		dir := t.TempDir()

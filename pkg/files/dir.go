@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// DirConfig is what NewDir needs.
+// DirConfig is the input of NewDir.
 type DirConfig struct {
-	Path string      // an absolute path; made when the first set comes
-	Mode fs.FileMode // of every file, whatever the umask
+	Path string      // an absolute path; created with the first set
+	Mode fs.FileMode // of every file, overriding the umask
 	Now  func() time.Time
-	// Step is called before everything that changes the disk, with what is done to
-	// which name below Path; an error is taken for the disk's own. For tests of
-	// crashes and full disks; nil otherwise.
+	// Step is called before every change of the disk, with the operation and the name below
+	// Path; its error is treated as the disk's. For tests of crashes and full disks; nil
+	// otherwise.
 	Step func(op, name string) error
 }
 
-// Dir is a directory that holds one set of files at a time. It is safe for
-// concurrent use within one process, and no other may use the same directory.
+// Dir is a directory that holds one set of files at a time. It is safe for concurrent use
+// within one process; no other process may use the same directory.
 type Dir struct {
 	config DirConfig
 
-	mu     sync.Mutex // held while a set is taken over
+	mu     sync.Mutex // held while a set is applied
 	set    manifest
 	cached map[string]cached
 
@@ -34,14 +34,14 @@ type Dir struct {
 	last   Report
 }
 
-// NewDir does not touch the disk yet.
+// NewDir returns a Dir. It does no I/O.
 func NewDir(c DirConfig) *Dir {
 	return &Dir{config: c, cached: make(map[string]cached)}
 }
 
-// Load finds out which set is in place, and completes or takes back what a crash
-// left unfinished. A directory that is missing has the empty set without a hash.
-// After an error the same is tried again by the next Commit.
+// Load determines which set is in place, and completes or reverts what a crash interrupted. A
+// missing directory has the empty set without a hash. After an error the next Commit tries
+// again.
 func (d *Dir) Load() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,11 +59,10 @@ func (d *Dir) Load() error {
 	return nil
 }
 
-// Commit puts s in the place of the set before it, as a whole or not at all, and
-// returns when it is on the disk itself. After an error the set before it is in
-// place; Failures tells of which files the error is. Only when the disk refuses
-// to have that set back as well something is left of both, which Load and the
-// next Commit go on with.
+// Commit replaces the current set with s, as a whole or not at all, and returns once it is
+// durable. After an error the previous set is in place, and Failures returns the affected
+// files. Only if the disk also fails to restore the previous set, parts of both remain; Load
+// and the next Commit continue from there.
 func (d *Dir) Commit(s Set) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -94,7 +93,7 @@ func (d *Dir) open() (disk, error) {
 	return disk{root, d.config.Step}, err
 }
 
-// replace is Commit once what was there before is known.
+// replace is Commit once the previous set is known.
 func (k disk) replace(s Set, before manifest, mode fs.FileMode) (manifest, error) {
 	if err := k.judge(s); err != nil {
 		return manifest{}, err
@@ -115,17 +114,17 @@ func (k disk) replace(s Set, before manifest, mode fs.FileMode) (manifest, error
 	if err != nil {
 		return manifest{}, errors.Join(err, k.undo(next))
 	}
-	// What can't be cleaned up now is cleaned up before the next set is staged.
+	// What can't be removed now is removed before the next set is staged.
 	_ = k.discard()
 	return next, nil
 }
 
 var (
-	errInTheWay = errors.New("a directory is in its place: remove it")
-	errNotThere = errors.New("it was not sent, and is not there as a regular file")
+	errInTheWay = errors.New("there is a directory with this name: remove it")
+	errNotThere = errors.New("it was not sent, and there is no regular file with this name")
 )
 
-// judge reports what on disk speaks against s, before anything is changed.
+// judge checks s against the disk, before anything is changed.
 func (k disk) judge(s Set) error {
 	var problems []error
 	if info, err := k.root.Lstat(hashFile); err == nil && info.IsDir() {

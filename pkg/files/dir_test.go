@@ -32,10 +32,10 @@ func TestSetsFollowEachOther(t *testing.T) {
 	}
 	for i, s := range steps {
 		if i == 1 {
-			put(t, dir, map[string]string{"mine.conf": "a person's", ".hidden": "too"})
+			put(t, dir, map[string]string{"mine.conf": "a user's", ".hidden": "too"})
 		}
 		if i >= 1 {
-			maps.Copy(s.want, map[string]string{"mine.conf": "a person's", ".hidden": "too"})
+			maps.Copy(s.want, map[string]string{"mine.conf": "a user's", ".hidden": "too"})
 		}
 		if err := d.Commit(s.set); err != nil {
 			t.Fatalf("%s: %v", s.set.ConfigHash, err)
@@ -75,7 +75,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestWhatStandsInTheWay puts things that are no regular files where files go.
+// TestWhatStandsInTheWay puts other things than regular files in the place of files.
 func TestWhatStandsInTheWay(t *testing.T) {
 	parent := t.TempDir()
 	outside, dir := filepath.Join(parent, "outside"), filepath.Join(parent, "recv")
@@ -102,7 +102,7 @@ func TestWhatStandsInTheWay(t *testing.T) {
 		"link.conf": "1", "absolute.conf": "2", "dangling.conf": "3", "to-directory.conf": "4", "fifo.conf": "5", "a-directory.conf": "6",
 	}
 	err := d.Commit(set("h", wanted))
-	if got := files.Failures(err, nil); len(got) != 1 || !strings.Contains(got["a-directory.conf"], "directory is in its place") {
+	if got := files.Failures(err, nil); len(got) != 1 || !strings.Contains(got["a-directory.conf"], "there is a directory with this name") {
 		t.Errorf("with a directory in the way: %v", err)
 	}
 	if got := tree(t, parent); !maps.Equal(got, before) {
@@ -121,7 +121,7 @@ func TestWhatStandsInTheWay(t *testing.T) {
 	}
 }
 
-// TestOurFolderIsALink has somebody point our own folder elsewhere.
+// TestOurFolderIsALink replaces the hidden folder with a link.
 func TestOurFolderIsALink(t *testing.T) {
 	parent := t.TempDir()
 	for _, name := range []string{"outside", "recv", "recv/inside"} {
@@ -157,14 +157,14 @@ func TestRefusedSets(t *testing.T) {
 		big[name] = strings.Repeat("x", files.MaxFileSize)
 	}
 	for want, s := range map[string]files.Set{
-		"no config hash":         set("", nil),
-		"no config hash:":        set("a b", nil),
-		"no file name":           set("h2", map[string]string{"../a.conf": "1"}),
-		"more than case":         set("h2", map[string]string{"a.conf": "1", "A.conf": "1"}),
-		"not of the set":         {ConfigHash: "h2", Sent: map[string][]byte{"b.conf": nil}},
-		"b.json: not JSON":       set("h2", map[string]string{"a.conf": "2", "b.json": "{"}),
-		"b.conf: it was not":     {ConfigHash: "h2", Names: []string{"a.conf", "b.conf"}, Sent: map[string][]byte{"a.conf": []byte("2")}},
-		"bytes at once: at most": set("h2", big),
+		"not a valid config hash":  set("", nil),
+		"not a valid config hash:": set("a b", nil),
+		"not a valid file name":    set("h2", map[string]string{"../a.conf": "1"}),
+		"more than case":           set("h2", map[string]string{"a.conf": "1", "A.conf": "1"}),
+		"not in the set":           {ConfigHash: "h2", Sent: map[string][]byte{"b.conf": nil}},
+		"b.json: not JSON":         set("h2", map[string]string{"a.conf": "2", "b.json": "{"}),
+		"b.conf: it was not":       {ConfigHash: "h2", Names: []string{"a.conf", "b.conf"}, Sent: map[string][]byte{"a.conf": []byte("2")}},
+		"bytes at once: at most":   set("h2", big),
 	} {
 		err := d.Commit(s)
 		if err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(want, ":")) {
@@ -223,7 +223,7 @@ func TestReport(t *testing.T) {
 	}
 	put(t, dir, map[string]string{"config.hash": "other\n"})
 	if d.Report().ConfigHash != "" {
-		t.Error("a hash that nobody can read is reported")
+		t.Error("an unreadable hash is reported")
 	}
 	os.RemoveAll(dir)
 	if r := d.Report(); r.ConfigHash != "" || len(r.Files) != 4 || r.Files[0].SHA256 != "" {
@@ -234,11 +234,10 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportReadsAFileOnce changes a file behind the back of its inode, size and
-// time.
+// TestReportReadsAFileOnce changes a file without changing its inode, size and time.
 func TestReportReadsAFileOnce(t *testing.T) {
-	dir := t.TempDir()
-	d := open(dir, nil)
+	dir, now := t.TempDir(), time.Now()
+	d := files.NewDir(files.DirConfig{Path: dir, Mode: 0o640, Now: func() time.Time { return now }})
 	if err := d.Commit(set("h", map[string]string{"a.conf": "one"})); err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +249,7 @@ func TestReportReadsAFileOnce(t *testing.T) {
 		}
 		return d.Report().Files[0].SHA256
 	}
-	past := time.Now().Add(-time.Hour)
+	past := now.Add(-time.Hour)
 	first := write("one", past)
 	if got := write("two", past); got != first {
 		t.Error("the file is read for every report")
@@ -258,13 +257,12 @@ func TestReportReadsAFileOnce(t *testing.T) {
 	if got := write("two", past.Add(time.Second)); got != files.Digest([]byte("two")) {
 		t.Error("a change is not seen")
 	}
-	recent := time.Now()
-	if write("one", recent); write("two", recent) != files.Digest([]byte("two")) {
+	if write("one", now); write("two", now) != files.Digest([]byte("two")) {
 		t.Error("two changes within the resolution of a file's time are taken for one")
 	}
 }
 
-// TestReportDoesNotWait asks in the midst of a commit.
+// TestReportDoesNotWait calls Report during a commit.
 func TestReportDoesNotWait(t *testing.T) {
 	var d *files.Dir
 	asked := false

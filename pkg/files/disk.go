@@ -8,15 +8,14 @@ import (
 	"syscall"
 )
 
-// disk is the receive directory for the length of one operation. It is opened
-// anew each time, because somebody may have removed the directory and made
-// another.
+// disk is the receive directory during one operation. It is opened each time, because the
+// directory may have been removed and recreated.
 type disk struct {
 	root *os.Root
 	step func(op, name string) error
 }
 
-// before is called ahead of everything that changes the disk.
+// before is called before every change of the disk.
 func (k disk) before(op, name string) error {
 	if k.step == nil {
 		return nil
@@ -24,7 +23,7 @@ func (k disk) before(op, name string) error {
 	return k.step(op, name)
 }
 
-// close gives back the directory's handle; nothing was written through it.
+// close closes the directory; nothing was written through the handle.
 func (k disk) close() { _ = k.root.Close() }
 
 func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) }
@@ -36,8 +35,7 @@ func (k disk) mkdir(name string) error {
 	return k.root.Mkdir(name, 0o700)
 }
 
-// create writes a file that must not be there yet, with exactly mode, to the
-// disk itself.
+// create durably writes a file that must not exist, with exactly this mode.
 func (k disk) create(name string, content []byte, mode fs.FileMode) error {
 	if err := k.before("create", name); err != nil {
 		return err
@@ -47,7 +45,7 @@ func (k disk) create(name string, content []byte, mode fs.FileMode) error {
 		return err
 	}
 	defer file.Close()
-	if err := file.Chmod(mode); err != nil { // the umask has no say
+	if err := file.Chmod(mode); err != nil { // override the umask
 		return err
 	}
 	if err := k.before("write", name); err != nil {
@@ -76,7 +74,7 @@ func (k disk) rename(from, to string) error {
 	return k.root.Rename(from, to)
 }
 
-// remove removes a file or a link, never a directory; one that is absent is fine.
+// remove removes a file or a link, never a directory. A missing one is no error.
 func (k disk) remove(name string) error {
 	info, err := k.root.Lstat(name)
 	if err != nil && absent(err) || err == nil && info.IsDir() {
@@ -94,7 +92,7 @@ func (k disk) remove(name string) error {
 	return nil
 }
 
-// clear removes everything below and with name, which is one of our own folders.
+// clear removes one of the hidden folders with everything in it.
 func (k disk) clear(name string) error {
 	if _, err := k.root.Lstat(name); absent(err) {
 		return nil
@@ -105,7 +103,7 @@ func (k disk) clear(name string) error {
 	return k.root.RemoveAll(name)
 }
 
-// sync makes what happened to the names in a directory outlive a power cut.
+// sync makes changes of names in a directory durable.
 func (k disk) sync(dir string) error {
 	if err := k.before("sync", dir); err != nil {
 		return err
@@ -125,8 +123,8 @@ func (k disk) exists(name string) bool {
 
 var errTooLong = errors.New("too long to be a file of a set")
 
-// read reads a regular file of at most most bytes. Nothing else is opened, and
-// opening does not wait: a FIFO in a file's place must not hold us up.
+// read reads a regular file of at most most bytes. Nothing else is opened, and opening does
+// not block: a FIFO in place of a file must not block the agent.
 func (k disk) read(name string, most int64) ([]byte, error) {
 	file, err := k.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {

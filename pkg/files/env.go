@@ -10,10 +10,10 @@ import (
 
 var envNamePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// checkEnv accepts what shells, systemd and container engines all read as the
-// same names: lines of NAME=value, empty lines, and comments that begin with #.
-// A value is the rest of the line. One that begins with a quote ends with the
-// same one, which stands nowhere else in it unless a backslash precedes it.
+// checkEnv accepts lines that shells, systemd and container engines all parse as the same
+// names: NAME=value, empty lines, and comments starting with #. A value is the rest of the
+// line. If it starts with a quote, it must end with the same one, without further unescaped
+// ones in between.
 func checkEnv(content []byte) error {
 	n := 0
 	for line := range strings.Lines(string(content)) {
@@ -25,13 +25,13 @@ func checkEnv(content []byte) error {
 	return nil
 }
 
-// checkEnvLine says what is wrong with a line; empty: nothing.
+// checkEnvLine returns what is wrong with a line, or an empty string.
 func checkEnvLine(line string) string {
 	if !utf8.ValidString(line) {
 		return "not UTF-8"
 	}
 	if strings.ContainsFunc(line, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) {
-		return "a control character: want none, and lines that end with a line feed alone"
+		return "a control character: want none, and lines that end in a line feed only"
 	}
 	if blank := strings.TrimSpace(line); blank == "" || blank[0] == '#' {
 		return ""
@@ -41,7 +41,7 @@ func checkEnvLine(line string) string {
 		return "want NAME=value with a name of letters, digits and underscores"
 	}
 	if !balanced(value) {
-		return "a value that begins with a quote: want the same quote at its end and no other between them"
+		return "a value that starts with a quote: want the same quote at its end and no other in between"
 	}
 	return ""
 }

@@ -33,7 +33,7 @@ func open(path string, step func(op, name string) error) *files.Dir {
 	return files.NewDir(files.DirConfig{Path: path, Mode: 0o640, Now: time.Now, Step: step})
 }
 
-// set is a whole set of files, all of them sent.
+// set returns a whole set of files, all of them sent.
 func set(hash string, contents map[string]string) files.Set {
 	s := files.Set{ConfigHash: hash, Names: slices.Sorted(maps.Keys(contents)), Sent: map[string][]byte{}}
 	for name, content := range contents {
@@ -42,7 +42,7 @@ func set(hash string, contents map[string]string) files.Set {
 	return s
 }
 
-// tree is what is in a directory but for the folder .nstance: contents of files,
+// tree returns the contents of a directory without the folder .nstance: contents of files,
 // targets of links.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
@@ -81,7 +81,7 @@ func put(t *testing.T, dir string, contents map[string]string) {
 	}
 }
 
-// certificate makes a certificate that ends at end, and its key.
+// certificate returns a certificate with this expiry, and its key.
 func certificate(t testing.TB, end time.Time) (certificate, private, public string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -5,23 +5,22 @@ import (
 	"fmt"
 )
 
-// manifest is the record of a set: of the one that is in place, or of the one
-// that is being put there.
+// manifest is the record of a set: the current one, or one that is being put in place.
 type manifest struct {
 	ConfigHash string   `json:"config_hash"`
 	Names      []string `json:"names"`
-	// Fresh are the files that were not there before, for putting things back.
+	// Fresh are the files that did not exist before, for undo.
 	Fresh []string `json:"fresh,omitempty"`
-	// First says that there was no config.hash before.
+	// First means that there was no config.hash before.
 	First bool `json:"first,omitempty"`
 }
 
-// maxManifest is far more than the longest manifest has, in bytes.
+// maxManifest is the maximum size of a manifest, far above the longest possible one, in bytes.
 const maxManifest = 256 << 10
 
 func (m manifest) encode() ([]byte, error) { return json.Marshal(m) }
 
-// parseManifest trusts nothing: its names are used to remove files.
+// parseManifest validates everything, because the names are used to remove files.
 func parseManifest(data []byte) (manifest, error) {
 	var m manifest
 	if err := json.Unmarshal(data, &m); err != nil {

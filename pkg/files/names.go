@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// The bounds of a set of files.
+// Limits of a set of files.
 const (
-	MaxFiles    = 256     // files of a set
-	MaxFileSize = 1 << 20 // bytes of one file
-	MaxSetSize  = 4 << 20 // bytes of all files that are sent for one commit
-	MaxKeys     = 64      // private keys that an instance is asked for
+	MaxFiles    = 256     // files per set
+	MaxFileSize = 1 << 20 // bytes per file
+	MaxSetSize  = 4 << 20 // bytes of all files sent for one commit
+	MaxKeys     = 64      // private keys per instance
 )
 
-// hashFile has no extension that a file of a set may have.
+// hashFile has an extension that no file of a set may have.
 const hashFile = "config.hash"
 
 var (
@@ -23,28 +23,26 @@ var (
 	hashPattern    = regexp.MustCompile(`^[A-Za-z0-9._:+/=-]{1,128}$`)
 )
 
-// CheckName reports why name can't be the name of a file that an instance
-// receives; nil when it can: a plain base name of at most 126 bytes, which no
-// file system takes for a path, with an extension that says how CheckContent
-// judges the content.
+// CheckName returns an error unless name is valid for a received file: a plain base name of at
+// most 126 bytes, which no file system treats as a path, with an extension that determines how
+// CheckContent checks the content.
 func CheckName(name string) error {
 	if !namePattern.MatchString(name) {
-		return fmt.Errorf("%.80q is no file name: want a plain name with the extension .crt, .key, .pub, .json, .env or .conf", name)
+		return fmt.Errorf("%.80q is not a valid file name: want a plain name with the extension .crt, .key, .pub, .json, .env or .conf", name)
 	}
 	return nil
 }
 
-// CheckKeyName reports why name can't be the name of a private key that an
-// instance makes; nil when it can.
+// CheckKeyName returns an error unless name is valid for a private key of an instance.
 func CheckKeyName(name string) error {
 	if !keyNamePattern.MatchString(name) {
-		return fmt.Errorf("%.80q is no key name: want a plain name without an extension, such as kubelet", name)
+		return fmt.Errorf("%.80q is not a valid key name: want a plain name without an extension, such as kubelet", name)
 	}
 	return nil
 }
 
-// CheckNames reports why names can't be those of one set; nil when they can.
-// Two that differ by case only would be one file on some file systems.
+// CheckNames returns an error unless the names are valid for one set. Two names that differ
+// only in case are refused, since they would share a file on some file systems.
 func CheckNames(names []string) error {
 	if len(names) > MaxFiles {
 		return fmt.Errorf("%d files: at most %d are allowed", len(names), MaxFiles)
@@ -56,7 +54,7 @@ func CheckNames(names []string) error {
 		}
 		folded := strings.ToLower(name)
 		if other, ok := seen[folded]; ok {
-			return fmt.Errorf("the files %s and %s: want names that differ by more than case", other, name)
+			return fmt.Errorf("files %s and %s: names must differ by more than case", other, name)
 		}
 		seen[folded] = name
 	}
@@ -65,7 +63,7 @@ func CheckNames(names []string) error {
 
 func checkHash(hash string) error {
 	if !hashPattern.MatchString(hash) {
-		return fmt.Errorf("%.80q is no config hash: want at most 128 letters, digits and ._:+/=-", hash)
+		return fmt.Errorf("%.80q is not a valid config hash: want at most 128 letters, digits and ._:+/=-", hash)
 	}
 	return nil
 }

@@ -2,8 +2,8 @@ package files
 
 import "errors"
 
-// recover completes or takes back what a crash left unfinished, and returns the
-// set that is in place then; the zero manifest when none ever was.
+// recover completes or reverts what a crash interrupted, and returns the set that is in place,
+// or the zero manifest if there never was one.
 func (k disk) recover() (manifest, error) {
 	if !k.exists(homeDir) {
 		return manifest{}, nil
@@ -32,13 +32,12 @@ func (k disk) recover() (manifest, error) {
 			return before, errors.Join(err, broken)
 		}
 	}
-	_ = k.discard() // the next set to be staged insists on it
+	_ = k.discard() // the next stage requires it to succeed
 	return before, nil
 }
 
-// manifest reads one of the records. They are written whole, so one that can't
-// be understood is somebody's doing: it is put aside, and the server sends again
-// what is not as it should be.
+// manifest reads a record. Records are written atomically, so an invalid one was edited: it is
+// set aside, and the server sends again whatever differs.
 func (k disk) manifest(name string) (m manifest, ok bool, err error) {
 	data, err := k.read(name, maxManifest)
 	if absent(err) {

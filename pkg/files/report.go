@@ -8,35 +8,35 @@ import (
 	"time"
 )
 
-// Report is what is in a directory.
+// Report is the state of a directory.
 type Report struct {
-	// ConfigHash is that of the set in place; empty when there is none, and when
-	// config.hash does not say so.
+	// ConfigHash is the hash of the current set; empty if there is none, or if config.hash
+	// differs.
 	ConfigHash string
-	Files      []Status // of every file of the set, by name
+	Files      []Status // of every file of the set, sorted by name
 }
 
-// Status is what is known of one file of the set.
+// Status is the state of one file of the set.
 type Status struct {
 	Name   string
-	SHA256 string // hex; empty: there is no regular file of that name
+	SHA256 string // hex; empty: there is no regular file of this name
 	Leaf   *Leaf  // of a .crt file
-	Err    error  // the file is there and can't be read, or is not what its name says
+	Err    error  // the file exists but is unreadable or invalid for its name
 }
 
-// cached is what was read of a file, and how it looked then.
+// cached is the last read state of a file, and its attributes at that time.
 type cached struct {
 	info   fs.FileInfo
 	status Status
 }
 
-// settled is how long ago a file must have been changed for its times to show
-// the next change.
+// settled is how old a file's modification time must be for its attributes to show the next
+// change.
 const settled = 2 * time.Second
 
-// Report looks at the disk: at the content of a file only when its time, size or
-// inode has changed since, so that it may be called every few seconds. While a
-// set is being taken over it does not wait but says what it said before.
+// Report reads the disk: a file's content only if its time, size or inode has changed, so that
+// it may be called every few seconds. While a set is being applied it returns the previous
+// report instead of blocking.
 func (d *Dir) Report() Report {
 	d.latest.Lock()
 	defer d.latest.Unlock()
@@ -44,7 +44,7 @@ func (d *Dir) Report() Report {
 		return d.last.clone()
 	}
 	defer d.mu.Unlock()
-	d.last = d.look()
+	d.last = d.inspect()
 	return d.last.clone()
 }
 
@@ -53,7 +53,7 @@ func (r Report) clone() Report {
 	return r
 }
 
-func (d *Dir) look() Report {
+func (d *Dir) inspect() Report {
 	if d.set.ConfigHash == "" {
 		return Report{}
 	}
@@ -79,7 +79,7 @@ func (d *Dir) look() Report {
 	return r
 }
 
-// status is the cached status of a file, or what reading it anew says.
+// status returns the cached status of a file, or reads it again.
 func (d *Dir) status(k disk, name string, seen map[string]cached) Status {
 	info, err := k.root.Lstat(name)
 	switch {

@@ -9,18 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// Set is what a server wants an instance to have.
+// Set is the desired set of files of an instance.
 type Set struct {
 	ConfigHash string
-	// Names are those of all files of the set.
+	// Names are all files of the set.
 	Names []string
-	// Sent are the contents of the files that change, by name. The others of
-	// Names stay as they are on disk.
+	// Sent are the contents of the changed files, by name. Other files in Names stay as they
+	// are on disk.
 	Sent map[string][]byte
 }
 
-// Check reports why the set can't be taken over, whatever is on disk; nil when
-// nothing speaks against it. What is wrong with single files is a FileError each.
+// Check returns an error if the set is invalid regardless of the disk. Errors of single files
+// are FileErrors.
 func (s Set) Check() error {
 	if err := checkHash(s.ConfigHash); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (s Set) Check() error {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(s.Sent)) {
 		if !slices.Contains(s.Names, name) {
-			return fmt.Errorf("%.80q was sent and is not of the set", name)
+			return fmt.Errorf("%.80q was sent but is not in the set", name)
 		}
 		size += len(s.Sent[name])
 		if err := CheckContent(name, s.Sent[name]); err != nil {
@@ -45,7 +45,7 @@ func (s Set) Check() error {
 	return errors.Join(problems...)
 }
 
-// FileError is what is wrong with one file of a set.
+// FileError is an error of one file of a set.
 type FileError struct {
 	Name string
 	Err  error
@@ -54,11 +54,11 @@ type FileError struct {
 func (e *FileError) Error() string { return e.Name + ": " + e.Err.Error() }
 func (e *FileError) Unwrap() error { return e.Err }
 
-// maxReason is the longest error that is reported of a file, in bytes.
+// maxReason is the maximum length of a file's error in a report, in bytes.
 const maxReason = 300
 
-// Failures tells of which files of a set err is, and what to say of each. An
-// error that is of no file in particular is of every valid name in names.
+// Failures returns the error text per file of a set. An error that concerns no file in
+// particular is returned for every valid name in names.
 func Failures(err error, names []string) map[string]string {
 	failed := make(map[string]string)
 	collect(err, failed)
@@ -74,7 +74,7 @@ func Failures(err error, names []string) map[string]string {
 }
 
 func collect(err error, failed map[string]string) {
-	switch e := err.(type) { //nolint:errorlint // the tree is walked here
+	switch e := err.(type) { //nolint:errorlint // walks the tree
 	case *FileError:
 		failed[e.Name] = reason(e.Err)
 	case interface{ Unwrap() []error }:

@@ -2,9 +2,8 @@ package fleet
 
 import "time"
 
-// Group is one group as it is wanted: static config, template, defaults and the
-// dynamic entry merged into one value. It is immutable once built; a config
-// change makes a new one.
+// Group is the desired state of one group: static config, template, defaults and the
+// dynamic entry merged into one value. It is immutable; a config change makes a new one.
 type Group struct {
 	Key      GroupKey
 	Template string
@@ -14,38 +13,45 @@ type Group struct {
 	Size         int
 	InstanceType string
 	SubnetPool   string
-	Subnets      []string // the pool's provider subnets, in the order to try them
+	Subnets      []string // the pool's provider subnets, in order of preference
 
-	Args          map[string]any // not rendered yet
+	Args          map[string]any // unrendered
 	Vars          map[string]any
 	Userdata      Userdata
 	Files         map[string]File
 	LoadBalancers []string
 	DrainTimeout  time.Duration // 0: delete at once
-	MaxSurge      Surge         // while instances that work are replaced
+	MaxSurge      Surge         // while working instances are replaced
+	OnDemand      *OnDemand     // nil: pods get no instances of the group
 
-	Static     bool // named by the static config
-	StaticSize int  // that it says there; 0 for a group of its own
+	Static     bool // defined in the static config
+	StaticSize int  // size in the static config; 0 if not Static
 
-	Removed  bool         // on its way out: scale to zero, then forget
-	Leaving  []InstanceID // asked to go; nothing takes their place in this size
-	Revision uint64       // of what the API says of it: raised by each change
-	Hashes   Hashes
-	Disabled string // why the group can't be acted on; empty when it can
-	// RecordMissing says that the group's record, or its override, is gone and that
-	// nothing says that it was to go; empty: it is there. Meanwhile no instance is
-	// removed that works. A group of which no definition is known is Disabled too.
+	Removed  bool         // being removed: scale to zero, then forget
+	Leaving  []InstanceID // to be removed and not replaced; Size already excludes them
+	Revision uint64       // of the dynamic entry: raised by each change
+	// RecordRevision is the revision of the stored record: what the instances created by it
+	// hold. 0 if there is none, even if Revision continues that of an earlier record.
+	RecordRevision uint64
+	Hashes         Hashes
+	Disabled       string // why the group can't be acted on; empty if it can
+	// FilesHeld means that the desired files are unknown: instances keep the files they
+	// have. A Disabled group may still know its files.
+	FilesHeld bool
+	// RecordMissing says why the group's record, or its override, is considered lost: it is
+	// gone without a record of its removal. Empty if it is there. While it is missing no
+	// working instance is removed. A group without a known definition is Disabled too.
 	RecordMissing string
 }
 
-// Userdata is what a VM runs at its first boot.
+// Userdata is the script or data that a VM runs at its first boot.
 type Userdata struct {
 	Source   string `json:"source,omitempty"`   // inline
 	Encoding string `json:"encoding,omitempty"` // plain | base64 | gzip
 	Content  string `json:"content,omitempty"`
 }
 
-// File is one thing that an instance receives after it registered.
+// File is one file that an instance receives after it registers.
 type File struct {
 	Kind     string         `json:"kind"` // certificate | secret | storage | env | json | string
 	Template string         `json:"template,omitempty"`
@@ -55,14 +61,14 @@ type File struct {
 	Values   map[string]any `json:"values,omitempty"`
 }
 
-// FileKey says who holds the private key of a certificate file.
+// FileKey describes the private key of a certificate file, and its source.
 type FileKey struct {
 	Source    string `json:"source"` // agent
 	Name      string `json:"name"`
 	Algorithm string `json:"algorithm,omitempty"` // ed25519 (also if empty) | ecdsa-p256
 }
 
-// The algorithms of a FileKey.
+// Algorithms of a FileKey.
 const (
 	KeyEd25519   = "ed25519"
 	KeyECDSAP256 = "ecdsa-p256"

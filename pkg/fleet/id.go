@@ -5,16 +5,17 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 )
 
-// OperatorKind is the kind of the ids that name operators.
+// OperatorKind is the kind of operator IDs.
 const OperatorKind = "opr"
 
-// InstanceID names one instance for ever: a 3-letter lowercase kind followed by
-// the 26-character lowercase Crockford base32 of a UUIDv7, 29 characters in
-// all. Ids are never reused; the UUID's timestamp is the instance's age.
+// InstanceID identifies one instance: a 3-letter lowercase kind followed by the
+// 26-character lowercase Crockford base32 of a UUIDv7, 29 characters in all.
+// Ids are never reused; the UUID's timestamp is the instance's creation time.
 type InstanceID string
 
 const (
@@ -23,7 +24,7 @@ const (
 	crockford    = "0123456789abcdefghjkmnpqrstvwxyz"
 )
 
-// CheckKind reports why s can't be the kind of an instance; nil when it can.
+// CheckKind reports why s is not a valid kind; nil if it is.
 func CheckKind(s string) error {
 	if !isKind(s) {
 		return fmt.Errorf("%.80q is not a valid kind: want exactly three lowercase letters", s)
@@ -31,8 +32,14 @@ func CheckKind(s string) error {
 	return nil
 }
 
-// isKind uses no pattern: ids are parsed where each stream of each agent begins,
-// and a matcher would need more stack there than waiting on does.
+// idInText matches an id within a text.
+var idInText = regexp.MustCompile(`\b[a-z]{3}[` + crockford + `]{26}\b`)
+
+// WithoutIDs removes all ids from a message: repeated messages differ in them.
+func WithoutIDs(message string) string { return idInText.ReplaceAllString(message, "") }
+
+// isKind uses no regexp: ids are parsed at the start of every agent stream, and a regexp
+// would grow that goroutine's stack beyond what the rest of the stream needs.
 func isKind(s string) bool {
 	for n := range len(s) {
 		if s[n] < 'a' || s[n] > 'z' {
@@ -42,8 +49,8 @@ func isKind(s string) bool {
 	return len(s) == kindLength
 }
 
-// NewID makes an id of the given kind (which must pass CheckKind) from a time,
-// kept to the millisecond, and 10 bytes read from random. It fails only when
+// NewID returns an id of the given kind (which must pass CheckKind), made of now,
+// truncated to the millisecond, and 10 bytes read from random. It fails only if
 // random does.
 func NewID(kind string, now time.Time, random io.Reader) (InstanceID, error) {
 	var u [16]byte
@@ -58,7 +65,7 @@ func NewID(kind string, now time.Time, random io.Reader) (InstanceID, error) {
 	return InstanceID(kind + encode(u)), nil
 }
 
-// ParseID checks that s is an id and returns it.
+// ParseID validates and returns an ID.
 func ParseID(s string) (InstanceID, error) {
 	const rule = "want a 3-letter kind and 26 lowercase Crockford base32 characters of a UUIDv7"
 	if len(s) != kindLength+suffixLength || !isKind(s[:kindLength]) {
@@ -71,7 +78,7 @@ func ParseID(s string) (InstanceID, error) {
 	return InstanceID(s), nil
 }
 
-// ParseStorageKey turns "{uuid}-{kind}" back into the id.
+// ParseStorageKey is the inverse of InstanceID.StorageKey.
 func ParseStorageKey(s string) (InstanceID, error) {
 	uuid, kind, ok := cutLast(s, '-')
 	raw, err := hex.DecodeString(strings.ReplaceAll(uuid, "-", ""))
@@ -85,16 +92,16 @@ func ParseStorageKey(s string) (InstanceID, error) {
 	return id, nil
 }
 
-// Kind is the id's first three letters.
+// Kind returns the id's first three letters.
 func (id InstanceID) Kind() string { return string(id[:kindLength]) }
 
-// Time is when the id was made, to the millisecond. The id must be valid.
+// Time returns when the id was made, to the millisecond. The id must be valid.
 func (id InstanceID) Time() time.Time {
 	u, _ := decode(string(id[kindLength:]))
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(u[0:]) >> 16)).UTC()
 }
 
-// StorageKey is "{uuid}-{kind}", which sorts by time in a listing. The id must
+// StorageKey returns "{uuid}-{kind}", which sorts by time in a listing. The id must
 // be valid.
 func (id InstanceID) StorageKey() string {
 	u, _ := decode(string(id[kindLength:]))
@@ -102,8 +109,7 @@ func (id InstanceID) StorageKey() string {
 	return strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:], id.Kind()}, "-")
 }
 
-// encode writes 128 bits as 26 base32 characters, the first of which carries
-// only three of them.
+// encode returns u as 26 base32 characters. The first one carries only three bits.
 func encode(u [16]byte) string {
 	hi, lo := binary.BigEndian.Uint64(u[:8]), binary.BigEndian.Uint64(u[8:])
 	var out [suffixLength]byte

@@ -188,3 +188,21 @@ func BenchmarkParseID(b *testing.B) {
 		}
 	}
 }
+
+func TestWithoutIDs(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	id, err := fleet.NewID("knd", at, rand.NewChaCha8([32]byte{1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for message, want := range map[string]string{
+		"create of " + string(id) + " failed":              "create of  failed",
+		string(id) + ", " + string(id):                     ", ",
+		"create of knd" + string(id) + " in eu-1 failed":   "create of knd" + string(id) + " in eu-1 failed",
+		"create of " + string(id[:20]) + " in eu-1 failed": "create of " + string(id[:20]) + " in eu-1 failed",
+	} {
+		if got := fleet.WithoutIDs(message); got != want {
+			t.Errorf("%q: %q, want %q", message, got, want)
+		}
+	}
+}

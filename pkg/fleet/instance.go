@@ -2,31 +2,36 @@ package fleet
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 )
 
-// Instance is the durable record of one instance: the truth about it, one
-// object in storage. The leader alone writes it, always with Rev one higher, so
-// that its bytes and its etag change on every write and a writer that lost a
-// reply can recognise its own work by Writer and Rev.
+// Instance is the durable record of one instance, one object in storage. Only the
+// leader writes it. Each write increments Rev, so the object's bytes and etag change
+// and a writer that lost a reply can recognise its own write by Writer and Rev.
 type Instance struct {
-	ID       InstanceID `json:"id"`
-	Tenant   string     `json:"tenant"`
-	Group    string     `json:"group"`
-	OnDemand bool       `json:"on_demand,omitempty"`
-	// Overrides are what was asked for this instance alone; on-demand ones only.
+	ID     InstanceID `json:"id"`
+	Tenant string     `json:"tenant"`
+	Group  string     `json:"group"`
+	// GroupRevision is the revision of the group's record that the instance was created
+	// from; 0 if the group had only its static config.
+	GroupRevision uint64 `json:"group_revision,omitempty"`
+	OnDemand      bool   `json:"on_demand,omitempty"`
+	// Overrides apply to this instance alone. On-demand instances only.
 	Overrides *Overrides `json:"overrides,omitempty"`
-	// RequestKey is the idempotency key that names the instance; empty when it was
-	// asked for without one. On-demand ones only.
+	// RequestKey is the idempotency key of the request that created the instance; empty if
+	// it had none. On-demand instances only.
 	RequestKey string `json:"request_key,omitempty"`
+	// Namespace is the Kubernetes Namespace of the pod that the instance is for; empty if
+	// it is for no pod. On-demand instances only.
+	Namespace string `json:"namespace,omitempty"`
 
 	Phase  Phase  `json:"phase"`
 	Reason string `json:"reason,omitempty"`
-	// Failure says in words why the instance comes to nothing: nobody has seen a
-	// machine of it. While the phase is deleting there may still be one, which is
-	// deleted; a deleted one has none. At most MaxFailure bytes of valid UTF-8; empty
-	// when there was a machine, or the instance has not been given up.
+	// Failure says why the instance was given up without a machine ever being seen. While the
+	// phase is deleting a machine may still exist and is being deleted. At most MaxFailure
+	// bytes of valid UTF-8; empty if there was a machine or the instance was not given up.
 	Failure string `json:"failure,omitempty"`
 
 	Epoch  uint64 `json:"epoch"`
@@ -36,34 +41,37 @@ type Instance struct {
 	CreatedAt       time.Time  `json:"created_at"`
 	RegisteredAt    *time.Time `json:"registered_at,omitempty"`
 	PublicKeySHA256 string     `json:"public_key_sha256,omitempty"`
-	// OtherKeysSHA256 are the other public keys that the instance was given certificates
-	// for, renewed ones and those of its files. The newest is last; at most MaxOtherKeys.
+	// OtherKeysSHA256 are the other public keys that certificates were issued to the
+	// instance for, by renewal or for its files. The newest is last; at most MaxOtherKeys.
 	OtherKeysSHA256 []string `json:"other_keys_sha256,omitempty"`
-	Hostname        string   `json:"hostname,omitempty"`
-	IPs             []string `json:"ips,omitempty"`
+	// Hostname and IPs are the names that the instance's certificates may contain, set when
+	// it registers: its id or its name in the provider's DNS, and the addresses that the
+	// provider assigned. Nothing that the machine claims about itself is used.
+	Hostname string   `json:"hostname,omitempty"`
+	IPs      []string `json:"ips,omitempty"`
 
 	Provider ProviderRef `json:"provider"`
 	Hashes   Hashes      `json:"hashes"`
 	Drain    *Drain      `json:"drain,omitempty"`
-	// RemovalAskedAt is when somebody asked that just this instance goes. A managed
-	// one is replaced first. What else happens to it meanwhile does not matter.
+	// RemovalAskedAt is when the removal of this instance was requested; it is kept whatever
+	// else happens to the instance. A managed instance is replaced first.
 	RemovalAskedAt *time.Time `json:"removal_asked_at,omitempty"`
 	DeletedAt      *time.Time `json:"deleted_at,omitempty"`
 }
 
-// Overrides differ from what the group says. They are not changed once the
+// Overrides replace values of the group for one instance. They never change once the
 // instance is recorded.
 type Overrides struct {
 	InstanceType string         `json:"instance_type,omitempty"`
 	Vars         map[string]any `json:"vars,omitempty"` // merged over the group's
 }
 
-// MaxOtherKeys bounds OtherKeysSHA256: an instance has at most 64 keys for its files
-// at one time, and leaves some behind.
+// MaxOtherKeys bounds OtherKeysSHA256: an instance has at most 64 keys for its files at
+// one time, and the record also holds older ones.
 const MaxOtherKeys = 128
 
-// AddKeys notes public keys that the instance is given certificates for, of which the
-// oldest are forgotten if there are too many. It reports whether any was new.
+// AddKeys records public keys that certificates are issued for, dropping the oldest beyond
+// MaxOtherKeys. It reports whether any key was new.
 func (i *Instance) AddKeys(fingerprints ...string) (added bool) {
 	for _, f := range fingerprints {
 		if f != i.PublicKeySHA256 && !slices.Contains(i.OtherKeysSHA256, f) {
@@ -75,14 +83,31 @@ func (i *Instance) AddKeys(fingerprints ...string) (added bool) {
 	return added
 }
 
-// MaxFailure is the length of the longest Failure.
+// Addresses returns the addresses in given as text, without duplicates: those in first (the
+// ones that certificates contain) come first and in that order, the others follow.
+func Addresses(first []string, given []netip.Addr) []string {
+	out := make([]string, 0, len(given))
+	for _, text := range first {
+		if addr, err := netip.ParseAddr(text); err == nil && slices.Contains(given, addr) && !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	for _, addr := range given {
+		if text := addr.String(); !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// MaxFailure is the maximum length of a Failure, in bytes.
 const MaxFailure = 1024
 
-// ProviderRef is what the record knows of the VM. CreateAttemptedAt is set, and
-// durable, before the provider is asked, and none again when it certainly refused:
-// without it there is no VM, unless ID names one. CreateAttempt counts the attempts
-// before the present one that certainly made nothing. It is part of what the provider
-// knows a repeated create by, is durable before the provider is asked, and never falls.
+// ProviderRef identifies the VM and its creation attempts. CreateAttemptedAt is stored
+// before the provider is called, and is cleared when the provider definitely refused:
+// without it there is no VM, unless ID is set. CreateAttempt counts the earlier attempts
+// that definitely created nothing. It is part of the provider's idempotency token, is
+// stored before the provider is called, and never decreases.
 type ProviderRef struct {
 	ID                string     `json:"id,omitempty"`
 	Subnet            string     `json:"subnet,omitempty"`
@@ -91,36 +116,36 @@ type ProviderRef struct {
 	CreateAttempt     int        `json:"create_attempt,omitempty"`
 }
 
-// Hashes tell what configuration an instance was built with. A different Infra
-// hash asks for a rotation; a different Runtime hash for a push of files.
+// Hashes identify the configuration that an instance was built with. A changed Infra hash
+// causes a rotation, a changed Runtime hash a push of files.
 type Hashes struct {
 	Infra   string `json:"infra"`
 	Runtime string `json:"runtime"`
 }
 
-// Outdated reports whether a machine of h was made from another definition than
-// now's. One of which either is not known is not.
+// Outdated reports whether a machine with hashes h was built from another definition than
+// now. False if either hash is unknown.
 func (h Hashes) Outdated(now Hashes) bool {
 	return h.Infra != "" && now.Infra != "" && h.Infra != now.Infra
 }
 
-// Drain is the plan to take work off an instance. DeleteAt is when it goes at
-// the latest.
+// Drain is the state of an instance's drain. DeleteAt is its deadline: the instance is
+// deleted then at the latest.
 type Drain struct {
 	Reason   string     `json:"reason"`
 	DeleteAt time.Time  `json:"delete_at"`
 	AckedAt  *time.Time `json:"acked_at,omitempty"`
 }
 
-// Failed reports whether the instance came to nothing, and not because somebody
-// asked that it goes.
+// Failed reports whether the instance was given up without a machine, and not because its
+// removal was requested.
 func (i Instance) Failed() bool { return i.Failure != "" && i.RemovalAskedAt == nil }
 
-// GroupKey names the group that the instance belongs to.
+// GroupKey returns the key of the instance's group.
 func (i Instance) GroupKey() GroupKey { return GroupKey{Tenant: i.Tenant, Name: i.Group} }
 
-// Clone returns a copy that shares no memory with i, but for the values of
-// overridden vars, which nobody changes.
+// Clone returns a deep copy of i, except for the values of overridden vars, which never
+// change.
 func (i Instance) Clone() Instance {
 	i.RegisteredAt = clone(i.RegisteredAt)
 	i.RemovalAskedAt = clone(i.RemovalAskedAt)

@@ -8,7 +8,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// TestOutdated: what machines are made from counts, and only where it is known.
+// TestOutdated: only the Infra hash counts, and only if both are known.
 func TestOutdated(t *testing.T) {
 	for _, c := range []struct {
 		was, now fleet.Hashes
@@ -25,8 +25,8 @@ func TestOutdated(t *testing.T) {
 	}
 }
 
-// TestAddKeys: the first key is none of the others, each is there once, and the oldest of
-// too many go.
+// TestAddKeys: the first key is not among the others, keys are not repeated, and the oldest
+// beyond the limit are dropped.
 func TestAddKeys(t *testing.T) {
 	i := fleet.Instance{PublicKeySHA256: "first"}
 	if i.AddKeys("first") || !i.AddKeys("a", "b", "a") || i.AddKeys("b", "first") {

@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// MaxNameLength is the longest cluster, shard, tenant, group or subnet pool id,
-// in characters.
+// MaxNameLength is the maximum length of cluster, shard, tenant, group and subnet pool IDs, in
+// characters.
 const MaxNameLength = 32
 
-// DefaultTenant is the tenant that every shard has without declaring it.
+// DefaultTenant is the tenant that every shard has implicitly.
 const DefaultTenant = "default"
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// CheckName reports why s can't be a cluster, shard, tenant, group or subnet
-// pool id; nil when it can. The error states the value and the rule and leaves
-// the name of the field to the caller, who knows its path.
+// CheckName returns an error if s is not a valid cluster, shard, tenant, group or subnet
+// pool id. The error states the value and the rule; the caller adds the field's path.
 func CheckName(s string) error {
 	if len(s) > MaxNameLength || !namePattern.MatchString(s) {
 		return fmt.Errorf("%.80q is not a valid id: want lowercase letters, digits and single inner hyphens, at most %d characters",
@@ -27,7 +26,7 @@ func CheckName(s string) error {
 	return nil
 }
 
-// GroupKey names a group within a shard. Group names are unique per tenant.
+// GroupKey identifies a group within a shard. Group names are unique per tenant.
 type GroupKey struct {
 	Tenant string `json:"tenant"`
 	Name   string `json:"name"`
@@ -35,8 +34,8 @@ type GroupKey struct {
 
 func (k GroupKey) String() string { return k.Tenant + "/" + k.Name }
 
-// ParseGroupKey reads what String writes. The error states the value and what would
-// be valid.
+// ParseGroupKey is the inverse of GroupKey.String. The error states the value and the
+// expected form.
 func ParseGroupKey(s string) (GroupKey, error) {
 	tenant, name, ok := strings.Cut(s, "/")
 	if !ok {
@@ -50,7 +49,7 @@ func ParseGroupKey(s string) (GroupKey, error) {
 	return GroupKey{Tenant: tenant, Name: name}, nil
 }
 
-// Compare orders keys by tenant, then name, as cmp.Compare does.
+// Compare compares keys by tenant, then name, as cmp.Compare does.
 func (k GroupKey) Compare(o GroupKey) int {
 	return cmp.Or(cmp.Compare(k.Tenant, o.Tenant), cmp.Compare(k.Name, o.Name))
 }

@@ -84,7 +84,7 @@ func unshared(t *testing.T, path string, a, b reflect.Value) {
 	}
 }
 
-// FuzzParseGroupKey: what is read is what String writes, and nothing else is.
+// FuzzParseGroupKey: exactly the results of String parse.
 func FuzzParseGroupKey(f *testing.F) {
 	for _, s := range []string{"default/web", "prod/api-2", "web", "", "/", "a/", "/b", "a/b/c", "A/b", "a/b\n", "a-/b"} {
 		f.Add(s)

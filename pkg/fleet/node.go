@@ -1,10 +1,10 @@
 package fleet
 
-// zoned is the kind of provider whose machines are named within a zone.
+// zoned is the provider kind whose machine ids are scoped to a zone.
 const zoned = "aws"
 
-// NodeProviderID is what a machine's kubelet sets as Node.spec.providerID. kind is
-// the provider's, id the machine's name there; empty: there is no machine yet.
+// NodeProviderID returns the Node.spec.providerID that a machine's kubelet sets. kind is
+// the provider's kind and id the machine's provider ID; it returns "" if id is empty.
 func NodeProviderID(kind, zone, id string) string {
 	switch {
 	case id == "":

@@ -2,9 +2,9 @@ package fleet
 
 import "time"
 
-// Notice is the announced end of a machine, such as a spot interruption.
+// Notice is a termination notice, such as a spot interruption.
 type Notice struct {
-	Source string    // who announced it, such as aws-spot; empty: not said
-	Action string    // what will be done: terminate, stop or hibernate; empty: not said
-	At     time.Time // when the machine will be taken; zero: not said
+	Source string    // of the notice, such as aws-spot; empty if unknown
+	Action string    // terminate, stop or hibernate; empty if unknown
+	At     time.Time // when the action happens; zero if unknown
 }

@@ -33,7 +33,7 @@ func TestOperatorKey(t *testing.T) {
 	}
 }
 
-// TestRemovedOperator: it is bound to no key, and each write is another body.
+// TestRemovedOperator: a removed operator has no public key, and each write changes the body.
 func TestRemovedOperator(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("x", 3600))
 	was := fleet.Operator{ID: operatorID, Tenant: "prod", PublicKeySHA256: "ab", RegisteredAt: at.Add(-time.Hour)}

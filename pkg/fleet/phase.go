@@ -2,19 +2,19 @@ package fleet
 
 import "slices"
 
-// Phase is where an instance is in its life. Only the shard's leader moves it,
+// Phase is the lifecycle phase of an instance. Only the shard's leader changes it,
 // and only forward:
 //
 //	pending   the record exists; a VM may or may not exist yet
-//	running   the instance registered: its nonce is spent and bound to its key
-//	draining  it is to go; work is being moved off it until acknowledged or due
-//	deleting  the provider is being asked to delete it until it says not found
-//	deleted   a tombstone, kept for a while so that late news finds an answer
+//	running   the instance registered: its nonce is consumed and bound to its key
+//	draining  work is being moved off it, until acknowledged or past the deadline
+//	deleting  the provider is asked to delete the VM until it reports not found
+//	deleted   a tombstone, kept for a while to answer late requests
 //
-// Being unhealthy is a condition with a reason, never a phase.
+// Unhealthy is a condition with a reason, not a phase.
 type Phase string
 
-// The phases, in order of life.
+// The phases, in lifecycle order.
 const (
 	Pending  Phase = "pending"
 	Running  Phase = "running"
@@ -23,9 +23,9 @@ const (
 	Deleted  Phase = "deleted"
 )
 
-// next lists the legal moves. A pending instance may be drained because its
-// registration can be under way; deleting is the only door to deleted, but for
-// a pending one whose create certainly made nothing.
+// next returns the valid transitions. A pending instance may be drained because its
+// registration can be in progress. Only a pending instance whose create definitely made
+// nothing becomes deleted without deleting first.
 func (p Phase) next() []Phase {
 	switch p {
 	case Pending:
@@ -41,19 +41,18 @@ func (p Phase) next() []Phase {
 	}
 }
 
-// Phases lists all phases in order of life.
+// Phases returns all phases in lifecycle order.
 func Phases() []Phase { return []Phase{Pending, Running, Draining, Deleting, Deleted} }
 
-// CanMove reports whether an instance may go from p to q.
+// CanMove reports whether an instance may move from p to q.
 func (p Phase) CanMove(q Phase) bool { return slices.Contains(p.next(), q) }
 
 // Valid reports whether p is a phase.
 func (p Phase) Valid() bool { return slices.Contains(Phases(), p) }
 
-// Active reports whether the instance counts towards its group's size, as far
-// as its phase goes.
+// Active reports whether an instance in this phase counts towards its group's size.
 func (p Phase) Active() bool { return p == Pending || p == Running }
 
-// Ending reports whether the instance's machine is on its way out or gone, so that
-// nothing may be done in its name any more.
+// Ending reports whether the instance's machine is being deleted or gone, so that the
+// instance may no longer act.
 func (p Phase) Ending() bool { return p == Deleting || p == Deleted }

@@ -2,21 +2,25 @@ package fleet
 
 import "time"
 
-// Problem is something that a person may have to know.
+// Problem is a condition that an administrator may have to act on.
 type Problem struct {
 	At       time.Time
 	Reason   string // a short constant, such as ProviderError
 	Message  string
 	Group    GroupKey   // zero: concerns the shard
 	Instance InstanceID // empty: concerns the group or the shard
-	Over     bool       // it is no more: the problem of this reason, group and instance
+	// Lasts: it stays until its end is reported. Otherwise it is a single event.
+	Lasts bool
+	// Blocks: the shard creates and deletes nothing while it lasts.
+	Blocks bool
+	Over   bool // the end of the problem with this reason, group and instance
 }
 
-// Malformed is an object in the place of an instance's record that can't be
-// understood. It is left alone: whatever VM it speaks of must be, too.
+// Malformed is an object at the key of an instance record that can't be decoded. It is not
+// changed, and neither is the VM that it may belong to.
 type Malformed struct {
 	Key    string
-	Tenant string     // as the key says; empty when that is malformed as well
-	ID     InstanceID // the same
-	Err    error      // what is wrong with it
+	Tenant string     // from the key; empty if the key is malformed too
+	ID     InstanceID // from the key; empty if the key is malformed too
+	Err    error      // why it can't be decoded
 }

@@ -2,10 +2,10 @@ package fleet
 
 import "time"
 
-// Report is what an agent's health report means for decisions about its instance.
+// Report is the part of an agent's health report that decisions about its instance use.
 type Report struct {
 	At             time.Time     // when it was received
-	ReportInterval time.Duration // how often the agent says that it reports, an hour at most; 0: it does not say
+	ReportInterval time.Duration // the agent's own interval, an hour at most; 0 if not given
 	ShuttingDown   bool          // the agent is being stopped
-	Notice         *Notice       // nil: no termination is announced
+	Notice         *Notice       // nil: no termination announced
 }

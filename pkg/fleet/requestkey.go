@@ -5,17 +5,17 @@ import (
 	"regexp"
 )
 
-// MaxRequestKeyLength is the longest idempotency key, in characters. With a tenant
-// in front it stays far within what a segment of an object's key may be.
+// MaxRequestKeyLength is the maximum length of an idempotency key, in characters. With a
+// tenant prefix it stays well below the limit of an object key's segment.
 const MaxRequestKeyLength = 128
 
 var requestKeyPattern = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 
-// CheckRequestKey reports why s can't be the idempotency key of an on-demand
-// instance; nil when it can. The error leaves the name of the field to the caller.
+// CheckRequestKey returns an error if s is not a valid idempotency key of an on-demand
+// instance. The caller adds the field's name.
 func CheckRequestKey(s string) error {
 	if !requestKeyPattern.MatchString(s) {
-		return fmt.Errorf("%.80q is not a valid idempotency key: want letters, digits, '.', '_' and '-', no dot in front, "+
+		return fmt.Errorf("%.80q is not a valid idempotency key: want letters, digits, '.', '_' and '-', no leading dot, "+
 			"at most %d characters", s, MaxRequestKeyLength)
 	}
 	return nil

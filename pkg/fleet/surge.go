@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Surge is how many instances more than its size a group, or a shard, may have
-// while instances are replaced that work: a count, or a share of the size. The zero
-// value is one.
+// Surge is the number of instances beyond its size that a group, or a shard, may have
+// while working instances are replaced: a count, or a percentage of the size. The zero
+// value means one.
 type Surge struct {
-	Count   int // if Percent is 0
+	Count   int // used if Percent is 0
 	Percent int
 }
 
-// Of returns how many that is for a size: a share is rounded up. It is at least one.
+// Of returns the number of instances for a size, at least one. A percentage is rounded up.
 func (s Surge) Of(size int) int {
 	if s.Percent > 0 {
 		return max(1, (size*s.Percent+99)/100)
@@ -30,16 +30,16 @@ func (s Surge) String() string {
 	return strconv.Itoa(max(1, s.Count))
 }
 
-// MarshalText writes s so that UnmarshalText reads the same value.
+// MarshalText is the inverse of UnmarshalText.
 func (s Surge) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // maxSurge is the largest count.
 const maxSurge = 10_000
 
-// ErrSurge is what a text that is no Surge should be.
+// ErrSurge states the valid forms of a Surge.
 var ErrSurge = errors.New(`want a count from 1 to 10000, or a share of the size from "1%" to "100%"`)
 
-// UnmarshalText reads a count ("3") or a share ("5%").
+// UnmarshalText reads a count ("3") or a percentage ("5%").
 func (s *Surge) UnmarshalText(text []byte) error {
 	number, percent := strings.CutSuffix(string(text), "%")
 	n, err := strconv.ParseUint(number, 10, 16)

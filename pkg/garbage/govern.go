@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// every is how often the process is looked at: a burst that comes while little
-// garbage may lie costs the more the later it is seen.
+// every is the sampling interval: while the percentage is low, a burst of allocations costs
+// more the later it is noticed.
 const every = 250 * time.Millisecond
 
-// Govern sets this process's GC percentage, and gives memory back to the machine,
-// until ctx ends.
+// Govern adjusts the process's GC percentage and returns memory to the machine, until ctx ends.
 func Govern(ctx context.Context) {
 	govern(ctx, read, debug.SetGCPercent, debug.FreeOSMemory)
 }
@@ -38,7 +37,7 @@ func govern(ctx context.Context, read func() reading, setPercent func(int) int, 
 	}
 }
 
-// read asks the runtime.
+// read samples the runtime's metrics.
 func read() reading {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"},

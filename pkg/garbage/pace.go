@@ -1,14 +1,12 @@
-// Package garbage decides how much garbage a process lets lie before it collects.
+// Package garbage adapts a process's GC percentage (GOGC) to its allocation rate.
 //
-// The collector runs when the heap has grown by so many percent of all that it
-// has to look at, which is what lives. What it costs follows: the rate at which
-// garbage is made, times the time that a byte takes to look at, divided by that
-// percentage. What lives cancels out. So a process that holds much and allocates
-// little can have a very low percentage, and little more memory than what lives,
-// for next to no time; and one that allocates much needs a high one.
+// The collector runs when the heap has grown by a percentage of the live heap. Its cost is
+// the allocation rate, times the cost of marking a live byte, divided by that percentage: the
+// size of the live heap cancels out. So a process that holds much and allocates little can have
+// a very low percentage, and little memory beyond the live heap, at next to no cost; a process
+// that allocates much needs a high one.
 //
-// When a process has calmed down after it was busy, the memory that it does not
-// need any more is given back to the machine.
+// When a process becomes calm after it was busy, its free memory is returned to the machine.
 package garbage
 
 import (
@@ -16,65 +14,62 @@ import (
 	"time"
 )
 
-// lookAt is about what a byte that lives costs the collector, in seconds of CPU
-// time: seen were 2 to 3 ns for the small objects of thousands of connections.
-// share is how much of a processor collecting may take before more garbage is let
-// lie instead.
+// lookAt is the approximate cost of marking a live byte, in seconds of CPU time: 2 to 3 ns were
+// measured for the small objects of thousands of connections. share is the fraction of a CPU
+// that the collector may use before the percentage is raised.
 const (
 	lookAt = 2e-9
 	share  = 0.1
 )
 
-// The bounds of the percentage. The upper one is the one without any pace: half of
-// what lives.
+// Bounds of the percentage. The maximum is the one used without pacing: half of the live heap.
 const (
 	least = 5
 	most  = 50
 )
 
-// leastSlack is how much garbage may lie in any case, in bytes: what little lives
-// is looked at quickly, but not for each megabyte.
+// leastSlack is the minimum garbage before a collection, in bytes, so that a small heap is not
+// collected for each megabyte.
 const leastSlack = 3 << 20
 
-// A process is calm when it has allocated so little for calmFor that the lowest
-// percentage is enough. Then it gives back what is free, if that is more than
-// idleMost bytes and one in thirty-two of what lives: at once after a storm, in
-// which the percentage was the highest, and else not again within releaseEvery,
-// for it collects for that.
+// A process is calm when its allocation rate has needed only the lowest percentage for calmFor.
+// It then returns its free memory if that is more than idleMost bytes and 1/32 of the live
+// heap: at once after a storm (a time at the highest percentage), otherwise at most once per
+// releaseEvery, as releasing forces a collection.
 const (
 	calmFor      = 2 * time.Second
 	releaseEvery = time.Minute
 	idleMost     = 4 << 20
 )
 
-// reading is what the runtime says of a process.
+// reading is a sample of the runtime's metrics.
 type reading struct {
 	at        time.Time
-	allocated uint64 // bytes since the process began
-	lives     uint64 // bytes that the last collection looked at
-	free      uint64 // bytes that are neither in use nor given back
+	allocated uint64 // bytes since the process started
+	lives     uint64 // live heap at the last collection, in bytes
+	free      uint64 // bytes neither in use nor returned
 }
 
-// order is what is to be done about it.
+// order is the decision after a reading.
 type order struct {
 	percent int
-	release bool // what is free, to the machine
+	release bool // return free memory to the machine
 }
 
-// window is over how many pauses between readings the rate of allocation is taken:
-// a short burst, as of a look at all that there is, is no storm.
+// window is the number of intervals over which the allocation rate is averaged, so that a short
+// burst, as from a full listing, is not a storm.
 const window = 4
 
-// pace keeps what it takes to judge a reading: the ones before.
+// pace is the state kept between readings.
 type pace struct {
-	recent   []reading // up to window and one, oldest first
-	percent  int       // as ordered
-	busy     time.Time // when more than the lowest percentage was called for
-	stormed  bool      // since it was released
+	recent   []reading // up to window+1, oldest first
+	percent  int       // as last ordered
+	busy     time.Time // last time that more than the lowest percentage was needed
+	stormed  bool      // since memory was last released
 	released time.Time
 }
 
-// judge says what to do after a reading.
+// judge decides what to do after a reading.
 func (p *pace) judge(r reading) order {
 	rate := p.rate(r)
 	if wanted := percent(rate, r.lives); differs(wanted, p.percent) {
@@ -93,7 +88,7 @@ func (p *pace) judge(r reading) order {
 	return order{percent: p.percent, release: release}
 }
 
-// rate is how many bytes a second are allocated, up to this reading.
+// rate returns the allocation rate up to this reading, in bytes per second.
 func (p *pace) rate(r reading) float64 {
 	p.recent = append(p.recent, r)
 	if len(p.recent) > window+1 {
@@ -106,16 +101,15 @@ func (p *pace) rate(r reading) float64 {
 	return 0
 }
 
-// calledFor is the percentage at which collecting takes its share of a processor.
+// calledFor returns the percentage at which the collector uses its share of a CPU.
 func calledFor(rate float64) float64 { return rate * lookAt / share * 100 }
 
-// percent is how much garbage may lie, in percent of what lives, at a rate of
-// allocation in bytes a second.
+// percent returns the GC percentage for an allocation rate in bytes per second.
 func percent(rate float64, lives uint64) int {
 	lowest := max(least, float64(leastSlack)/float64(max(lives, 1))*100)
 	return int(min(most, max(lowest, calledFor(rate))))
 }
 
-// differs keeps the percentage from following every breath: each change stops the
-// process for a moment.
+// differs reports whether a change of the percentage is worth it: each change stops the process
+// briefly.
 func differs(a, b int) bool { return 4*max(a-b, b-a) > b }

@@ -1,12 +1,11 @@
-// Package identity is the life of a client's key and certificate: of an agent, an
-// administrator, an operator.
+// Package identity manages the life cycle of a client's key and certificate: of an agent, an
+// administrator or an operator.
 //
-// A key is made and stored. A server is asked for a certificate for it, and what
-// it issued is checked and put in place together with the key. Before the
-// certificate ends the same happens again, with another key. Every step is stored
-// before the next one begins, so that a crash at any moment leaves a pair that
-// works and a key that a server may have signed already.
+// A key is generated and stored. A server is asked for a certificate for it, and the issued
+// certificate is checked and stored together with the key. Before the certificate expires, the
+// same is done with another key. Every step is stored before the next one, so that a crash at
+// any time leaves a working pair and any key that a server may already have signed.
 //
-// Where an identity is kept is behind Store, whose contract identitytest tests;
-// Folder keeps it in files. How a server is asked is the caller's: an Ask.
+// Store is where an identity is kept; identitytest tests its contract, and Folder implements
+// it with files. The caller provides the request to a server as an Ask.
 package identity

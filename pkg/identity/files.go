@@ -9,21 +9,21 @@ import (
 	"path/filepath"
 )
 
-// maxFileSize is the longest file that is read, in bytes.
+// maxFileSize is the maximum size of a file that is read, in bytes.
 const maxFileSize = 1 << 20
 
-// Files is a directory of small files, each written whole or not at all.
+// Files is a directory of small files, each written atomically.
 type Files struct {
 	Dir  string
-	Mode fs.FileMode // of what is no private key
+	Mode fs.FileMode // of files other than private keys
 
-	step func(op, name string) error // is called before each change of the disk; tests crash there
+	step func(op, name string) error // called before each change of the disk; for crash tests
 }
 
-// Path is where a file is.
+// Path returns the path of a file.
 func (f Files) Path(name string) string { return filepath.Join(f.Dir, name) }
 
-// Read returns nil without an error for a file that is not there.
+// Read returns nil without an error if the file does not exist.
 func (f Files) Read(name string) ([]byte, error) {
 	file, err := os.Open(f.Path(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,8 +43,7 @@ func (f Files) Read(name string) ([]byte, error) {
 	return data, nil
 }
 
-// Write replaces a file. It outlives a crash of the machine from the moment that
-// Write returns.
+// Write replaces a file, durably.
 func (f Files) Write(name string, data []byte, mode fs.FileMode) error {
 	if err := f.write(name, data, mode, (*os.File).Sync); err != nil {
 		return err
@@ -52,7 +51,7 @@ func (f Files) Write(name string, data []byte, mode fs.FileMode) error {
 	return f.sync()
 }
 
-// WriteFast is Write of what need not outlive a crash of the machine.
+// WriteFast replaces a file that need not survive a crash of the machine.
 func (f Files) WriteFast(name string, data []byte) error {
 	return f.write(name, data, f.Mode, func(*os.File) error { return nil })
 }
@@ -77,7 +76,7 @@ func (f Files) write(name string, data []byte, mode fs.FileMode, sync func(*os.F
 	return err
 }
 
-// Rename puts one file in the place of another, durably.
+// Rename renames a file, replacing the target, durably.
 func (f Files) Rename(from, to string) error {
 	if err := f.before("rename", to); err != nil {
 		return err
@@ -88,8 +87,8 @@ func (f Files) Rename(from, to string) error {
 	return f.sync()
 }
 
-// SetAside moves files and folders into a folder of the directory, durably and in their
-// order. It makes the folder, which only the owner can read, and skips what is not there.
+// SetAside moves files and folders into a subfolder, durably and in order. It creates the
+// folder, readable by the owner only, and skips missing files.
 func (f Files) SetAside(folder string, names []string) error {
 	if err := f.before("mkdir", folder); err != nil {
 		return err
@@ -109,7 +108,7 @@ func (f Files) SetAside(folder string, names []string) error {
 	return errors.Join(Files{Dir: f.Path(folder), step: f.step}.sync(), f.sync())
 }
 
-// Remove removes a file, durably. One that is not there is no error.
+// Remove removes a file, durably. A missing one is no error.
 func (f Files) Remove(name string) error {
 	if err := f.before("remove", name); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// memory is a store without files, as a Kubernetes Secret is one.
+// memory is a store without files, like a Kubernetes Secret.
 type memory struct {
 	mu sync.Mutex
 	identity.Contents
@@ -74,7 +74,7 @@ func config(s identity.Store) identity.Config {
 	}}
 }
 
-// open opens an identity that must be good.
+// open opens an identity that must be usable.
 func open(t *testing.T, s identity.Store) *identity.Identity {
 	t.Helper()
 	id, err := identity.Open(t.Context(), config(s))
@@ -97,11 +97,11 @@ func holding[S identity.Store](t *testing.T, ca identitytest.Authority, s S) S {
 	return s
 }
 
-// server issues certificates, and keeps the keys that it was asked for.
+// server issues certificates, and records the requested keys.
 type server struct {
 	identitytest.Authority
 	keys  []string
-	spoil func(publicKey string, i *identity.Issued) error // nil: leaves answers as they are
+	spoil func(publicKey string, i *identity.Issued) error // nil: responses are unchanged
 }
 
 func newServer(t *testing.T) *server {
@@ -118,5 +118,5 @@ func (s *server) ask(ctx context.Context, publicKey string) (identity.Issued, er
 	return issued, err
 }
 
-// distinct is how many keys were asked for.
+// distinct returns the number of different keys.
 func (s *server) distinct() int { return len(slices.Compact(slices.Sorted(slices.Values(s.keys)))) }

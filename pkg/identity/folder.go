@@ -13,30 +13,30 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// keyMode is not for a configuration to loosen.
+// keyMode is fixed, so that no configuration can loosen it.
 const keyMode = 0o600
 
 const lockName = "identity.lock"
 
-// Folder is a Store of one file for each part. A certificate can't be replaced
-// together with its key, so there is one moment of a promotion at which
-// identity.crt is for identity.key.next; Load and Settle know that.
+// Folder is a Store with one file per part. A certificate can't be replaced atomically with
+// its key, so during a promotion identity.crt briefly belongs to identity.key.next; Load and
+// FinishPromotion handle that.
 type Folder struct {
 	Files
-	Shared bool // several processes use it; without it, Lock locks nothing
+	Shared bool // several processes use it; otherwise Lock does nothing
 }
 
 var _ Store = Folder{}
 
-// Load implements Store. What is no pair is read again: a promotion may have ended
-// meanwhile, and another one begun.
+// Load implements Store. If certificate and key do not match it reads again: a promotion may
+// have ended meanwhile, and another one begun.
 func (f Folder) Load(context.Context) (Contents, error) {
 	for reads := 1; ; reads++ {
 		c, err := f.load()
 		switch {
 		case err != nil || c.Certificate == nil || fit(c.Certificate, c.Key) || reads == maxReads:
 			return c, err
-		case fit(c.Certificate, c.Next): // a promotion is between the two, or was when its process ended
+		case fit(c.Certificate, c.Next): // a promotion is in progress, or was interrupted
 			c.Key, c.Next = c.Next, nil
 			return c, nil
 		}
@@ -45,7 +45,7 @@ func (f Folder) Load(context.Context) (Contents, error) {
 
 const maxReads = 5
 
-// load reads the CAs last: a promotion writes them first, so they fit the
+// load reads the CAs last: a promotion writes them first, so they are valid for the
 // certificate that was read.
 func (f Folder) load() (c Contents, err error) {
 	for _, part := range []struct {
@@ -69,7 +69,7 @@ func fit(cert, key []byte) bool {
 
 // Stage implements Store.
 func (f Folder) Stage(_ context.Context, key []byte) error {
-	if err := f.Settle(); err != nil { // or the key of the certificate would be overwritten
+	if err := f.FinishPromotion(); err != nil { // otherwise the certificate's key could be overwritten
 		return err
 	}
 	name := NextName
@@ -87,18 +87,18 @@ func (f Folder) Promote(_ context.Context, c Contents) error {
 	if err := f.Write(CertificateName, c.Certificate, f.Mode); err != nil {
 		return err
 	}
-	return f.Settle()
+	return f.FinishPromotion()
 }
 
-// Settle ends a promotion that was cut short after its certificate was stored, so
-// that whatever else reads the folder finds a pair.
-func (f Folder) Settle() error {
+// FinishPromotion completes a promotion that was interrupted after storing the certificate, so
+// that other readers of the folder find a matching pair.
+func (f Folder) FinishPromotion() error {
 	c, err := f.load()
 	if err != nil || c.Certificate == nil || !fit(c.Certificate, c.Next) {
 		return err
 	}
-	// The certificate's name first: a disk that kept the key's alone would be left
-	// with the certificate from before, whose key is gone.
+	// Sync the certificate's name first: if only the key's rename survived, the previous
+	// certificate would be left without its key.
 	if err := f.sync(); err != nil {
 		return err
 	}
@@ -108,11 +108,11 @@ func (f Folder) Settle() error {
 	return nil
 }
 
-// Lock implements Store. Whoever holds it finds a pair on the disk: what an attempt
-// before has left half done is ended first.
+// Lock implements Store. It first completes an interrupted promotion, so that its holder finds
+// a matching pair.
 func (f Folder) Lock(context.Context) (unlock func(), held bool, err error) {
 	if !f.Shared {
-		return func() {}, true, f.Settle()
+		return func() {}, true, f.FinishPromotion()
 	}
 	lock, err := os.OpenFile(f.Path(lockName), os.O_CREATE|os.O_RDWR, keyMode)
 	if err != nil {
@@ -120,11 +120,12 @@ func (f Folder) Lock(context.Context) (unlock func(), held bool, err error) {
 	}
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
-		if err := f.Settle(); err != nil {
+		if err := f.FinishPromotion(); err != nil {
 			lock.Close()
 			return nil, false, err
 		}
-		return func() { lock.Close() }, true, nil
+		// A child between fork and exec has the file too, so closing it here releases nothing.
+		return func() { _ = unix.Flock(int(lock.Fd()), unix.LOCK_UN); lock.Close() }, true, nil
 	}
 	lock.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -133,25 +134,24 @@ func (f Folder) Lock(context.Context) (unlock func(), held bool, err error) {
 	return nil, false, fmt.Errorf("lock %s: %w", lock.Name(), err)
 }
 
-// CheckVacant fails when the folder holds an identity or a part of one, which is
-// never overwritten, because its key can't be had again. A ca.crt may be there if
-// it is this one.
+// CheckVacant returns an error if the folder holds an identity or a part of one, which is
+// never overwritten, because its key can't be recovered. A ca.crt may exist if it equals cas.
 func (f Folder) CheckVacant(cas []byte) error {
 	for _, name := range []string{KeyName, CertificateName} {
 		if _, err := os.Lstat(f.Path(name)); err == nil {
-			return fmt.Errorf("%s is there already: an identity is never overwritten, choose another folder", f.Path(name))
+			return fmt.Errorf("%s already exists: an identity is never overwritten, choose another folder", f.Path(name))
 		}
 	}
 	if there, err := os.ReadFile(f.Path(CAsName)); err == nil && !bytes.Equal(there, cas) {
-		return fmt.Errorf("%s is of another cluster: choose another folder", f.Path(CAsName))
+		return fmt.Errorf("%s belongs to another cluster: choose another folder", f.Path(CAsName))
 	}
 	return nil
 }
 
-// Create makes the folder and writes an identity to it, durably, or nothing of it.
+// Create creates the folder and writes an identity to it, durably, or nothing.
 func (f Folder) Create(c Contents) error {
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
-		return fmt.Errorf("make the identity folder: %w", err)
+		return fmt.Errorf("create the identity folder: %w", err)
 	}
 	if err := f.CheckVacant(c.CAs); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (f Folder) Create(c Contents) error {
 	return f.sync()
 }
 
-// writeNew writes a file that must not be there yet, whole or not at all.
+// writeNew atomically writes a file that must not exist.
 func writeNew(path string, text []byte, mode fs.FileMode) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {

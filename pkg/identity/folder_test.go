@@ -28,7 +28,7 @@ func TestStores(t *testing.T) {
 
 var errCrash = errors.New("crash")
 
-// crash lets some steps happen and then none ever again.
+// crash allows some steps and then fails all others.
 type crash struct{ left int }
 
 func (c *crash) step(string, string) error {
@@ -38,8 +38,8 @@ func (c *crash) step(string, string) error {
 	return nil
 }
 
-// TestCrashesInARenewal ends it after every number of steps: the pair is one that
-// works, and a key that was signed is asked for again.
+// TestCrashesInARenewal crashes a renewal after every number of steps: the pair works, and a
+// signed key is requested again.
 func TestCrashesInARenewal(t *testing.T) {
 	for n := 0; ; n++ {
 		s := newServer(t)
@@ -55,7 +55,7 @@ func TestCrashesInARenewal(t *testing.T) {
 		if err := id.Renew(t.Context(), s.ask); err != nil {
 			t.Fatalf("after a crash after %d steps: %v", n, err)
 		}
-		want := 1 // a key that was asked for and not put in place is asked for again
+		want := 1 // a key that was requested and not stored is requested again
 		if promoted {
 			want = 2
 		}
@@ -82,7 +82,7 @@ func has(t *testing.T, id *identity.Identity, publicKey string) bool {
 	return key.Equal(id.Certificate().PublicKey)
 }
 
-// checkFiles reads the folder as something else would.
+// checkFiles reads the folder like other programs.
 func checkFiles(t *testing.T, folder identity.Folder) {
 	t.Helper()
 	c := identity.Contents{}
@@ -99,8 +99,8 @@ func checkFiles(t *testing.T, folder identity.Folder) {
 	}
 }
 
-// TestCrashesAtFirst ends the first exchange after every number of steps: the same
-// key is asked for again, because what came with it may be good for no other.
+// TestCrashesAtFirst crashes the first exchange after every number of steps: the same key is
+// requested again, because its nonce may be bound to it.
 func TestCrashesAtFirst(t *testing.T) {
 	for n := 0; ; n++ {
 		s, folder := newServer(t), newFolder(t)
@@ -130,8 +130,8 @@ func TestCrashesAtFirst(t *testing.T) {
 	}
 }
 
-// TestOneStepFails has the disk refuse each step once: the same process renews at
-// its next attempt.
+// TestOneStepFails fails each step of a renewal once: the same process renews at its next
+// attempt.
 func TestOneStepFails(t *testing.T) {
 	for n := 0; ; n++ {
 		s := newServer(t)
@@ -155,8 +155,8 @@ func TestOneStepFails(t *testing.T) {
 	}
 }
 
-// TestCrashesOneAfterAnother ends a renewal after every number of steps, and so the
-// one after it: there is always a pair.
+// TestCrashesOneAfterAnother crashes a renewal after every number of steps, and the next one
+// as well: there is always a pair.
 func TestCrashesOneAfterAnother(t *testing.T) {
 	for n, whole := 0, false; !whole; n++ {
 		for m, again := 0, false; !again; m++ {
@@ -172,14 +172,14 @@ func TestCrashesOneAfterAnother(t *testing.T) {
 	}
 }
 
-// TestSettle: what else reads the folder finds a pair after it.
+// TestSettle: after FinishPromotion, other programs find a pair in the folder.
 func TestSettle(t *testing.T) {
 	for n := 0; ; n++ {
 		s := newServer(t)
 		folder := holding(t, s.Authority, newFolder(t))
 		during := crash{n}
 		err := open(t, folder.WithStep(during.step)).Renew(t.Context(), s.ask)
-		if err := folder.Settle(); err != nil {
+		if err := folder.FinishPromotion(); err != nil {
 			t.Fatal(err)
 		}
 		cert, _ := os.ReadFile(folder.Path(identity.CertificateName))

@@ -13,39 +13,37 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// ErrMissing means that the store lacks a part.
+// ErrMissing means that a part is missing from the store.
 var ErrMissing = errors.New("is missing")
 
-// LocalError is trouble of this machine or of the store: asking a server again is
-// of no use.
+// LocalError is an error of this machine or of the store: asking a server again does not help.
 type LocalError struct{ err error }
 
 func (e *LocalError) Error() string { return e.err.Error() }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the cause.
 func (e *LocalError) Unwrap() error { return e.err }
 
-// Config is what an Identity is made from.
+// Config is the input of Open.
 type Config struct {
 	Store   Store
-	Cluster string                 // empty: that of the certificate in the store
-	Want    func(pki.Caller) error // says why a certificate is not for this client
+	Cluster string                 // empty: taken from the stored certificate
+	Want    func(pki.Caller) error // returns an error if a certificate is not for this client
 	Now     func() time.Time
 	Entropy io.Reader // for keys
 }
 
-// Identity is a client's key and certificate, and the CAs that it checks servers
-// against. What is read from it may be read by several goroutines; Obtain, Renew
-// and Keep are for one at a time.
+// Identity is a client's key and certificate, and the CAs that it trusts. Its accessors are
+// safe for concurrent use; Obtain, Renew and RunRenewal must not be called concurrently.
 type Identity struct {
 	config  Config
 	source  *pki.Source
-	key     ed25519.PrivateKey // of the first certificate; nil: to be made
+	key     ed25519.PrivateKey // of the first certificate; nil: not generated yet
 	problem error
 }
 
-// Open reads an identity. The CAs must be there, and the key must be one if it is
-// there; that no certificate can be used is no error but the identity's Problem.
+// Open reads an identity. The CAs must exist, and a key must be valid if it exists. An
+// unusable certificate is not an error; Problem returns the reason.
 func Open(ctx context.Context, c Config) (*Identity, error) {
 	stored, err := c.Store.Load(ctx)
 	if err != nil {
@@ -72,8 +70,8 @@ func Open(ctx context.Context, c Config) (*Identity, error) {
 	return i, nil
 }
 
-// pair is the certificate with its key, which must be for this client. Neither its
-// dates nor who signed it are looked at.
+// pair returns the certificate with its key, and checks that it is for this client. It checks
+// neither its dates nor its issuer.
 func (i *Identity) pair(stored Contents) (*pki.Keypair, error) {
 	switch {
 	case stored.Certificate == nil:
@@ -107,11 +105,11 @@ func cluster(c Config, cert *x509.Certificate) string {
 	return c.Cluster
 }
 
-// Problem is why there is no certificate to use; nil when there is one. It wraps
-// ErrMissing when there is none at all.
+// Problem returns why there is no usable certificate, or nil. The error wraps ErrMissing if
+// there is no certificate at all.
 func (i *Identity) Problem() error { return i.problem }
 
-// Certificate is the present one; nil: there is none.
+// Certificate returns the current certificate, or nil.
 func (i *Identity) Certificate() *x509.Certificate {
 	if pair := i.source.Keypair(); pair != nil {
 		return pair.Certificate()
@@ -119,9 +117,9 @@ func (i *Identity) Certificate() *x509.Certificate {
 	return nil
 }
 
-// Discard forgets the key for which no certificate was had: the next Obtain makes another.
-// setAside takes it out of the store; its error comes back as a LocalError, and nothing is
-// forgotten.
+// Discard drops a key without a certificate: the next Obtain generates another. setAside
+// removes it from the store; its error is returned as a LocalError, and then nothing is
+// dropped.
 func (i *Identity) Discard(setAside func() error) error {
 	if err := setAside(); err != nil {
 		return &LocalError{err}
@@ -130,23 +128,23 @@ func (i *Identity) Discard(setAside func() error) error {
 	return nil
 }
 
-// ID is the id that the certificate is for; empty without one.
+// ID returns the ID in the certificate, or an empty string.
 func (i *Identity) ID() string {
 	if cert := i.Certificate(); cert != nil {
-		return cert.Subject.CommonName // as member has seen to
+		return cert.Subject.CommonName // checked by member
 	}
 	return ""
 }
 
-// TLS is for dialling a server of a shard at host. It shows the certificate of
-// when a connection is made.
+// TLS returns the config for dialling a server of a shard at host. New connections use the
+// then current certificate.
 func (i *Identity) TLS(shard, host string) *tls.Config {
 	endpoint := pki.Endpoint{Cluster: i.config.Cluster, Source: i.source, Now: i.config.Now}
 	return endpoint.Client(host, shard)
 }
 
-// Verify checks that one of the CAs signed the present certificate, and that it is
-// good at a time; the zero time leaves its dates to the server.
+// Verify checks that one of the CAs signed the current certificate, and that it is valid at a
+// time; the zero time skips the dates.
 func (i *Identity) Verify(at time.Time) error {
 	if err := verify(i.Certificate(), i.source.Bundle(), at); err != nil {
 		return fmt.Errorf("%s: %w", CertificateName, err)
@@ -155,7 +153,8 @@ func (i *Identity) Verify(at time.Time) error {
 }
 
 func verify(cert *x509.Certificate, bundle *pki.Bundle, at time.Time) error {
-	// Its beginning is the server's to judge: a machine just booted may be behind.
+	// Not before its start, which the server checks: the clock of a machine that just booted
+	// may be behind.
 	if at.Before(cert.NotBefore) {
 		at = cert.NotBefore
 	}

@@ -36,7 +36,7 @@ func checkPair(t *testing.T, c identity.Contents) {
 	}
 }
 
-// TestOpenRefuses what no certificate can put right.
+// TestOpenRefuses: errors that no certificate can fix.
 func TestOpenRefuses(t *testing.T) {
 	ca := identitytest.NewAuthority(t)
 	for name, c := range map[string]struct {
@@ -56,7 +56,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestProblem: without a certificate to use there is an identity to get one with.
+// TestProblem: without a usable certificate, Open returns an identity that can obtain one.
 func TestProblem(t *testing.T) {
 	ca := identitytest.NewAuthority(t)
 	for name, c := range map[string]struct {
@@ -95,7 +95,7 @@ func TestProblem(t *testing.T) {
 	}
 }
 
-// TestNotWanted: what is another client's is no certificate to use.
+// TestNotWanted: another client's certificate is not usable.
 func TestNotWanted(t *testing.T) {
 	store := holding(t, identitytest.NewAuthority(t), &memory{})
 	c := config(store)
@@ -127,8 +127,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestAnswersThatAreNotTaken: nothing changes but the next key, which every
-// attempt is for.
+// TestAnswersThatAreNotTaken: nothing changes except the next key, which all attempts use.
 func TestAnswersThatAreNotTaken(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *server, string, *identity.Issued) error{
 		"refused": func(*testing.T, *server, string, *identity.Issued) error { return errors.New("no") },
@@ -171,7 +170,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// another grants a certificate for a key that nobody asked for.
+// another issues a certificate for a key that was not requested.
 func (s *server) another(t *testing.T, i *identity.Issued) error {
 	t.Helper()
 	public, err := pki.EncodePublicKey(pki.PublicKey(identitytest.NewKey(t)))
@@ -181,8 +180,8 @@ func (s *server) another(t *testing.T, i *identity.Issued) error {
 	return err
 }
 
-// TestAnotherClientMovedIn: what a process renews is its own. Another client's
-// identity, which was put into its place meanwhile, is left as it is.
+// TestAnotherClientMovedIn: a process renews only its own identity. Another client's, put into
+// the store meanwhile, is left alone.
 func TestAnotherClientMovedIn(t *testing.T) {
 	for name, store := range map[string]identity.Store{"folder": newFolder(t), "memory": &memory{}} {
 		s := newServer(t)
@@ -214,8 +213,8 @@ func TestAnotherClientMovedIn(t *testing.T) {
 	}
 }
 
-// TestRenewedByAnother: what another process has put into the store is taken over
-// without asking, and while it is at it nobody asks.
+// TestRenewedByAnother: a certificate stored by another process is adopted without a request,
+// and there is no request while that process is renewing.
 func TestRenewedByAnother(t *testing.T) {
 	s := newServer(t)
 	store := holding(t, s.Authority, &memory{})
@@ -232,7 +231,7 @@ func TestRenewedByAnother(t *testing.T) {
 	}
 	unlock()
 
-	// What is nobody's, or no pair, is replaced by its own.
+	// A certificate of an unknown CA, or without a matching key, is replaced.
 	held := one.Certificate()
 	for _, spoil := range []func(){
 		func() { store.Certificate = []byte("x") },

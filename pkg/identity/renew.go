@@ -12,19 +12,19 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// Issued is a server's answer, as PEM.
+// Issued is a server's response, as PEM.
 type Issued struct{ Certificate, CAs string }
 
-// Ask asks a server for a certificate for a public key (PEM). The identity's TLS
-// shows the present certificate on connections that are made by then.
+// Ask requests a certificate for a public key (PEM) from a server. New connections with the
+// identity's TLS use the current certificate.
 type Ask func(ctx context.Context, publicKey string) (Issued, error)
 
 // ErrHeld means that another process is renewing the identity.
 var ErrHeld = errors.New("another process is renewing the identity")
 
-// Obtain makes one attempt to get the first certificate, or another one where the
-// present one is of no use. All attempts are for the same key, which is made where
-// there is none: a server may have signed it already.
+// Obtain makes one attempt to get the first certificate, or another one if the current one is
+// unusable. All attempts use the same key, generated if there is none, because a server may
+// already have signed it.
 func (i *Identity) Obtain(ctx context.Context, ask Ask) (err error) {
 	if i.key == nil {
 		if i.key, err = i.stage(ctx); err != nil {
@@ -34,11 +34,11 @@ func (i *Identity) Obtain(ctx context.Context, ask Ask) (err error) {
 	return i.exchange(ctx, ask, i.key, nil)
 }
 
-// Renew makes one attempt to replace the certificate by another one, for another
-// key, which all attempts share until one succeeds. What another process has
-// renewed is taken from the store instead; ErrHeld while that one is at it. What
-// the store holds for another client is left alone, and is a LocalError: its key
-// could not be had again.
+// Renew makes one attempt to replace the certificate, for another key, which is reused until
+// an attempt succeeds. If another process has renewed it, the result is taken from the store;
+// while that process is renewing, the error is ErrHeld. If the store holds another client's
+// identity, it is left alone and the error is a LocalError, because its key could not be
+// recovered.
 func (i *Identity) Renew(ctx context.Context, ask Ask) error {
 	if i.Certificate() == nil {
 		return fmt.Errorf("%s %w", CertificateName, ErrMissing)
@@ -56,7 +56,7 @@ func (i *Identity) Renew(ctx context.Context, ask Ask) error {
 		return &LocalError{err}
 	}
 	if i.holdsAnother(stored) {
-		return &LocalError{errors.New("the store holds the identity of another client now")}
+		return &LocalError{errors.New("the store now holds the identity of another client")}
 	}
 	if i.adopt(stored) && !i.Due() {
 		return nil
@@ -70,14 +70,14 @@ func (i *Identity) Renew(ctx context.Context, ask Ask) error {
 	return i.exchange(ctx, ask, key, i.Certificate())
 }
 
-// holdsAnother reports whether the certificate in the store is another client's.
+// holdsAnother reports whether the stored certificate is another client's.
 func (i *Identity) holdsAnother(stored Contents) bool {
 	cert, err := pki.ParseCertificate(stored.Certificate)
 	return err == nil && (len(cert.URIs) != 1 || sameClient(cert, i.Certificate()) != nil)
 }
 
-// adopt takes over a certificate of the same client that is in the store and not
-// the one of this process.
+// adopt uses the stored certificate if it is of the same client and differs from this
+// process's.
 func (i *Identity) adopt(stored Contents) bool {
 	bundle, err := pki.ParseBundle(stored.CAs)
 	if err != nil {
@@ -92,11 +92,11 @@ func (i *Identity) adopt(stored Contents) bool {
 	return true
 }
 
-// stage makes a key and stores it.
+// stage generates a key and stores it.
 func (i *Identity) stage(ctx context.Context) (ed25519.PrivateKey, error) {
 	key, err := pki.GenerateKey(i.config.Entropy)
 	if err != nil {
-		return nil, &LocalError{fmt.Errorf("make a private key: %w", err)}
+		return nil, &LocalError{fmt.Errorf("generate a private key: %w", err)}
 	}
 	text, err := pki.EncodePrivateKey(key)
 	if err == nil {
@@ -108,8 +108,8 @@ func (i *Identity) stage(ctx context.Context) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// exchange asks for a certificate for a key that is stored, checks it and puts it
-// in place. present is the one that it replaces; nil: none that counts.
+// exchange requests a certificate for a stored key, checks it and stores it. present is the
+// certificate that it replaces, or nil.
 func (i *Identity) exchange(ctx context.Context, ask Ask, key ed25519.PrivateKey, present *x509.Certificate) error {
 	public, err := pki.EncodePublicKey(pki.PublicKey(key))
 	if err != nil {
@@ -121,7 +121,7 @@ func (i *Identity) exchange(ctx context.Context, ask Ask, key ed25519.PrivateKey
 	}
 	bundle, pair, err := i.check(issued, key, present)
 	if err != nil {
-		return fmt.Errorf("read the certificate in the server's answer: %w", err)
+		return fmt.Errorf("check the certificate from the server: %w", err)
 	}
 	text, err := pki.EncodePrivateKey(key)
 	if err != nil {
@@ -137,9 +137,9 @@ func (i *Identity) exchange(ctx context.Context, ask Ask, key ed25519.PrivateKey
 	return nil
 }
 
-// check accepts only a certificate for this key and this client that the CAs
-// beside it have signed. They are the ones that the server trusts: where they let
-// this client in with the present certificate, they fit both.
+// check accepts only a certificate for this key and this client that was signed by the CAs
+// sent with it. Those are the CAs that the server trusts: if it accepted this client's current
+// certificate, they are valid for both.
 func (i *Identity) check(issued Issued, key ed25519.PrivateKey, present *x509.Certificate) (*pki.Bundle, *pki.Keypair, error) {
 	bundle, err := pki.ParseBundle([]byte(issued.CAs))
 	if err != nil {
@@ -161,15 +161,15 @@ func (i *Identity) check(issued Issued, key ed25519.PrivateKey, present *x509.Ce
 		if err := sameClient(cert, present); err != nil {
 			return nil, nil, err
 		}
-		at = time.Time{} // the clock here may be what is wrong, and the certificate seem to be due by it
+		at = time.Time{} // the local clock may be wrong, and be the reason for the renewal
 	}
 	return bundle, pair, verify(cert, bundle, at)
 }
 
-// sameClient compares SPIFFE ids, which every certificate of a client has one of.
+// sameClient compares SPIFFE IDs; every client certificate has one.
 func sameClient(is, was *x509.Certificate) error {
 	if a, b := is.URIs[0].String(), was.URIs[0].String(); a != b {
-		return fmt.Errorf("it is for %.120q: want one for %q", a, b)
+		return fmt.Errorf("it is for %.120q, want %q", a, b)
 	}
 	return nil
 }

@@ -10,68 +10,63 @@ import (
 )
 
 const (
-	// maxCheck is the longest that a certificate is left alone: a machine may be
-	// suspended, and its clock be set.
+	// maxCheck is the longest pause between checks of a certificate: the machine may be
+	// suspended, or its clock set.
 	maxCheck = time.Hour
 	minCheck = 100 * time.Millisecond
-	// firstRetry is the wait of Keep after its first attempt, and onUseRetry that of a
-	// client which renews when it is used. Certificates of a short life have shorter
-	// ones.
+	// firstRetry is RunRenewal's wait after its first attempt, and onUseRetry that of a client
+	// that renews on use. Short-lived certificates have shorter waits.
 	firstRetry = time.Minute
 	onUseRetry = 10 * time.Minute
 )
 
-// Due reports whether two thirds of the certificate's life are over.
+// Due reports whether two thirds of the certificate's life have passed.
 func (i *Identity) Due() bool { return i.left(0) <= 0 }
 
-// RetryOnUse is how long a client that renews when it is used waits after an
-// attempt.
+// RetryOnUse is how long a client that renews on use waits after an attempt.
 func (i *Identity) RetryOnUse() time.Duration { return min(onUseRetry, pki.Life(i.Certificate())/20) }
 
-// NextCheck is how long such a client, while it is in use, waits before it checks
-// again whether the certificate is due.
+// NextCheck is how long such a client, while in use, waits before it checks Due again.
 func (i *Identity) NextCheck() time.Duration {
 	return min(max(i.left(0), i.RetryOnUse(), minCheck), maxCheck)
 }
 
-// left is how long until the certificate is renewed: at two thirds of its life, or
-// up to a twentieth of it sooner. spread, from [0, 1), is the client's own share of
-// that, so that machines made in one minute do not all come in one minute.
+// left returns the time until renewal: at two thirds of the certificate's life, or up to a
+// twentieth of its life sooner. spread, in [0, 1), selects that part, so that machines created
+// at the same time do not renew at the same time.
 func (i *Identity) left(spread float64) time.Duration {
 	cert := i.Certificate()
 	early := time.Duration(spread * float64(pki.Life(cert)/20))
 	return pki.RenewAt(cert).Add(-early).Sub(i.config.Now())
 }
 
-// retryAfter is the wait of Keep after its n-th attempt in a row: at least half of
-// a bound that doubles.
+// retryAfter is RunRenewal's wait after its n-th consecutive attempt: at least half of a limit
+// that doubles.
 func retryAfter(cert *x509.Certificate, n int, spread float64) time.Duration {
 	first := min(max(pki.Life(cert)/300, minCheck), firstRetry)
 	half := retry.Backoff{First: first, Limit: min(first<<10, maxCheck)}.Delay(n) / 2
 	return half + time.Duration(spread*float64(half))
 }
 
-// KeepConfig is what Keep needs.
-type KeepConfig struct {
+// RenewalConfig is the input of RunRenewal.
+type RenewalConfig struct {
 	Ask    Ask
-	Random func() float64 // yields numbers from [0, 1)
-	// Done is told how each attempt ended and, when it failed, after which time the
-	// next one is made.
+	Random func() float64 // returns numbers in [0, 1)
+	// Done is called after each attempt with its error, and after a failed one with the wait
+	// before the next.
 	Done func(ctx context.Context, err error, wait time.Duration)
 }
 
-// Keep renews the certificate, which must be there, before it ends, for as long as
-// ctx lasts.
+// RunRenewal renews the certificate, which must exist, before it expires, until ctx ends.
 //
-// Every attempt is followed by a wait that grows, a successful one too: where the
-// clock is so wrong that each new certificate seems due, that is all that stands
-// between the client and the server.
-func (i *Identity) Keep(ctx context.Context, c KeepConfig) {
+// Every attempt is followed by a growing wait, successful ones included: if the clock is so
+// wrong that each new certificate seems due, that is the only rate limit.
+func (i *Identity) RunRenewal(ctx context.Context, c RenewalConfig) {
 	spread := c.Random()
 	for attempts := 0; ctx.Err() == nil; {
 		if left := i.left(spread); left > 0 {
 			attempts = 0
-			_ = retry.Wait(ctx, min(left, maxCheck)) // fails when ctx ends, which ends the loop
+			_ = retry.Wait(ctx, min(left, maxCheck)) // an error means that ctx has ended, which ends the loop
 			continue
 		}
 		attempts++

@@ -10,8 +10,8 @@ import (
 	"github.com/nstance/nstance/pkg/identity"
 )
 
-// kept runs Keep for as long as it takes, and returns the times of the attempts
-// since the beginning, and the waits after those that failed.
+// kept runs RunRenewal until it is done, and returns the times of the attempts, and the waits
+// after failed ones.
 func kept(t *testing.T, lasts time.Duration, random float64, answer func(n int) error) (at, waits []time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -24,7 +24,7 @@ func kept(t *testing.T, lasts time.Duration, random float64, answer func(n int) 
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), lasts)
 		defer cancel()
-		id.Keep(ctx, identity.KeepConfig{Ask: s.ask, Random: func() float64 { return random },
+		id.RunRenewal(ctx, identity.RenewalConfig{Ask: s.ask, Random: func() float64 { return random },
 			Done: func(_ context.Context, err error, wait time.Duration) {
 				if err != nil {
 					waits = append(waits, wait)
@@ -37,8 +37,7 @@ func kept(t *testing.T, lasts time.Duration, random float64, answer func(n int) 
 	return at, waits
 }
 
-// TestKeep: certificates of an hour are renewed after 40 minutes, or up to 3
-// minutes sooner.
+// TestKeep: one-hour certificates are renewed after 40 minutes, or up to 3 minutes sooner.
 func TestKeep(t *testing.T) {
 	for random, want := range map[float64]time.Duration{0: 40 * time.Minute, 0.5: 38*time.Minute + 30*time.Second} {
 		at, _ := kept(t, 2*time.Hour+5*time.Minute, random, func(int) error { return nil })
@@ -53,10 +52,10 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestKeepTriesAgain: after waits that double, up to an hour.
+// TestKeepTriesAgain: with waits that double, up to an hour.
 func TestKeepTriesAgain(t *testing.T) {
 	at, waits := kept(t, 24*time.Hour, 0.999999, func(int) error { return errors.New("not now") })
-	want := 12 * time.Second // a 300th of the life
+	want := 12 * time.Second // a 300th of the lifetime
 	for n, wait := range waits {
 		if wait > want || wait < want-time.Second {
 			t.Errorf("wait %d is %s, want %s", n, wait, want)
@@ -72,31 +71,33 @@ func TestKeepTriesAgain(t *testing.T) {
 	}
 }
 
-// TestOnUse: after two thirds of the life, and a twentieth of it after an attempt.
+// TestOnUse: after two thirds of the lifetime, and a twentieth of it after an attempt.
 func TestOnUse(t *testing.T) {
-	s := newServer(t)
-	c := config(holding(t, s.Authority, &memory{}))
-	began := time.Now()
-	for passed, want := range map[time.Duration]struct {
-		due  bool
-		next time.Duration
-	}{
-		0:                {false, 40 * time.Minute},
-		38 * time.Minute: {false, 3 * time.Minute}, // not less than after an attempt
-		41 * time.Minute: {true, 3 * time.Minute},
-		2 * time.Hour:    {true, 3 * time.Minute},
-		-5 * time.Hour:   {false, time.Hour},
-	} {
-		c.Now = func() time.Time { return began.Add(passed) }
-		id, err := identity.Open(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := config(holding(t, s.Authority, &memory{}))
+		began := time.Now()
+		for passed, want := range map[time.Duration]struct {
+			due  bool
+			next time.Duration
+		}{
+			0:                {false, 40 * time.Minute},
+			38 * time.Minute: {false, 3 * time.Minute}, // not less than after an attempt
+			41 * time.Minute: {true, 3 * time.Minute},
+			2 * time.Hour:    {true, 3 * time.Minute},
+			-5 * time.Hour:   {false, time.Hour},
+		} {
+			c.Now = func() time.Time { return began.Add(passed) }
+			id, err := identity.Open(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if next := id.NextCheck(); id.Due() != want.due || next > want.next || next < want.next-2*time.Second {
+				t.Errorf("after %s: due %v, next check in %s", passed, id.Due(), next)
+			}
+			if wait := id.RetryOnUse(); wait != 3*time.Minute {
+				t.Errorf("tried again after %s", wait)
+			}
 		}
-		if next := id.NextCheck(); id.Due() != want.due || next > want.next || next < want.next-2*time.Second {
-			t.Errorf("after %s: due %v, next check in %s", passed, id.Due(), next)
-		}
-		if wait := id.RetryOnUse(); wait != 3*time.Minute {
-			t.Errorf("tried again after %s", wait)
-		}
-	}
+	})
 }

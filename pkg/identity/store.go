@@ -2,35 +2,33 @@ package identity
 
 import "context"
 
-// The parts of an identity, by the names that they have in a folder and in errors.
+// The parts of an identity, by file name, as also used in errors.
 const (
-	CAsName         = "ca.crt"            // the CAs that servers are checked against
-	CertificateName = "identity.crt"      // what is shown to servers
+	CAsName         = "ca.crt"            // trusted CAs
+	CertificateName = "identity.crt"      // the certificate
 	KeyName         = "identity.key"      // the certificate's private key
-	NextName        = "identity.key.next" // the private key of a renewal under way
+	NextName        = "identity.key.next" // the private key of a renewal in progress
 )
 
-// Contents is what a store holds, as PEM. What it does not hold is nil.
+// Contents is the contents of a store, as PEM. Missing parts are nil.
 type Contents struct {
 	CAs, Certificate, Key, Next []byte
 }
 
-// Store keeps one identity. What a method has stored outlives a crash of the
-// machine from the moment that it returns without an error. A crash before that
-// leaves either what there was or what was to be, as far as Load can tell.
+// Store stores one identity. Methods that return without an error are durable. After a crash
+// during a method, Load returns either the old or the new contents.
 type Store interface {
-	// Load returns what there is, and changes nothing. Certificate and Key are a
-	// pair whenever only Promote has written certificates, also while another
-	// process promotes one.
+	// Load returns the contents, and changes nothing. Certificate and Key match as long as
+	// only Promote has written certificates, even while another process promotes one.
 	Load(ctx context.Context) (Contents, error)
-	// Stage keeps a key that a certificate is going to be asked for: as Key while
-	// there is none, as Next after that. It replaces the Next that there was.
+	// Stage stores a key before a certificate is requested for it: as Key if there is none,
+	// and otherwise as Next, replacing the previous Next.
 	Stage(ctx context.Context, key []byte) error
-	// Promote replaces CAs, Certificate and Key. The key is the present one or the
-	// one staged last, which then is Next no more. The new CAs may be seen beside the
-	// old pair: they are good for both.
+	// Promote replaces CAs, Certificate and Key. The key is the current one or the last staged
+	// one, which then is no longer Next. The new CAs may be seen with the old pair: they are
+	// valid for both.
 	Promote(ctx context.Context, c Contents) error
-	// Lock keeps other processes that use the same store from renewing until unlock
-	// is called. Without waiting, held says whether the lock was free.
+	// Lock prevents other processes with the same store from renewing until unlock is called.
+	// It does not wait; held reports whether the lock was free.
 	Lock(ctx context.Context) (unlock func(), held bool, err error)
 }

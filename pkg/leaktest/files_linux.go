@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// place is where tests may write.
+// place is the set of folders that tests may write to.
 type place struct {
 	temp string // TMPDIR, and in it HOME
 	vars []string
@@ -22,11 +22,10 @@ type place struct {
 
 const home = "home"
 
-// ofTools reports whether a folder of HOME is one in which tools, kubectl and Helm, keep
-// for themselves what makes their next run quicker.
+// ofTools reports whether a folder of HOME is a cache of kubectl or Helm.
 func ofTools(folder string) bool { return folder == ".kube/cache" || folder == ".cache/helm" }
 
-// kept are what of HOME and its cache folder is the real one.
+// kept returns the entries of HOME and its cache folder that link to the real ones.
 func kept(realHome, realCache string) map[string]string {
 	links := map[string]string{}
 	for _, name := range []string{".config/go", ".docker", ".gitconfig"} {
@@ -43,13 +42,13 @@ func newPlace() (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	// Short: paths of sockets are at most 107 bytes long.
+	// Keep the path short: socket paths are limited to 107 bytes.
 	temp, err := os.MkdirTemp("", "t")
 	if err != nil {
 		return place{}, err
 	}
 	p := place{temp: temp, vars: vars}
-	// For other users too, as /tmp is: some tests run programs as another one.
+	// Writable for other users, as /tmp is: some tests run programs as another user.
 	if err := errors.Join(os.Chmod(temp, 0o777|fs.ModeSticky), p.makeHome()); err != nil {
 		return place{}, errors.Join(err, p.remove())
 	}
@@ -67,7 +66,7 @@ func (p place) makeHome() error {
 	}
 	for name, to := range kept(realHome, realCache) {
 		link := filepath.Join(p.temp, home, name)
-		if strings.HasPrefix(name, ".cache/") { // a program makes its folder there, which it can't through a link to nothing
+		if strings.HasPrefix(name, ".cache/") { // programs can't create it through a dangling link
 			if err := os.MkdirAll(to, 0o755); err != nil {
 				return err
 			}
@@ -79,8 +78,8 @@ func (p place) makeHome() error {
 	return nil
 }
 
-// placesOfGo are the variables that have go find its folders with another HOME; none,
-// where there is no go.
+// placesOfGo returns variables that point go to its usual folders despite another HOME; none if
+// go is not installed.
 func placesOfGo() ([]string, error) {
 	all := []string{"GOPATH", "GOMODCACHE", "GOCACHE"}
 	out, err := exec.CommandContext(context.Background(), "go", append([]string{"env"}, all...)...).Output()
@@ -100,7 +99,7 @@ func placesOfGo() ([]string, error) {
 	return all, nil
 }
 
-// env is the environment of the tests.
+// env returns the environment of the tests.
 func (p place) env() []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "XDG_") && strings.Contains(v, "_HOME=")
@@ -109,8 +108,8 @@ func (p place) env() []string {
 	return append(env, "TMPDIR="+p.temp, "HOME="+filepath.Join(p.temp, home), Variable+"="+inside)
 }
 
-// leaks are what is where nothing should be, and what has come and gone in the working
-// folder.
+// leaks lists the files left in TMPDIR and HOME, and those added to or removed from the working
+// directory.
 func (p place) leaks(before map[string]bool) (lines []string, err error) {
 	entries, err := os.ReadDir(p.temp)
 	if err != nil {
@@ -144,8 +143,8 @@ func (p place) leaks(before map[string]bool) (lines []string, err error) {
 	return append(lines, changes(before, after)...), err
 }
 
-// names are those in a folder, and those in its testdata, at any depth. What go test
-// itself makes, and .gitignore names, is left out.
+// names returns the names in a folder, and recursively those in its testdata. Files that go
+// test creates and .gitignore lists are left out.
 func names(folder string) (map[string]bool, error) {
 	all := map[string]bool{}
 	entries, err := os.ReadDir(folder)
@@ -166,7 +165,7 @@ func names(folder string) (map[string]bool, error) {
 	})
 }
 
-// changes says what is new among names, and what is gone.
+// changes lists the names added and removed.
 func changes(before, after map[string]bool) (lines []string) {
 	for name := range after {
 		if !before[name] {
@@ -182,7 +181,7 @@ func changes(before, after map[string]bool) (lines []string) {
 	return lines
 }
 
-// remove removes all of it, folders that may not be written to included.
+// remove removes the folder, including read-only subfolders.
 func (p place) remove() error {
 	_ = filepath.WalkDir(p.temp, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.IsDir() {
@@ -193,7 +192,7 @@ func (p place) remove() error {
 	return os.RemoveAll(p.temp)
 }
 
-// keep removes it if it has nothing that says more about a failure.
+// keep removes the folder unless it has files that may explain a failure.
 func (p place) keep(said io.Writer) error {
 	entries, err := os.ReadDir(p.temp)
 	if err != nil {

@@ -1,23 +1,22 @@
-// Package leaktest fails a package's tests that leave something behind: processes, and
-// files outside the folders that each test has of its own.
+// Package leaktest fails a package's tests if they leave something behind: processes, or files
+// outside the folders of their own.
 //
-// Main is called by TestMain. It runs the test binary once more, as its child, and is for
-// all that the child starts what init is for a machine: a process whose parent has ended
-// becomes a child of it (PR_SET_CHILD_SUBREAPER, prctl(2)), whatever its process group,
-// session or environment. So what is left when the tests have ended is theirs, and
-// processes of other tests on the same machine are never among it. A network namespace
-// lives as long as a process in it, so it is found with that.
+// TestMain calls Main, which runs the test binary again as a child process and adopts all
+// orphans below it, as init does for a machine (PR_SET_CHILD_SUBREAPER, prctl(2)), whatever
+// their process group, session or environment. So the processes left when the tests have ended
+// are theirs, never those of other tests on the machine. A network namespace lives as long as a
+// process in it, so leaked namespaces are found that way.
 //
-// TMPDIR is an empty folder that has to be empty again at the end, and HOME is one in which
-// no file may appear. There, the caches that are kept (~/.cache/nstance, the ports that
-// envtest reserves) and the settings of go, git and docker are links to the real ones, and
-// what kubectl and Helm keep for themselves may stay. In the package's folder, testdata
-// included, no name may come or go.
+// TMPDIR is an empty folder that must be empty again at the end, and HOME is a folder in
+// which no file may appear. In HOME, the persistent caches (~/.cache/nstance, the ports that
+// envtest reserves) and the settings of go, git and docker are links to the real ones, and the
+// caches of kubectl and Helm may stay. In the package's folder, including testdata, no file may
+// be added or removed.
 //
-// A test whose processes were killed for it has to clean up itself: what still ends by
-// itself soon is no leak. Where the tests fail anyway, files are kept and not
-// judged. What is left on a container engine has to be found by the tests that start
-// containers; they do it in what they give to Main.
+// A test that kills processes must clean up their remains itself. A process that ends by
+// itself soon after the tests is not a leak. If the tests fail anyway, files are kept and not
+// checked. Tests that start containers must check for leaked containers themselves, in the
+// function they pass to Main.
 package leaktest
 
 import (
@@ -30,19 +29,19 @@ import (
 	"time"
 )
 
-// Variable is the environment variable that, set to 0, has the tests run unchecked: in the
-// process that was started, for a debugger.
+// Variable is the environment variable that disables the check if set to 0: the tests then run
+// in the original process, for a debugger.
 const Variable = "LEAKTEST"
 
-// inside is its value in what runs below a check: no test binary there is checked again.
+// inside is the value of Variable below a check, so that nested test binaries are not checked.
 const inside = "inside"
 
-// patience is how long what was told to end may take for it. Processes that tests start end
-// by themselves after a minute or more, and are to be found before that.
+// patience is how long processes may take to end after the tests. Processes started by tests
+// end by themselves after a minute or more, and must be found before that.
 const patience = 30 * time.Second
 
-// Main runs a package's tests, as run does, and ends the process with the code that run
-// returned, or with 1 where something was left behind.
+// Main runs a package's tests with run, and exits with the code that run returned, or with 1 if
+// something was left behind.
 func Main(run func() int) {
 	self, err := os.Executable()
 	if v := os.Getenv(Variable); v == "0" || v == inside || uncheckable(os.Args[1:]) || err != nil || !supported() {
@@ -51,8 +50,8 @@ func Main(run func() int) {
 	os.Exit(Command(self, os.Args[1:]))
 }
 
-// Command runs another program, a test binary, as Main does its own, and returns the code to
-// end with. The calling process may have no other child meanwhile.
+// Command runs another program, a test binary, as Main does its own, and returns the exit code.
+// The calling process must not have other children meanwhile.
 func Command(program string, args []string) int {
 	cmd := exec.Command(program, args...) //nolint:noctx // signals end it, and the end of this process does
 	if v := os.Getenv(Variable); v != "0" && v != inside && !uncheckable(args) {
@@ -62,7 +61,7 @@ func Command(program string, args []string) int {
 	return unchecked(cmd)
 }
 
-// unchecked runs a command, and returns the code to end with.
+// unchecked runs a command without the check and returns its exit code.
 func unchecked(cmd *exec.Cmd) int {
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
@@ -75,8 +74,8 @@ func unchecked(cmd *exec.Cmd) int {
 	return 0
 }
 
-// uncheckable reports whether arguments of a test binary have it run no tests of its own
-// process: it lists them, or is a part of fuzzing, which has files of its own to keep.
+// uncheckable reports whether a test binary's arguments make it run no tests in its own
+// process: listing, or a fuzzing worker, which keeps files of its own.
 func uncheckable(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool {
 		name := strings.TrimLeft(arg, "-")

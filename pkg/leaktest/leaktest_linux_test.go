@@ -108,41 +108,41 @@ func leave(long string) int {
 	return ok(err)
 }
 
-// scene is a place where tests are checked.
-type scene struct {
+// fixture is a place where tests are checked.
+type fixture struct {
 	*testing.T
 	folder, home, temp string
 	patience           time.Duration
 }
 
-func newScene(t *testing.T) scene {
+func newFixture(t *testing.T) fixture {
 	t.Helper()
-	s := scene{T: t, folder: t.TempDir(), home: t.TempDir(), temp: t.TempDir(), patience: time.Minute}
+	f := fixture{T: t, folder: t.TempDir(), home: t.TempDir(), temp: t.TempDir(), patience: time.Minute}
 	for _, name := range []string{"there", "testdata/golden"} {
-		path := filepath.Join(s.folder, name)
+		path := filepath.Join(f.folder, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return s
+	return f
 }
 
-func (s scene) command(variables ...string) (cmd *exec.Cmd, said *bytes.Buffer) {
+func (f fixture) command(variables ...string) (cmd *exec.Cmd, said *bytes.Buffer) {
 	cmd, said = exec.Command(os.Args[0]), &bytes.Buffer{}
-	cmd.Dir, cmd.Stderr = s.folder, said
-	cmd.Env = append(os.Environ(), "HOME="+s.home, "XDG_CACHE_HOME=", "TMPDIR="+s.temp, "PATH=", Variable+"=", checks+"="+s.patience.String())
+	cmd.Dir, cmd.Stderr = f.folder, said
+	cmd.Env = append(os.Environ(), "HOME="+f.home, "XDG_CACHE_HOME=", "TMPDIR="+f.temp, "PATH=", Variable+"=", checks+"="+f.patience.String())
 	cmd.Env = append(cmd.Env, variables...)
 	return cmd, said
 }
 
 // run has tests do something, and returns the code of the check with what it and they said.
-func (s scene) run(what string) (code int, out, said string) {
-	s.Helper()
-	cmd, stderr := s.command(does + "=" + what)
+func (f fixture) run(what string) (code int, out, said string) {
+	f.Helper()
+	cmd, stderr := f.command(does + "=" + what)
 	stdout, err := cmd.Output()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		s.Fatal(err)
+		f.Fatal(err)
 	}
 	return cmd.ProcessState.ExitCode(), string(stdout), stderr.String()
 }
@@ -158,20 +158,20 @@ func TestFiles(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t)
-			code, _, said := s.run(what)
+			f := newFixture(t)
+			code, _, said := f.run(what)
 			if leaks := want != ""; leaks != (code == 1) || !strings.Contains(said, want) || !leaks && (code != 0 || said != "") {
 				t.Errorf("code %d, says %q; want %q", code, said, want)
 			}
-			if left, err := os.ReadDir(s.temp); err != nil || len(left) > 0 {
+			if left, err := os.ReadDir(f.temp); err != nil || len(left) > 0 {
 				t.Errorf("the check itself leaves %v (%v)", left, err)
 			}
 		})
 	}
 	t.Run("kept", func(t *testing.T) {
-		s := newScene(t)
-		s.run("cache")
-		if _, err := os.Stat(filepath.Join(s.home, ".cache", "nstance", "kept")); err != nil {
+		f := newFixture(t)
+		f.run("cache")
+		if _, err := os.Stat(filepath.Join(f.home, ".cache", "nstance", "kept")); err != nil {
 			t.Errorf("the cache is not the real one: %v", err)
 		}
 	})
@@ -179,26 +179,26 @@ func TestFiles(t *testing.T) {
 
 // A failure's code is told on, and the files that may say why it is one are there.
 func TestFailure(t *testing.T) {
-	s := newScene(t)
-	code, _, said := s.run("fails")
+	f := newFixture(t)
+	code, _, said := f.run("fails")
 	if code != 3 || !strings.Contains(said, "kept in ") || strings.Contains(said, "FAIL") {
 		t.Errorf("code %d, says %q", code, said)
 	}
-	if kept, err := filepath.Glob(filepath.Join(s.temp, "*", "left")); err != nil || len(kept) != 1 {
+	if kept, err := filepath.Glob(filepath.Join(f.temp, "*", "left")); err != nil || len(kept) != 1 {
 		t.Errorf("kept: %v (%v)", kept, err)
 	}
 }
 
 func TestProcess(t *testing.T) {
-	s := newScene(t)
-	s.patience = 100 * time.Millisecond
-	code, out, said := s.run("process")
+	f := newFixture(t)
+	f.patience = 100 * time.Millisecond
+	code, out, said := f.run("process")
 	id, found := strings.CutPrefix(strings.TrimSpace(out), "pid ")
 	pid, err := strconv.Atoi(id)
 	if !found || err != nil {
 		t.Fatalf("no process is left: %q, %q", out, said)
 	}
-	if code != 1 || !strings.Contains(said, fmt.Sprintf("process %d, killed now: %s left", pid, os.Args[0])) {
+	if code != 1 || !strings.Contains(said, fmt.Sprintf("process %d (killed): %s left", pid, os.Args[0])) {
 		t.Errorf("code %d, says %q", code, said)
 	}
 	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
@@ -209,14 +209,14 @@ func TestProcess(t *testing.T) {
 // What ends by itself is no leak.
 func TestShortProcess(t *testing.T) {
 	t.Parallel()
-	if code, out, said := newScene(t).run("short process"); code != 0 || said != "" || !strings.HasPrefix(out, "pid ") {
+	if code, out, said := newFixture(t).run("short process"); code != 0 || said != "" || !strings.HasPrefix(out, "pid ") {
 		t.Errorf("code %d, %q, says %q", code, out, said)
 	}
 }
 
 // What others begin and write meanwhile is theirs.
 func TestNeighbour(t *testing.T) {
-	s := newScene(t)
+	f := newFixture(t)
 	neighbour := exec.Command(os.Args[0])
 	neighbour.Env = append(os.Environ(), sleeps+"=1h")
 	if err := neighbour.Start(); err != nil {
@@ -228,7 +228,7 @@ func TestNeighbour(t *testing.T) {
 		}
 		_ = neighbour.Wait() // it was killed
 	}()
-	cmd, said := s.command(waiting + "=1")
+	cmd, said := f.command(waiting + "=1")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -240,7 +240,7 @@ func TestNeighbour(t *testing.T) {
 	if _, err := io.ReadFull(out, line); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
-	for _, folder := range []string{s.temp, s.home} {
+	for _, folder := range []string{f.temp, f.home} {
 		if err := os.WriteFile(filepath.Join(folder, "neighbour"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 func supported() bool {
-	fmt.Fprintln(os.Stderr, "SKIPPED: the check for what tests leave behind: it needs Linux")
+	fmt.Fprintln(os.Stderr, "SKIPPED: leak check (requires Linux)")
 	return false
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// process is one that is left.
+// process is a leaked process.
 type process struct {
 	pid     int
 	command string // with its arguments
@@ -19,7 +19,7 @@ const longest = 200
 
 func processLines(left []process) (lines []string) {
 	for _, p := range left {
-		lines = append(lines, fmt.Sprintf("process %d, killed now: %.*s", p.pid, longest, p.command))
+		lines = append(lines, fmt.Sprintf("process %d (killed): %.*s", p.pid, longest, p.command))
 	}
 	return lines
 }
@@ -28,7 +28,7 @@ func has(all []process, pid int) bool {
 	return slices.ContainsFunc(all, func(p process) bool { return p.pid == pid })
 }
 
-// descendants are all processes below one.
+// descendants returns all descendants of a process.
 func descendants(of int) ([]process, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -53,8 +53,8 @@ func descendants(of int) ([]process, error) {
 	return all, nil
 }
 
-// parseStat reads /proc/PID/stat (proc_pid_stat(5)) of a process that has not ended: its
-// id, and its parent's. A name in it may have spaces and parentheses.
+// parseStat parses the PID and parent PID from /proc/PID/stat (proc_pid_stat(5)); ok is false
+// for a process that has ended. The name in it may contain spaces and parentheses.
 func parseStat(text string) (pid, parent int, ok bool) {
 	id, _, found := strings.Cut(text, " (")
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])

@@ -16,8 +16,7 @@ import (
 
 func supported() bool { return true }
 
-// check runs a command to its end and looks at what it left. It returns the code to end
-// with.
+// check runs a command and checks what it leaves behind. It returns the exit code.
 func check(cmd *exec.Cmd, said io.Writer, patience time.Duration) int {
 	before, err := names(".")
 	if err != nil {
@@ -64,9 +63,9 @@ func failed(said io.Writer, err error) int {
 	return 1
 }
 
-// run runs the command to its end, and ends and returns what is left of its processes.
+// run runs the command, then kills and returns the processes left.
 func (p place) run(cmd *exec.Cmd, patience time.Duration) (code int, left []process, err error) {
-	// Pdeathsig is about the thread that starts the child.
+	// Pdeathsig applies to the thread that starts the child.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -93,8 +92,8 @@ func (p place) run(cmd *exec.Cmd, patience time.Duration) (code int, left []proc
 	}
 }
 
-// reap waits for every child, as init does: says how the first one ended, and closes alone
-// when there is none any more.
+// reap waits for every child, as init does: it sends the status of the first one to ended, and
+// closes alone when no child is left.
 func reap(first int, ended chan<- syscall.WaitStatus, alone chan<- struct{}) {
 	for {
 		var status syscall.WaitStatus
@@ -110,7 +109,7 @@ func reap(first int, ended chan<- syscall.WaitStatus, alone chan<- struct{}) {
 	}
 }
 
-// exitCode is that of a shell for how a process ended.
+// exitCode returns the status as a shell's exit code.
 func exitCode(status syscall.WaitStatus) int {
 	if status.Signaled() {
 		return 128 + int(status.Signal())
@@ -118,8 +117,8 @@ func exitCode(status syscall.WaitStatus) int {
 	return status.ExitStatus()
 }
 
-// endAll waits for the descendants of this process to end, kills those that do not, and
-// returns these.
+// endAll waits for the descendants of this process to end, kills the rest, and returns those
+// killed.
 func endAll(alone <-chan struct{}, patience time.Duration) (left []process) {
 	select {
 	case <-alone:
@@ -129,7 +128,7 @@ func endAll(alone <-chan struct{}, patience time.Duration) (left []process) {
 	for {
 		now, err := descendants(os.Getpid())
 		if err != nil {
-			now = nil // what they are can't be told
+			now = nil // the processes can't be listed
 		}
 		for _, p := range now {
 			if !has(left, p.pid) {

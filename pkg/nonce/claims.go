@@ -8,32 +8,33 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Kind is who a nonce is for.
+// Kind is the kind of client that a nonce is for.
 type Kind string
 
-// The kinds, as they stand in the claim.
+// Kinds, as in the claim.
 const (
 	KindAgent    Kind = "agent"
 	KindOperator Kind = "operator"
 )
 
-// Leeway is how far the clocks of who made a nonce and who checks it may differ.
+// Leeway is the tolerated difference between the clocks of the servers that create and check a
+// nonce.
 const Leeway = 60 * time.Second
 
-// Claims is what a nonce says. Times are whole seconds.
+// Claims are the claims of a nonce. Times are whole seconds.
 type Claims struct {
 	Kind Kind
-	// Subject is the instance id of an agent's nonce, the cluster id of an
-	// operator's.
+	// Subject is the instance ID in an agent's nonce, and the cluster ID in an operator's.
 	Subject   string
 	ClusterID string
 	Tenant    string
-	// Shard is the shard that made an agent's nonce, and the only one that takes
-	// it. It is empty in an operator's nonce that every shard takes.
+	// Shard is the shard that created an agent's nonce, and the only one that accepts it. It
+	// is empty in an operator's nonce that every shard accepts.
 	Shard string
-	// ConfigHash is the configuration that an agent's instance was made from.
+	// ConfigHash is the hash of the configuration that an agent's instance was created from.
 	ConfigHash string
-	// ID is unique to the nonce (jti). An operator's is the id that it will have.
+	// ID is the unique ID of the nonce (jti). In an operator's nonce it becomes the operator's
+	// ID.
 	ID        string
 	IssuedAt  time.Time
 	NotBefore time.Time
@@ -45,7 +46,7 @@ var (
 	hashPattern = regexp.MustCompile(`^[A-Za-z0-9:_-]{0,128}$`)
 )
 
-// check holds the claims to their form; it knows nothing of what is wanted.
+// check checks the form of the claims, independently of what is wanted.
 func (c Claims) check() error {
 	if err := c.checkSubject(); err != nil {
 		return err

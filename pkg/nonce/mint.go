@@ -8,11 +8,10 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// MaxLength is the longest token that is made or taken, in bytes.
+// MaxLength is the maximum length of a token that is created or accepted, in bytes.
 const MaxLength = 2048
 
-// Mint signs the claims. Times are cut to whole seconds. The same claims and key
-// always make the same token.
+// Mint signs the claims. Times are truncated to whole seconds. The result is deterministic.
 func Mint(key ed25519.PrivateKey, c Claims) (string, error) {
 	if len(key) != ed25519.PrivateKeySize {
 		return "", fmt.Errorf("mint nonce: key of %d bytes, want an Ed25519 key of %d", len(key), ed25519.PrivateKeySize)
@@ -30,8 +29,8 @@ func Mint(key ed25519.PrivateKey, c Claims) (string, error) {
 	return token, nil
 }
 
-// wire is the JSON of the claims. Numeric dates are whole seconds: the RFC also
-// allows fractions, but we make none.
+// wire is the JSON of the claims. Numeric dates are whole seconds: the RFC allows fractions,
+// but Mint never writes them.
 type wire struct {
 	Kind       Kind   `json:"kind"`
 	Subject    string `json:"sub"`
@@ -63,8 +62,8 @@ func (w *wire) claims() Claims {
 
 func stamp(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
-// The rest makes wire a jwt.Claims. The library's own validation is not used,
-// because it reads the clock and blurs the reasons; Verify does it.
+// The methods below make wire a jwt.Claims. The library's own validation is not used, because
+// it reads the clock and blurs the reasons; Verify does it.
 
 func date(seconds int64) (*jwt.NumericDate, error) { return jwt.NewNumericDate(stamp(seconds)), nil }
 

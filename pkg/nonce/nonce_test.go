@@ -84,7 +84,7 @@ func TestLeeway(t *testing.T) {
 	}
 }
 
-// sign makes a token with any claims, header and algorithm.
+// sign signs a token with any claims, header and algorithm.
 func sign(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
 	t.Helper()
 	token, err := jwt.NewWithClaims(method, claims).SignedString(key)
@@ -133,9 +133,9 @@ func TestRefusals(t *testing.T) {
 		"not a token":        {"hello", nonce.ErrMalformed, "three base64url parts"},
 		"two parts":          {parts[0] + "." + parts[1], nonce.ErrMalformed, "three base64url parts"},
 		"four parts":         {good + ".x", nonce.ErrMalformed, "three base64url parts"},
-		"a trailing newline": {good + "\n", nonce.ErrMalformed, "no character of a JWT"},
-		"a newline within":   {good[:20] + "\n" + good[20:], nonce.ErrMalformed, "no character of a JWT"},
-		"padding":            {good + "==", nonce.ErrMalformed, "no character of a JWT"},
+		"a trailing newline": {good + "\n", nonce.ErrMalformed, "not a valid JWT character"},
+		"a newline within":   {good[:20] + "\n" + good[20:], nonce.ErrMalformed, "not a valid JWT character"},
+		"padding":            {good + "==", nonce.ErrMalformed, "not a valid JWT character"},
 		"header not JSON":    {raw("x") + "." + parts[1] + "." + parts[2], nonce.ErrMalformed, "JSON"},
 		"claims not JSON":    {parts[0] + "." + raw("x") + "." + parts[2], nonce.ErrMalformed, "JSON"},
 		"too long":           {strings.Repeat("a", 1<<20), nonce.ErrMalformed, "want at most 2048"},
@@ -153,11 +153,11 @@ func TestRefusals(t *testing.T) {
 		"another shard": {changed(func(c *nonce.Claims) { c.Shard = "dev-2" }), nonce.ErrShard, `it is for "dev-2", this is "dev-1"`},
 		"an operator's": {mint(t, operatorClaims()), nonce.ErrKind, "operator"},
 		"not begun": {changed(func(c *nonce.Claims) { c.NotBefore = epoch.Add(2 * time.Minute) }), nonce.ErrNotYetValid,
-			"begins at 2030"},
+			"valid from 2030"},
 		"made in the future": {changed(func(c *nonce.Claims) { c.IssuedAt = epoch.Add(2 * time.Minute) }), nonce.ErrNotYetValid,
-			"made at 2030"},
+			"issued at 2030"},
 		"over": {changed(func(c *nonce.Claims) { c.NotBefore, c.ExpiresAt = epoch.Add(-time.Hour), epoch.Add(-time.Minute) }),
-			nonce.ErrExpired, "ended at 2030"},
+			nonce.ErrExpired, "valid until 2030"},
 		"no claims":            {sign(t, jwt.SigningMethodEdDSA, private(1), jwt.MapClaims{}), nonce.ErrMalformed, "kind"},
 		"claims of null":       {sign(t, jwt.SigningMethodEdDSA, private(1), nil), nonce.ErrMalformed, "kind"},
 		"no kind":              {without("kind"), nonce.ErrMalformed, `kind ""`},
@@ -246,7 +246,7 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		claims, err := nonce.Verify(public(1), token, wantAgent, epoch)
 		if err == nil {
-			// Only what Mint made is good, and in one spelling only.
+			// Only tokens from Mint are valid, and in one spelling only.
 			if again := mint(t, claims); again != token {
 				t.Errorf("%q was taken for %q", token, again)
 			}
@@ -258,8 +258,7 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzClaims feeds claims under a good signature, so that what lies behind the
-// signature is reached too.
+// FuzzClaims uses claims with a valid signature, to reach the code after the signature check.
 func FuzzClaims(f *testing.F) {
 	f.Add(`{"kind":"agent","sub":"knd1","cluster_id":"example","tenant":"default","shard":"dev-1",` +
 		`"jti":"n1","iat":1903867200,"nbf":1903867200,"exp":1903867260}`)

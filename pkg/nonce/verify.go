@@ -10,16 +10,15 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Want is what the server that checks a nonce accepts.
+// Want is what the checking server accepts.
 type Want struct {
 	Kind      Kind
 	ClusterID string
 	Shard     string
 }
 
-// Verify checks a token that came from outside and returns what it says. The
-// error is one of this package's, with the values that disagree. Nothing of a
-// token is told before its signature is known to be good.
+// Verify checks an untrusted token and returns its claims. The error is one of this package's,
+// with the values that differ. It reveals nothing of a token before its signature is verified.
 //
 // It does not spend the nonce.
 func Verify(pub ed25519.PublicKey, token string, want Want, now time.Time) (Claims, error) {
@@ -43,16 +42,16 @@ func parse(pub ed25519.PublicKey, token string) (Claims, error) {
 	if len(token) > MaxLength {
 		return Claims{}, fmt.Errorf("%w: %d bytes long, want at most %d", ErrMalformed, len(token), MaxLength)
 	}
-	// Go's base64 skips line breaks even when strict, which would give one nonce
-	// many spellings.
+	// Go's base64 skips line breaks even when strict, which would allow several spellings of a
+	// nonce.
 	if i := strings.IndexFunc(token, notCompact); i >= 0 {
-		return Claims{}, fmt.Errorf("%w: byte %d is no character of a JWT", ErrMalformed, i)
+		return Claims{}, fmt.Errorf("%w: byte %d is not a valid JWT character", ErrMalformed, i)
 	}
 	var w wire
 	parsed, err := jwt.NewParser(
 		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}),
 		jwt.WithStrictDecoding(),
-		jwt.WithoutClaimsValidation(), // it would read the clock; Verify does it
+		jwt.WithoutClaimsValidation(), // it would read the clock; Verify validates instead
 	).ParseWithClaims(token, &w, func(*jwt.Token) (any, error) { return pub, nil })
 	if err != nil {
 		return Claims{}, refusal(parsed, err)
@@ -60,13 +59,13 @@ func parse(pub ed25519.PublicKey, token string) (Claims, error) {
 	return w.claims(), nil
 }
 
-// refusal sorts the library's errors into ours.
+// refusal maps the library's errors to this package's.
 func refusal(parsed *jwt.Token, err error) error {
 	if errors.Is(err, jwt.ErrTokenMalformed) || parsed == nil {
 		return fmt.Errorf("%w: want three base64url parts with JSON in the first two", ErrMalformed)
 	}
 	if algorithm := parsed.Header["alg"]; algorithm != jwt.SigningMethodEdDSA.Alg() {
-		return fmt.Errorf("%w: its algorithm is %.40q", ErrAlgorithm, fmt.Sprint(algorithm))
+		return fmt.Errorf("%w: algorithm %.40q", ErrAlgorithm, fmt.Sprint(algorithm))
 	}
 	return fmt.Errorf("%w: the key that signed it is not this cluster's registration key", ErrSignature)
 }
@@ -90,13 +89,13 @@ func (c Claims) match(want Want) error {
 
 func (c Claims) checkTime(now time.Time) error {
 	if now.Before(c.NotBefore.Add(-Leeway)) {
-		return fmt.Errorf("%w: it begins at %s, the time here is %s", ErrNotYetValid, show(c.NotBefore), show(now))
+		return fmt.Errorf("%w: valid from %s, the time here is %s", ErrNotYetValid, show(c.NotBefore), show(now))
 	}
 	if now.Before(c.IssuedAt.Add(-Leeway)) {
-		return fmt.Errorf("%w: it was made at %s, the time here is %s", ErrNotYetValid, show(c.IssuedAt), show(now))
+		return fmt.Errorf("%w: issued at %s, the time here is %s", ErrNotYetValid, show(c.IssuedAt), show(now))
 	}
 	if !now.Before(c.ExpiresAt.Add(Leeway)) {
-		return fmt.Errorf("%w: it ended at %s, the time here is %s", ErrExpired, show(c.ExpiresAt), show(now))
+		return fmt.Errorf("%w: valid until %s, the time here is %s", ErrExpired, show(c.ExpiresAt), show(now))
 	}
 	return nil
 }

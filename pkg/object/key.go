@@ -8,21 +8,19 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of a key, in bytes. S3 allows keys of 1024; the bound of a segment
-// leaves a backend that keeps files room for a suffix within the 255 bytes of a
-// file name.
+// The maximum sizes of a key, in bytes. S3 allows keys of 1024; the limit of a segment leaves a
+// file-based backend room for a suffix within the 255 bytes of a file name.
 const (
 	MaxKey     = 1024
 	MaxSegment = 240
 )
 
-// ErrInvalidKey is the error of a key that no backend takes.
+// ErrInvalidKey is the error of a key that no backend accepts.
 var ErrInvalidKey = errors.New("invalid object key")
 
-// CheckKey returns an error that wraps ErrInvalidKey unless key is a path of
-// non-empty segments divided by slashes, none of them "." or "..", in valid
-// UTF-8, without control characters (an S3 listing is XML 1.0, which has no way
-// to write them), within MaxKey and MaxSegment.
+// CheckKey returns an error that wraps ErrInvalidKey unless key is a slash-separated path of
+// non-empty segments, none of them "." or "..", in valid UTF-8, without control characters
+// (which an S3 listing, being XML 1.0, can't represent), within MaxKey and MaxSegment.
 func CheckKey(key string) error {
 	switch {
 	case key == "":
@@ -55,8 +53,8 @@ func checkSegment(s string) error {
 	return nil
 }
 
-// unprintable reports what XML 1.0 can't carry (its Char production), and the
-// control characters that it can.
+// unprintable reports characters that XML 1.0 can't represent (its Char production), and control
+// characters that it can.
 func unprintable(r rune) bool {
 	return unicode.IsControl(r) || r == 0xFFFE || r == 0xFFFF
 }

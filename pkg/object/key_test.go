@@ -31,8 +31,8 @@ func TestCheckKey(t *testing.T) {
 	}
 }
 
-// FuzzCheckKey holds that an accepted key is a clean relative path, which can't
-// leave the folder it is joined to.
+// FuzzCheckKey: an accepted key is a clean relative path, which can't leave the folder it is
+// joined to.
 func FuzzCheckKey(f *testing.F) {
 	for _, key := range []string{"", "a", "a/b", "../a", "a/../../b", "a//b", "./a", "a/.", "a\x00", "\xff", "é", "a\\..\\b"} {
 		f.Add(key)

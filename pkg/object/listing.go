@@ -7,17 +7,16 @@ import (
 	"strings"
 )
 
-// The bounds of one listing. The largest shard that was tried has a hundred thousand
-// instances; with a tombstone, a request and a certificate log entry each, fifty times
-// as many keys are a store that repeats itself. The bytes are those of keys and etags,
-// and bound what a listing takes in memory.
+// The bounds of one listing. The largest tested shard has a hundred thousand instances; with a
+// tombstone, a request and a certificate log entry each, fifty times as many keys mean that the
+// store repeats itself. The bytes of keys and etags bound the memory of a listing.
 const (
 	MaxListedKeys  = 5_000_000
 	MaxListedBytes = 1 << 30
 )
 
-// maxEmptyPages bounds the pages in a row that have no object and a next page. A store
-// that skips over what was deleted may answer with a few.
+// maxEmptyPages bounds consecutive empty pages with a next page. A store that skips deleted
+// objects may return a few.
 const maxEmptyPages = 100
 
 // Lister is the part of a Store that lists.
@@ -27,18 +26,17 @@ type Lister interface {
 
 var _ Lister = Store(nil)
 
-// Pages returns a listing page by page, and holds the store to the contract: every key
-// carries the prefix and comes after the one before it, across pages too, and the
-// listing has an end within MaxListedKeys and MaxListedBytes. A listing that does not
-// is refused with an error of ErrUnfit and ErrUnknown: its pages so far say nothing
-// about what is there. An error is the last that is yielded.
+// Pages returns a listing page by page, and enforces the contract: every key has the prefix
+// and is greater than the one before it, also across pages, and the listing ends within
+// MaxListedKeys and MaxListedBytes. Otherwise it fails with ErrUnfit and ErrUnknown, and the
+// pages so far prove nothing. An error is the last item yielded.
 func Pages(ctx context.Context, s Lister, prefix string) iter.Seq2[[]Info, error] {
 	return func(yield func([]Info, error) bool) {
 		w := walk{prefix: prefix, keys: MaxListedKeys, bytes: MaxListedBytes}
 		for token := ""; ; {
 			page, err := s.List(ctx, prefix, token)
 			if err == nil {
-				err = w.take(page)
+				err = w.accept(page)
 			}
 			if err != nil {
 				yield(nil, err)
@@ -64,22 +62,22 @@ func All(ctx context.Context, s Lister, prefix string) ([]Info, error) {
 	return all, nil
 }
 
-// walk is what a listing has shown so far.
+// walk is the state of a listing.
 type walk struct {
 	prefix      string
 	last        string
-	keys, bytes int // that may still come
-	empty       int // pages in a row
+	keys, bytes int // remaining
+	empty       int // consecutive empty pages
 }
 
-// take checks the next page.
-func (w *walk) take(page Page) error {
+// accept checks the next page.
+func (w *walk) accept(page Page) error {
 	for _, o := range page.Objects {
 		switch {
 		case !strings.HasPrefix(o.Key, w.prefix):
 			return w.refuse("a listing has keys without its prefix", fmt.Sprintf("key %q", o.Key))
 		case o.Key <= w.last:
-			return w.refuse("the keys of a listing do not rise", fmt.Sprintf("key %q came after %q", o.Key, w.last))
+			return w.refuse("the keys of a listing are not ascending", fmt.Sprintf("key %q came after %q", o.Key, w.last))
 		}
 		w.last = o.Key
 		w.keys--
@@ -110,7 +108,7 @@ func WithPageSize(ctx context.Context, n int) context.Context {
 	return context.WithValue(ctx, pageSize{}, n)
 }
 
-// PageSize is the number of WithPageSize, or most if that is smaller or there is none.
+// PageSize returns the size set by WithPageSize, at most most; without one it returns most.
 func PageSize(ctx context.Context, most int) int {
 	if n, ok := ctx.Value(pageSize{}).(int); ok && n > 0 {
 		return min(n, most)

@@ -10,7 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// pages answers every request for a page, by its number.
+// pages returns pages by the number of the request.
 type pages struct {
 	page  func(n int) object.Page
 	asked int
@@ -29,8 +29,8 @@ func pageOf(next string, keys ...string) object.Page {
 	return page
 }
 
-// TestListingsThatLie holds that a listing which breaks the contract is refused, soon,
-// with the keys that show it. A store that repeats its first page had a start hang.
+// TestListingsThatLie: a listing that breaks the contract is soon refused, with the keys that
+// show it. A store that repeated its first page once made a start hang.
 func TestListingsThatLie(t *testing.T) {
 	long := strings.Repeat("k", object.MaxKey-20)
 	for name, c := range map[string]struct {
@@ -39,7 +39,7 @@ func TestListingsThatLie(t *testing.T) {
 		most int // requests
 	}{
 		"repeats the page": {
-			func(int) object.Page { return pageOf("p/b", "p/a", "p/b") }, `the keys of a listing do not rise: key "p/a" came after "p/b"`, 2,
+			func(int) object.Page { return pageOf("p/b", "p/a", "p/b") }, `the keys of a listing are not ascending: key "p/a" came after "p/b"`, 2,
 		},
 		"repeats the border": {
 			func(n int) object.Page { return pageOf("t", fmt.Sprintf("p/%d", n), fmt.Sprintf("p/%d", n+1)) }, `"p/1" came after "p/1"`, 2,
@@ -81,7 +81,7 @@ func TestListingsThatLie(t *testing.T) {
 	}
 }
 
-// TestListingsOfEmptyPages holds that a page may be empty.
+// TestListingsOfEmptyPages: a page may be empty.
 func TestListingsOfEmptyPages(t *testing.T) {
 	p := &pages{page: func(n int) object.Page {
 		switch {

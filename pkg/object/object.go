@@ -1,13 +1,12 @@
-// Package object is the port to object storage, where every durable fact lives.
+// Package object is the interface to object storage, which holds all durable state.
 //
-// It is four verbs, because that is what all stores honour: Get, Put with a
-// precondition, an unconditional Delete, and a paged List. Compare-and-swap is
-// a Put with IfMatch or IfAbsent; the token compared is opaque and may be a hash
-// of the body, so a writer that needs its write to be seen must change the body
-// (records carry a rev for that).
+// It has four verbs, because all stores support them: Get, Put with a precondition, an
+// unconditional Delete, and a paged List. Compare-and-swap is a Put with IfMatch or IfAbsent;
+// the compared token is opaque and may be a hash of the body, so a write must change the body
+// to be noticed (records have a rev for that).
 //
-// A write whose reply was lost is ErrUnknown: it may have landed, or may still
-// land later. Nothing may be concluded from it alone; Settle reads back.
+// A write whose reply was lost is ErrUnknown: it may have landed, or may still land later.
+// PutConfirmed resolves it by reading back.
 package object
 
 import (
@@ -16,16 +15,16 @@ import (
 	"time"
 )
 
-// The three kinds of failure beside ErrRefused. Test with errors.Is; a context's end
-// is wrapped beside ErrUnknown, because the request may have been under way. A key
-// that CheckKey refuses is ErrInvalidKey from every verb: nothing was sent.
+// The kinds of failure besides ErrRefused. Test with errors.Is. The end of a context is wrapped
+// with ErrUnknown, because the request may have been in flight. A key that CheckKey refuses is
+// ErrInvalidKey from every verb: nothing was sent.
 var (
 	ErrNotFound = errors.New("object not found")
 	ErrConflict = errors.New("object precondition failed")
 	ErrUnknown  = errors.New("object storage outcome unknown")
 )
 
-// ETag is a store's opaque version token. Only equality means anything.
+// ETag is a store's opaque version token, compared only for equality.
 type ETag string
 
 // Info describes an object without its body.
@@ -36,21 +35,20 @@ type Info struct {
 	ModTime time.Time
 }
 
-// Object is one object, whole.
+// Object is an object with its body.
 type Object struct {
 	Info
 	Body []byte
 }
 
-// Page is one page of a listing, in ascending order of key. Next is empty on
-// the last page, else the token that asks for the following one.
+// Page is one page of a listing, in ascending order of keys. Next is the token of the next page;
+// empty on the last page.
 type Page struct {
 	Objects []Info
 	Next    string
 }
 
-// Precondition is what must hold for a Put to be applied. The zero value always
-// holds.
+// Precondition is the condition of a Put. The zero value is unconditional.
 type Precondition struct {
 	absent bool
 	etag   bool // an IfMatch, even of the empty etag
@@ -60,9 +58,8 @@ type Precondition struct {
 // IfAbsent holds when no object has the key.
 func IfAbsent() Precondition { return Precondition{absent: true} }
 
-// IfMatch holds when the object with the key has this etag. An absent object
-// never matches, and nothing matches the empty etag: a caller that forgot its
-// etag must not overwrite.
+// IfMatch holds if the object has this etag. An absent object never matches, and neither does
+// the empty etag: a caller that forgot its etag must not overwrite.
 func IfMatch(e ETag) Precondition { return Precondition{etag: true, match: e} }
 
 // Absent reports whether p is IfAbsent.
@@ -74,8 +71,8 @@ func (p Precondition) Match() ETag { return p.match }
 // Conditional reports whether p is anything but the zero value.
 func (p Precondition) Conditional() bool { return p.absent || p.etag }
 
-// Holds reports whether p holds of a key whose object has the etag current;
-// current is empty when no object has the key.
+// Holds reports whether p holds for an object with the etag current, which is empty if there
+// is no object.
 func (p Precondition) Holds(current ETag) bool {
 	switch {
 	case p.absent:
@@ -87,31 +84,29 @@ func (p Precondition) Holds(current ETag) bool {
 	}
 }
 
-// Store is one bucket. Implementations are safe for concurrent use, honour ctx
-// in every call, never retry a Put by themselves (a retry would hide which of
-// two writes landed), and may retry reads within ctx.
+// Store is one bucket. Implementations are safe for concurrent use, honour ctx in every call,
+// never retry a Put on their own (a retry would hide which of two writes landed), and may
+// retry reads within ctx.
 //
-// Keys are what CheckKey accepts.
+// Keys are those that CheckKey accepts.
 type Store interface {
-	// Get returns the object, or ErrNotFound, or ErrUnknown when the store
-	// can't be asked. The body is the caller's to change.
+	// Get returns the object, ErrNotFound, or ErrUnknown if the store can't be read. The caller
+	// owns the body.
 	Get(ctx context.Context, key string) (Object, error)
 
-	// Put writes the object whole and returns its new etag. ErrConflict means
-	// that the precondition did not hold and that this request changed nothing;
-	// it includes the 404 that some stores answer to an if-match on an absent
-	// key. ErrRefused without ErrUnknown changed nothing either. Every other
-	// failure is ErrUnknown. A successful Put is durable and is seen by every
-	// later Get and List.
+	// Put writes the whole object and returns its new etag. ErrConflict means that the
+	// precondition did not hold and that this request changed nothing; it includes the 404
+	// that some stores return for an if-match on an absent key. ErrRefused without ErrUnknown
+	// changed nothing either. Every other failure is ErrUnknown. A successful Put is durable
+	// and visible to every later Get and List.
 	Put(ctx context.Context, key string, body []byte, pre Precondition) (ETag, error)
 
-	// Delete removes the object; deleting an absent one succeeds. There is no
-	// conditional delete: no store we know honours one.
+	// Delete removes the object. Idempotent. It is unconditional: no known store supports a
+	// conditional delete.
 	Delete(ctx context.Context, key string) error
 
-	// List returns a page of the objects whose keys start with prefix (any
-	// string, not only whole segments). token is empty or a Page's Next. Callers
-	// use Pages or All, which check what a store returns.
+	// List returns a page of the objects whose keys start with prefix, which need not end at a
+	// slash. token is empty or a Page's Next. Callers use Pages or All, which check the results.
 	List(ctx context.Context, prefix, token string) (Page, error)
 }
 

@@ -12,33 +12,33 @@ import (
 
 // Bounds of a probe.
 const (
-	probeCleanup = 5 * time.Second  // for the deletion of what it wrote
+	probeCleanup = 5 * time.Second  // for cleaning up
 	probeCheck   = 30 * time.Second // for one check
-	probeRetries = 5                // of a request that was not judged
-	probeWriters = 8                // at once
-	listPatience = 5 * time.Second  // until a listing shows what was written
+	probeRetries = 5                // of a request without a definite result
+	probeWriters = 8                // concurrent
+	listPatience = 5 * time.Second  // until a listing shows written objects
 )
 
 // Results of a check.
 const (
 	ResultOK         = "ok"
-	ResultMissing    = "missing"     // the store lacks what Nstance can't do without
-	ResultFailed     = "failed"      // the store could not be asked
-	ResultNotChecked = "not checked" // after one that is missing or failed
+	ResultMissing    = "missing"     // the store lacks a required property
+	ResultFailed     = "failed"      // the check could not be completed
+	ResultNotChecked = "not checked" // skipped after a missing or failed one
 )
 
-// Finding is what one check of a store found.
+// Finding is the result of one check of a store.
 type Finding struct {
 	Check   string `json:"check"`
 	Result  string `json:"result"`
 	Meaning string `json:"meaning"`          // what the property is needed for
-	Detail  string `json:"detail,omitempty"` // a fact, or why it is not ok
+	Detail  string `json:"detail,omitempty"` // a measurement, or why it is not ok
 	Err     error  `json:"-"`
 }
 
-// Probe proves on a live store what Nstance does with one, as Examine does. It returns
-// the first failure: ErrUnfit, which names the property, or why the store could not be
-// asked; the latter may pass and is worth a retry, unless it is ErrRefused.
+// Probe checks on a live store that it has the properties that Nstance needs, as Examine does.
+// It returns the first failure: ErrUnfit, which names the property, or another error, which
+// may be temporary and is worth a retry, unless it is ErrRefused.
 func Probe(ctx context.Context, s Store, id string) error {
 	for _, f := range Examine(ctx, s, id) {
 		if f.Err != nil {
@@ -48,10 +48,10 @@ func Probe(ctx context.Context, s Store, id string) error {
 	return nil
 }
 
-// Examine checks a live store: what holds, up to the first check that does not. It
-// writes below probe/, a few dozen requests, and deletes what it wrote; id is unique to
-// the run, so that any number of servers may probe at once, and what one that crashed
-// left behind disturbs no other.
+// Examine runs the checks on a live store, up to the first failure. It sends a few dozen
+// requests, writes below probe/, and deletes what it wrote. id must be unique to the run, so
+// that any number of servers may probe concurrently, and leftovers of a crashed run affect no
+// other.
 func Examine(ctx context.Context, s Store, id string) []Finding {
 	p := &probe{store: s, id: id, key: "probe/" + id}
 	var out []Finding
@@ -103,15 +103,15 @@ func (p *probe) checks() []check {
 		return func(ctx context.Context) (string, error) { return "", do(ctx) }
 	}
 	return []check{
-		{"read", "the bucket is there and may be read", plain(p.unused)},
-		{"make if absent", "one server makes a record, and reads it at once", plain(p.create)},
-		{"refuse a second make", "two servers never both make it", plain(p.createAgain)},
+		{"read", "the bucket exists and is readable", plain(p.unused)},
+		{"make if absent", "one server creates a record and can read it immediately", plain(p.create)},
+		{"refuse a second make", "two servers never both create it", plain(p.createAgain)},
 		{"replace if unchanged", "a record changes, and its ETag with it", plain(p.replace)},
 		{"refuse a stale replace", "no change is lost", plain(p.replaceStale)},
-		{"refuse to replace what is absent", "what was deleted does not come back", plain(p.replaceAbsent)},
+		{"refuse to replace what is absent", "a deleted record does not reappear", plain(p.replaceAbsent)},
 		{"eight makes at once", "one leader, however many servers try", plain(p.raceAbsent)},
 		{"eight replaces at once", "no change is lost under load", plain(p.raceMatch)},
-		{"delete", "what is over goes", plain(p.remove)},
+		{"delete", "obsolete records can be removed", plain(p.remove)},
 		{"make again after a delete", "a leader can be elected after its record was removed", plain(p.makeAgain)},
 		{"list in pages", "all instances are found, in order and once", p.pages},
 	}
@@ -119,14 +119,14 @@ func (p *probe) checks() []check {
 
 func (p *probe) body(rev string) []byte { return []byte("probe " + p.id + " " + rev) }
 
-// unused keeps an id given twice from deleting what the other run wrote.
+// unused refuses a reused ID, so that a run never deletes another run's objects.
 func (p *probe) unused(ctx context.Context) error {
 	if err := CheckKey(p.key); err != nil {
 		return err
 	}
 	switch _, err := p.store.Get(ctx, p.key); {
 	case err == nil:
-		return fmt.Errorf("%s is there already: the id must be unique to the run", p.key)
+		return fmt.Errorf("%s exists already: the id must be unique to the run", p.key)
 	case !errors.Is(err, ErrNotFound):
 		return err
 	}
@@ -170,27 +170,26 @@ func (p *probe) remove(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	return &Lack{Kind: ErrUnfit, What: "an object is still there after its deletion"}
+	return &Lack{Kind: ErrUnfit, What: "an object still exists after its deletion"}
 }
 
-// lacks is the error of a store that does not honour conditional writes.
+// lacks returns the error of a store that does not honour conditional writes.
 func lacks(what string) error { return &Lack{Kind: ErrNoConditionalWrites, What: what} }
 
-// wanted makes a write whose precondition holds, and reads it back.
+// wanted writes with a precondition that holds, and reads the object back.
 func (p *probe) wanted(ctx context.Context, complaint, key, rev string, pre Precondition) (ETag, error) {
-	etag, err := Settle(ctx, p.store, key, p.body(rev), pre)
+	etag, err := PutConfirmed(ctx, p.store, key, p.body(rev), pre)
 	switch {
 	case errors.Is(err, ErrConflict):
 		return "", lacks(complaint)
 	case err != nil:
 		return "", err
 	}
-	return etag, p.unchanged(ctx, "a write that was answered with success is not there", key, etag, rev)
+	return etag, p.unchanged(ctx, "a successful write is not readable", key, etag, rev)
 }
 
-// unwanted makes a write whose precondition does not hold. It must be refused and
-// leave the object as it was. It is sent again while its outcome is unknown: however
-// often, it must not land.
+// unwanted writes with a precondition that does not hold. The write must be refused and leave
+// the object unchanged. It is retried while its outcome is unknown: it must never land.
 func (p *probe) unwanted(ctx context.Context, what, key string, pre Precondition, etag ETag, rev string) error {
 	for n := 1; ; n++ {
 		_, err := p.store.Put(ctx, key, p.body("unwanted"), pre)
@@ -203,21 +202,21 @@ func (p *probe) unwanted(ctx context.Context, what, key string, pre Precondition
 			return err
 		case n >= probeRetries && !putOff(err):
 			if answered(err, statusConflict) {
-				return lacks("a precondition that fails is answered 409, not 412")
+				return lacks("a failed precondition returns 409, not 412")
 			}
 			return err
 		}
-		if retry.Wait(ctx, settleBackoff().Delay(n)) != nil {
+		if retry.Wait(ctx, confirmBackoff().Delay(n)) != nil {
 			return err
 		}
 	}
 }
 
-// Statuses of HTTP, and what S3 means by them.
+// HTTP statuses, with their meaning in S3.
 const (
-	statusConflict = 409 // it did not judge the precondition
-	statusTooMany  = 429 // the request is put off
-	statusSlowDown = 503 // so it is
+	statusConflict = 409 // the precondition was not evaluated
+	statusTooMany  = 429 // retry later
+	statusSlowDown = 503 // retry later
 )
 
 // answered reports whether a request failed with this status.
@@ -226,8 +225,8 @@ func answered(err error, status int) bool {
 	return errors.As(err, &answer) && answer.Status == status
 }
 
-// putOff reports whether the store asks for the same request later: some take one write of
-// a key a second. That is no failed attempt.
+// putOff reports whether the store asks to retry later: some accept one write of a key a second.
+// That is not a failed attempt.
 func putOff(err error) bool { return answered(err, statusTooMany) || answered(err, statusSlowDown) }
 
 func (p *probe) unchanged(ctx context.Context, complaint, key string, etag ETag, rev string) error {
@@ -245,8 +244,8 @@ func (p *probe) unchanged(ctx context.Context, complaint, key string, etag ETag,
 	return nil
 }
 
-// clean deletes whatever the probe left, even when ctx has ended: a unique key is never
-// written again. What it can't delete is harmless.
+// clean deletes the probe's objects, even if ctx has ended: a unique key is never written again.
+// Leftovers are harmless.
 func (p *probe) clean(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanup)
 	defer cancel()

@@ -12,12 +12,12 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// makeAgain makes the object that was deleted. A store that keeps a marker of the
-// deletion may refuse for ever what it says is not there.
+// makeAgain recreates the deleted object. A store that keeps a delete marker may refuse that
+// forever although the object does not exist.
 func (p *probe) makeAgain(ctx context.Context) error {
 	body := p.body("again")
 	for n := 1; ; n++ {
-		_, err := Settle(ctx, p.store, p.key, body, IfAbsent())
+		_, err := PutConfirmed(ctx, p.store, p.key, body, IfAbsent())
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
@@ -26,13 +26,13 @@ func (p *probe) makeAgain(ctx context.Context) error {
 		case err == nil && bytes.Equal(o.Body, body):
 			return nil
 		case err == nil:
-			return fmt.Errorf("%w: a write of this check that was not answered has come late to %s", ErrUnknown, p.key)
+			return fmt.Errorf("%w: a write of this check without a reply has landed late at %s", ErrUnknown, p.key)
 		case !errors.Is(err, ErrNotFound):
 			return err
 		case n == probeRetries:
 			return lacks("if-absent after a deletion is refused while a read finds nothing")
 		}
-		if err := retry.Wait(ctx, settleBackoff().Delay(n)); err != nil {
+		if err := retry.Wait(ctx, confirmBackoff().Delay(n)); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 	}
@@ -45,7 +45,7 @@ func (p *probe) raceAbsent(ctx context.Context) error {
 func (p *probe) raceMatch(ctx context.Context) error {
 	o, err := p.store.Get(ctx, p.key+"-race")
 	if errors.Is(err, ErrNotFound) {
-		// None of the racers was let in: the object is made now.
+		// No racer succeeded: create the object now.
 		o.Body = p.body("made")
 		o.ETag, err = p.wanted(ctx, "if-absent on an absent object is refused", p.key+"-race", "made", IfAbsent())
 	}
@@ -55,8 +55,8 @@ func (p *probe) raceMatch(ctx context.Context) error {
 	return p.race(ctx, "if-match of one etag", string(o.Body), IfMatch(o.ETag))
 }
 
-// race sends writes of one key at once, all with the same precondition, and judges. It
-// sends them again as long as the store puts all of them off.
+// race sends concurrent writes of one key with the same precondition, and judges the results. It
+// retries while the store asks to retry all of them later.
 func (p *probe) race(ctx context.Context, what, before string, pre Precondition) error {
 	key := p.key + "-race"
 	errs := make([]error, probeWriters)
@@ -73,7 +73,7 @@ func (p *probe) race(ctx context.Context, what, before string, pre Precondition)
 		if slices.ContainsFunc(errs, func(err error) bool { return !putOff(err) }) {
 			break
 		}
-		if retry.Wait(ctx, settleBackoff().Delay(n)) != nil {
+		if retry.Wait(ctx, confirmBackoff().Delay(n)) != nil {
 			return errs[0]
 		}
 	}
@@ -84,8 +84,8 @@ func (p *probe) race(ctx context.Context, what, before string, pre Precondition)
 	return judgeRace(what, before, bodies, errs, string(o.Body))
 }
 
-// judgeRace judges writes that were sent at once with one precondition, by their
-// errors, by what was there before and by what was found after all were answered.
+// judgeRace judges concurrent writes with one precondition by their errors, the object before,
+// and the object found after all replies.
 func judgeRace(what, before string, bodies []string, errs []error, found string) error {
 	winner, winners, lost := "", 0, 0
 	var refused error
@@ -104,20 +104,20 @@ func judgeRace(what, before string, bodies []string, errs []error, found string)
 	fault := ""
 	switch {
 	case winners > 1:
-		fault = "more than one is let through"
+		fault = "more than one succeeds"
 	case winners == 1 && found != winner:
-		fault = "another than the winner is found"
+		fault = "the object is not the winner's"
 	case winners == 0 && lost == len(errs) && found == before:
-		fault = "none is let through"
+		fault = "none succeeds"
 	case winners == 0:
 		return refused // nil: the winner's answer was lost, or all were put off
 	default:
 		return nil
 	}
-	return lacks(fmt.Sprintf("of %d writers at once with %s, %s", len(errs), what, fault))
+	return lacks(fmt.Sprintf("of %d concurrent writers with %s, %s", len(errs), what, fault))
 }
 
-// pageKeys are those of the small listing, in order.
+// pageKeys returns the keys of the small listing, in order.
 func (p *probe) pageKeys() []string {
 	keys := make([]string, 5)
 	for n := range keys {
@@ -126,14 +126,14 @@ func (p *probe) pageKeys() []string {
 	return keys
 }
 
-// pages lists a few objects in three pages, until all are there.
+// pages lists a few objects in three pages, until all are listed.
 func (p *probe) pages(ctx context.Context) (string, error) {
 	keys := p.pageKeys()
 	etags := make([]ETag, len(keys))
 	errs := make([]error, len(keys))
 	var work sync.WaitGroup
 	for n, key := range keys {
-		work.Go(func() { etags[n], errs[n] = Settle(ctx, p.store, key, p.body(key), IfAbsent()) })
+		work.Go(func() { etags[n], errs[n] = PutConfirmed(ctx, p.store, key, p.body(key), IfAbsent()) })
 	}
 	work.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -151,14 +151,14 @@ func (p *probe) pages(ctx context.Context) (string, error) {
 		case err != nil:
 			return "", err
 		case missing == "" && n == 1:
-			return "shows at once what was written", nil
+			return "written objects are listed immediately", nil
 		case missing == "":
-			return fmt.Sprintf("shows what was written after %s", late.Round(time.Millisecond)), nil
+			return fmt.Sprintf("written objects are listed after %s", late.Round(time.Millisecond)), nil
 		case late > listPatience:
-			return "", &Lack{Kind: ErrUnfit, What: "a listing lacks what was written",
+			return "", &Lack{Kind: ErrUnfit, What: "a listing lacks written objects",
 				Detail: fmt.Sprintf("%s is not listed %s after its write", missing, listPatience)}
 		}
-		if err := retry.Wait(ctx, settleBackoff().Delay(n)); err != nil {
+		if err := retry.Wait(ctx, confirmBackoff().Delay(n)); err != nil {
 			return "", fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 	}
@@ -175,7 +175,7 @@ func compareListing(keys []string, etags []ETag, listed []Info) (missing string,
 		case !ok && missing == "":
 			missing = key
 		case ok && etag != etags[n]:
-			return "", &Lack{Kind: ErrUnfit, What: "a listing shows another ETag than the write", Detail: fmt.Sprintf("%q, not %q", etag, etags[n])}
+			return "", &Lack{Kind: ErrUnfit, What: "a listing shows a wrong ETag", Detail: fmt.Sprintf("%q, not %q", etag, etags[n])}
 		}
 	}
 	return missing, nil

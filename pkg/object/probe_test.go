@@ -16,7 +16,7 @@ import (
 	"github.com/nstance/nstance/pkg/object/objecttest"
 )
 
-// deaf is a store that gets one thing wrong.
+// deaf is a store with one deviation.
 type deaf struct {
 	object.Store
 	put func(inner object.Store, ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error)
@@ -71,10 +71,10 @@ func TestProbeNamesWhatIsNotHonoured(t *testing.T) {
 				return "", err
 			}
 			return "constant", nil
-		}, "success is not there"},
+		}, "successful write is not readable"},
 		"does not write": {func(_ object.Store, _ context.Context, _ string, _ []byte, _ object.Precondition) (object.ETag, error) {
 			return "etag", nil
-		}, "success is not there"},
+		}, "successful write is not readable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := mem.New(mem.Config{})
@@ -95,8 +95,8 @@ func wantEmpty(t *testing.T, s object.Store) {
 	}
 }
 
-// TestProbeSaysUnknown holds that an outage is not taken for a bad store, and that
-// a probe cut off by its context still cleans up.
+// TestProbeSaysUnknown: an outage is not ErrUnfit, and a probe whose context ends still cleans
+// up.
 func TestProbeSaysUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := mem.New(mem.Config{})
@@ -136,8 +136,7 @@ func TestProbeAtOnce(t *testing.T) {
 	}
 }
 
-// TestProbeSparesAnotherRun holds that an id used twice is an error, and that the
-// other run's object stays.
+// TestProbeSparesAnotherRun: a reused ID is an error, and the other run's object stays.
 func TestProbeSparesAnotherRun(t *testing.T) {
 	s := mem.New(mem.Config{})
 	if _, err := s.Put(t.Context(), "probe/run", []byte("another's"), object.Precondition{}); err != nil {
@@ -152,11 +151,11 @@ func TestProbeSparesAnotherRun(t *testing.T) {
 	}
 }
 
-// sly is a store with a quirk that sequential writes alone do not show.
+// sly is a store with a deviation that sequential writes do not show.
 type sly struct {
 	object.Store
 	mu      sync.Mutex
-	deleted map[string]bool // keys whose marker refuses if-absent for ever
+	deleted map[string]bool // keys whose delete marker refuses if-absent permanently
 	racy    bool            // judges before it writes
 	hides   string          // a key that no listing shows
 	late    int             // listings that show nothing yet
@@ -198,16 +197,16 @@ func (s *sly) List(ctx context.Context, prefix, token string) (object.Page, erro
 	return page, err
 }
 
-// TestProbeNamesWhatOneWriterDoesNotSee holds that a probe finds delete markers, racing
-// writers that all win, and listings that lack what is there.
+// TestProbeNamesWhatOneWriterDoesNotSee: a probe detects delete markers, racing writers that all
+// succeed, and incomplete listings.
 func TestProbeNamesWhatOneWriterDoesNotSee(t *testing.T) {
 	for name, c := range map[string]struct {
 		quirk *sly
 		want  string
 	}{
 		"delete markers": {&sly{deleted: map[string]bool{}}, "if-absent after a deletion is refused while a read finds nothing"},
-		"racing writers": {&sly{racy: true}, "of 8 writers at once with if-absent, more than one is let through"},
-		"hidden keys":    {&sly{hides: "-page3"}, "a listing lacks what was written"},
+		"racing writers": {&sly{racy: true}, "of 8 concurrent writers with if-absent, more than one succeeds"},
+		"hidden keys":    {&sly{hides: "-page3"}, "a listing lacks written objects"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -223,7 +222,7 @@ func TestProbeNamesWhatOneWriterDoesNotSee(t *testing.T) {
 	}
 }
 
-// TestExamineSaysHowLateListingsAre holds that a late listing is a fact, not a fault.
+// TestExamineSaysHowLateListingsAre: a late listing is measured, not a failure.
 func TestExamineSaysHowLateListingsAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		findings := object.Examine(t.Context(), &sly{Store: mem.New(mem.Config{}), late: 3}, "run")
@@ -232,13 +231,13 @@ func TestExamineSaysHowLateListingsAre(t *testing.T) {
 				t.Errorf("%+v", f)
 			}
 		}
-		if last := findings[len(findings)-1]; !strings.HasPrefix(last.Detail, "shows what was written after ") {
+		if last := findings[len(findings)-1]; !strings.HasPrefix(last.Detail, "written objects are listed after ") {
 			t.Errorf("%+v", last)
 		}
 	})
 }
 
-// TestExamineStopsAtTheFirst holds that what follows a failure is named as not checked.
+// TestExamineStopsAtTheFirst: the checks after a failure are not run.
 func TestExamineStopsAtTheFirst(t *testing.T) {
 	findings := object.Examine(t.Context(), &sly{Store: mem.New(mem.Config{}), deleted: map[string]bool{}}, "run")
 	results := map[string]int{}
@@ -251,7 +250,7 @@ func TestExamineStopsAtTheFirst(t *testing.T) {
 	}
 }
 
-// slow is a store that takes one write of a key a second.
+// slow is a store that accepts one write of a key a second.
 type slow struct {
 	object.Store
 	mu    sync.Mutex
@@ -268,8 +267,8 @@ func (s *slow) Put(ctx context.Context, key string, body []byte, pre object.Prec
 	return s.Store.Put(ctx, key, body, pre)
 }
 
-// TestProbeWaitsWhenPutOff holds that a store which takes one write of a key a second is
-// examined as any other, racing writers included, and that what it lacks is found.
+// TestProbeWaitsWhenPutOff: such a store is checked like any other, including racing writers,
+// and its deviations are detected.
 func TestProbeWaitsWhenPutOff(t *testing.T) {
 	for want, inner := range map[string]func() object.Store{
 		"": func() object.Store { return mem.New(mem.Config{}) },

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"crypto/rand"
+	mathrand "math/rand/v2"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,13 +22,13 @@ import (
 	"github.com/nstance/nstance/pkg/operator/workload"
 )
 
-// recorder is whom Kubernetes' events are from.
+// recorder is the reporting controller of Kubernetes events.
 const recorder = "nstance-operator"
 
-// tokenLifetime is how long a token of the kubeconfig lasts. It is renewed long before.
+// tokenLifetime is the lifetime of a kubeconfig token. Tokens are renewed well before it ends.
 const tokenLifetime = 2 * time.Hour
 
-// parts is what controllers are made from.
+// parts holds what the controllers are built from.
 type parts struct {
 	settings.Settings
 	manager  ctrl.Manager
@@ -36,16 +37,21 @@ type parts struct {
 	now      func() time.Time
 }
 
-// controller is one of them.
+// controller is a reconciler that registers itself with a manager.
 type controller interface {
 	SetupWithManager(mgr ctrl.Manager) error
 }
 
-// controllers are all that the operator runs.
+// controllers returns all controllers of the operator.
 func controllers(p parts) []controller {
 	api, events := p.manager.GetClient(), p.manager.GetEventRecorder(recorder)
 	here, name := p.Namespace, capi.ClusterName(p.File.Cluster, p.File.Tenant)
 	selfHosted := p.CAPIEndpoint == ""
+	pods := &ondemand.Reconciler{
+		Client: api, Reader: p.manager.GetAPIReader(), Workload: p.workload, Recorder: p.workload.Recorder(recorder),
+		Shards: p.shards, Tenant: p.File.Tenant, Now: p.now, Random: rand.Reader,
+		Cluster: types.NamespacedName{Namespace: here, Name: name},
+	}
 	return []controller{
 		&cluster.Reconciler{
 			Client: api, Reader: p.manager.GetAPIReader(), Config: p.manager.GetConfig(), Shards: p.shards, Now: p.now,
@@ -59,13 +65,14 @@ func controllers(p parts) []controller {
 			Namespace: here, Cluster: name, SelfHosted: selfHosted,
 		},
 		&machine.Reconciler{
-			Client: api, Reader: p.manager.GetAPIReader(), Shards: p.shards, Recorder: events, Random: rand.Reader, Now: p.now,
-			SelfHosted: selfHosted,
+			Client: api, Reader: p.manager.GetAPIReader(), Shards: p.shards, Recorder: events, Random: rand.Reader,
+			Jitter: mathrand.Float64, Pods: pods, Now: p.now, SelfHosted: selfHosted,
 		},
 		&machine.Templates{Client: api, Shards: p.shards},
-		&ondemand.Reconciler{
-			Client: api, Reader: p.manager.GetAPIReader(), Workload: p.workload, Recorder: p.workload.Recorder(recorder),
-			Cluster: types.NamespacedName{Namespace: here, Name: name},
+		pods,
+		&ondemand.Health{
+			Client: api, Workload: p.workload, Shards: p.shards, Recorder: p.workload.Recorder(recorder), Now: p.now,
+			NodeStartup: p.File.NodeStartup,
 		},
 		&drain.Reconciler{Client: api, Namespace: here, Shards: p.shards, Workload: p.workload, Recorder: events, Now: p.now},
 		&problems.Reporter{

@@ -24,7 +24,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nstance/nstance/pkg/freeport"
 	"github.com/nstance/nstance/pkg/operator"
+	"github.com/nstance/nstance/pkg/operator/capi"
 	"github.com/nstance/nstance/pkg/operator/planetest"
 	"github.com/nstance/nstance/pkg/operator/registration/registrationtest"
 	"github.com/nstance/nstance/pkg/operator/settings"
@@ -38,8 +40,8 @@ func TestMain(m *testing.M) {
 	shared.Main(m)
 }
 
-// world is a namespace, and a cluster whose shards register operators and work for them.
-type world struct {
+// fixture is a namespace, and a cluster with working shards that register operators.
+type fixture struct {
 	t         *testing.T
 	plane     *planetest.Plane
 	namespace string
@@ -47,12 +49,13 @@ type world struct {
 	register  *registrationtest.Cluster
 	at        map[string]registrationtest.Shard
 	file      string
-	rest      *rest.Config      // the way to the API server
+	rest      *rest.Config      // the client of the API server
 	env       map[string]string // of the operators
 	now       func() time.Time  // of the operators
+	patience  time.Duration     // of the operators with a shard
 }
 
-// rooms are the folders whose markers make up the operator's rights.
+// rooms are the folders whose markers make up the operator's roles.
 func rooms(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("*/*.go")
@@ -66,56 +69,67 @@ func rooms(t *testing.T) []string {
 	return slices.Compact(all)
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	plane := shared.Plane(t)
-	w := &world{
+	f := &fixture{
 		t: t, plane: plane, namespace: plane.Namespace(t), shards: shardstest.New(t, nil, "one", "two"),
 		at: map[string]registrationtest.Shard{}, file: filepath.Join(t.TempDir(), "config.yaml"), env: map[string]string{},
-		now: time.Now,
+		now: time.Now, patience: time.Minute,
 	}
-	w.rest = plane.Allowed(t, w.namespace, rooms(t)...)
-	w.register = registrationtest.New(t, w.shards.CA())
-	w.at["one"], w.at["two"] = w.register.Shard("one"), w.register.Shard("two")
-	w.configure("one", "two")
-	return w
+	f.rest = plane.AllowedNames(t, f.namespace, map[string][]string{
+		"example-cluster--default-kubeconfig": {capi.KubeconfigName(capi.ClusterName(registrationtest.Name, "default"))},
+	}, rooms(t)...)
+	f.register = registrationtest.New(t, f.shards.CA())
+	f.at["one"], f.at["two"] = f.register.Shard("one"), f.register.Shard("two")
+	f.configure("one", "two")
+	return f
 }
 
-// configure writes the configuration file anew.
-func (w *world) configure(ids ...string) {
-	w.t.Helper()
+// configure replaces the configuration file.
+func (f *fixture) configure(ids ...string) {
+	f.t.Helper()
 	var text strings.Builder
 	fmt.Fprintf(&text, "cluster_id: %s\nshards:\n", registrationtest.Name)
 	for _, id := range ids {
-		fmt.Fprintf(&text, "  %s: {registration_addr: %q, operator_addr: %q}\n", id, w.at[id].Registration, w.shards.Addr(id))
+		fmt.Fprintf(&text, "  %s: {registration_addr: %q, operator_addr: %q}\n", id, f.at[id].Registration, f.shards.Addr(id))
 	}
-	if err := os.WriteFile(w.file, []byte(text.String()), 0o600); err != nil {
-		w.t.Fatal(err)
+	f.write(text.String())
+}
+
+// write replaces the configuration file atomically: half of it would be another one.
+func (f *fixture) write(text string) {
+	f.t.Helper()
+	next := f.file + ".next"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.Rename(next, f.file); err != nil {
+		f.t.Fatal(err)
 	}
 }
 
-// given puts the objects into the namespace that a user has to: the CA and, if wanted,
-// a nonce.
-func (w *world) given(nonce bool) {
-	w.t.Helper()
-	meta := metav1.ObjectMeta{Namespace: w.namespace, Name: "nstance-cluster-ca"}
-	cas := &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"ca.crt": string(w.register.CAs())}}
-	if err := w.plane.Client.Create(w.t.Context(), cas); err != nil {
-		w.t.Fatal(err)
+// given creates the objects that a user has to create: the CA and, optionally, a nonce.
+func (f *fixture) given(nonce bool) {
+	f.t.Helper()
+	meta := metav1.ObjectMeta{Namespace: f.namespace, Name: "nstance-cluster-ca"}
+	cas := &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"ca.crt": string(f.register.CAs())}}
+	if err := f.plane.Client.Create(f.t.Context(), cas); err != nil {
+		f.t.Fatal(err)
 	}
 	if meta.Name = "nstance-operator-nonce"; !nonce {
 		return
 	}
 	secret := &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{"nonce.jwt": []byte(registrationtest.Nonce)}}
-	if err := w.plane.Client.Create(w.t.Context(), secret); err != nil {
-		w.t.Fatal(err)
+	if err := f.plane.Client.Create(f.t.Context(), secret); err != nil {
+		f.t.Fatal(err)
 	}
 }
 
-// dial reaches what listens on the loopback interface, and else the shards in memory.
-func (w *world) dial(ctx context.Context, addr string) (net.Conn, error) {
+// dial connects to loopback addresses, and otherwise to the in-memory shards.
+func (f *fixture) dial(ctx context.Context, addr string) (net.Conn, error) {
 	if !strings.HasPrefix(addr, "127.") {
-		return w.shards.Dial(ctx, addr)
+		return f.shards.Dial(ctx, addr)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 }
@@ -131,17 +145,17 @@ type process struct {
 	said []string
 }
 
-// start runs an operator with flags, until the test ends at the latest.
-func (w *world) start(flags ...string) *process {
-	w.t.Helper()
-	p := &process{t: w.t, health: freeAddr(w.t), ended: make(chan error, 1)}
-	args := append([]string{"--config", w.file, "--namespace", w.namespace, "--health-probe-bind-address", p.health}, flags...)
+// start runs an operator with flags, until the end of the test or before.
+func (f *fixture) start(flags ...string) *process {
+	f.t.Helper()
+	p := &process{t: f.t, health: freeAddr(f.t), ended: make(chan error, 1)}
+	args := append([]string{"--config", f.file, "--namespace", f.namespace, "--health-probe-bind-address", p.health}, flags...)
 	s, err := settings.Parse(args, settings.World{
-		LookupEnv: func(name string) (string, bool) { value, ok := w.env[name]; return value, ok },
-		ReadFile:  os.ReadFile, Output: w.t.Output(),
+		Getenv:   func(name string) string { return f.env[name] },
+		ReadFile: os.ReadFile, Output: f.t.Output(),
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -149,12 +163,12 @@ func (w *world) start(flags ...string) *process {
 	go func() {
 		defer close(done)
 		p.ended <- operator.Run(ctx, operator.Config{
-			Settings: s, REST: w.rest, Version: "test", Host: "test", ReadFile: os.ReadFile, Now: w.now,
-			Random: func() float64 { return 0 }, Entropy: rand.Reader, Dialer: w.dial, Logger: funcr.New(p.hear, funcr.Options{}),
-			ShardTimeout: 5 * time.Second,
+			Settings: s, REST: f.rest, Version: "test", Host: "test", ReadFile: os.ReadFile, Now: f.now,
+			Random: func() float64 { return 0 }, Entropy: rand.Reader, Dialer: f.dial, Logger: funcr.New(p.hear, funcr.Options{}),
+			ShardTimeout: f.patience,
 		})
 	}()
-	w.t.Cleanup(func() { stop(); <-done })
+	f.t.Cleanup(func() { stop(); <-done })
 	return p
 }
 
@@ -164,7 +178,7 @@ func (p *process) hear(_, line string) {
 	p.said = append(p.said, line)
 }
 
-// heard counts the lines of the log in which there is a text.
+// heard counts the lines of the log that contain a text.
 func (p *process) heard(text string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,10 +191,10 @@ func (p *process) heard(text string) int {
 	}))
 }
 
-// ready reports whether the operator answers that it is.
+// ready reports whether the operator is ready.
 func (p *process) ready() bool { return p.readiness() == http.StatusOK }
 
-// readiness is the status of the operator's answer; 0: there is none.
+// readiness returns the status of the operator's readiness probe; 0: no answer.
 func (p *process) readiness() int {
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, "http://"+p.health+"/readyz", nil)
 	if err != nil {
@@ -194,59 +208,58 @@ func (p *process) readiness() int {
 	return answer.StatusCode
 }
 
-// end stops the operator and returns how it ended.
+// end stops the operator and returns its result.
 func (p *process) end() error {
 	p.stop()
 	return p.wait()
 }
 
-// wait returns how the operator ended by itself.
+// wait returns the result of an operator that ends by itself.
 func (p *process) wait() error {
 	p.t.Helper()
 	select {
 	case err := <-p.ended:
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(planetest.Patience):
 		p.t.Fatal("the operator does not end")
 		return nil
 	}
 }
 
-// elect has a holder have the operators' Lease for an hour; "": nobody has it.
-func (w *world) elect(holder string) {
-	w.t.Helper()
-	meta := metav1.ObjectMeta{Namespace: w.namespace, Name: "nstance-operator-leader-election"}
-	shardstest.Eventually(w.t, fmt.Sprintf("the Lease is that of %q", holder), func() bool {
+// elect sets the holder of the operators' Lease for an hour; empty: none.
+func (f *fixture) elect(holder string) {
+	f.t.Helper()
+	meta := metav1.ObjectMeta{Namespace: f.namespace, Name: "nstance-operator-leader-election"}
+	shardstest.Eventually(f.t, fmt.Sprintf("the Lease is that of %q", holder), func() bool {
 		lease := coordinationv1.Lease{ObjectMeta: meta}
-		err := w.plane.Client.Get(w.t.Context(), client.ObjectKeyFromObject(&lease), &lease)
+		err := f.plane.Client.Get(f.t.Context(), client.ObjectKeyFromObject(&lease), &lease)
 		now := metav1.NowMicro()
 		lease.Spec = coordinationv1.LeaseSpec{
 			HolderIdentity: &holder, LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32(1)),
 		}
 		switch {
 		case apierrors.IsNotFound(err):
-			return w.plane.Client.Create(w.t.Context(), &lease) == nil
+			return f.plane.Client.Create(f.t.Context(), &lease) == nil
 		case err != nil:
-			w.t.Fatal(err)
+			f.t.Fatal(err)
 		}
-		return w.plane.Client.Update(w.t.Context(), &lease) == nil
+		return f.plane.Client.Update(f.t.Context(), &lease) == nil
 	})
 }
 
-// watched waits until a shard has been asked for all of it, n times or more.
-func (w *world) watched(id string, n int) {
-	w.t.Helper()
-	shardstest.Eventually(w.t, fmt.Sprintf("shard %s is watched, %d times", id, n), func() bool { return w.watches(id) >= n })
+// watched waits until the operator has opened all streams of a shard, at least n times.
+func (f *fixture) watched(id string, n int) {
+	f.t.Helper()
+	shardstest.Eventually(f.t, fmt.Sprintf("shard %s is watched, %d times", id, n), func() bool { return f.watches(id) >= n })
 }
 
-func (w *world) watches(id string) int { return len(w.shards.Shard(id).Calls("WatchInstances")) }
+func (f *fixture) watches(id string) int { return len(f.shards.Shard(id).Calls("WatchInstances")) }
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := freeport.Find(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return freeport.Address(ports[0])
 }

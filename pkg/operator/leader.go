@@ -21,27 +21,27 @@ import (
 
 var errNotRegistered = errors.New("the operator is not registered yet")
 
-// leader is the work of the one operator that is elected: it registers, holds the
-// connections to all shards, and keeps its certificate.
+// leader is the work of the elected operator: it registers, holds the connections to all
+// shards, and renews its certificate.
 type leader struct {
 	config Config
 	store  *secretstore.Store
-	// looks is another view of the same, since what is written to store depends on what was
-	// last read from it.
+	// looks is a separate view of the same store: a write to store depends on what was last
+	// read through it.
 	looks  *secretstore.Store
 	client *client.Client
 	shards *shards.Set
 	log    *slog.Logger
 
-	file atomic.Pointer[settings.File]     // the one in force
-	id   atomic.Pointer[identity.Identity] // nil: there is none yet
-	// registered is whether there was a certificate to go on with when that was last looked at.
+	file atomic.Pointer[settings.File]     // current
+	id   atomic.Pointer[identity.Identity] // nil until registered
+	// registered is whether the last read found a usable certificate.
 	registered atomic.Bool
 	began      time.Time
 }
 
 func newLeader(c Config, log *slog.Logger) (*leader, error) {
-	// Identities are read past any cache: what is written depends on what was read.
+	// Identities are read past any cache: each write depends on the last read.
 	direct, err := kube.New(c.REST, kube.Options{})
 	if err != nil {
 		return nil, err
@@ -57,8 +57,8 @@ func newLeader(c Config, log *slog.Logger) (*leader, error) {
 	return l, nil
 }
 
-// use has a configuration be in force. That a shard is there is known at once, so that
-// no controller takes one for gone that has just not been asked yet.
+// use makes f current. Its shards are known at once, so that no controller mistakes a shard
+// that has not answered yet for one that is gone.
 func (l *leader) use(f settings.File) {
 	l.file.Store(&f)
 	l.shards.Configure(f.Operators())
@@ -66,15 +66,15 @@ func (l *leader) use(f settings.File) {
 
 func (l *leader) operators() []client.Shard { return l.file.Load().Operators() }
 
-// NeedLeaderElection has the manager start this when it is elected.
+// NeedLeaderElection returns true: the manager starts it once elected.
 func (l *leader) NeedLeaderElection() bool { return true }
 
-// Start is the leader's work until ctx ends. Its error ends the process.
+// Start runs the leader's work until ctx ends. An error ends the process.
 func (l *leader) Start(ctx context.Context) error {
 	defer l.client.Close()
 	id, err := registration.Open(ctx, l.registration(l.store))
 	if ctx.Err() != nil {
-		return nil // asked to stop
+		return nil // ctx ended
 	}
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (l *leader) Start(ctx context.Context) error {
 	return together(ctx,
 		l.shards.Run,
 		func(ctx context.Context) error {
-			return registration.Keep(ctx, id, registration.KeepConfig{
+			return registration.RunRenewal(ctx, id, registration.RenewalConfig{
 				Client: l.client, Shards: l.operators, Timeout: l.config.ShardTimeout,
 				Now: l.config.Now, Random: l.config.Random, Logger: l.log,
 			})
@@ -105,27 +105,27 @@ func (l *leader) registration(store *secretstore.Store) registration.Config {
 	}
 }
 
-// tls is for connections to shards. Controllers may ask before there is an identity.
+// tls is the TLS config for connections to shards. Controllers may dial before there is an
+// identity.
 func (l *leader) tls(shard, host string) *tls.Config {
 	if id := l.id.Load(); id != nil {
 		return id.TLS(shard, host)
 	}
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
-		InsecureSkipVerify: true, // nothing is verified, because nothing is accepted
+		InsecureSkipVerify: true, // safe: VerifyConnection rejects every server
 		VerifyConnection:   func(tls.ConnectionState) error { return errNotRegistered },
 	}
 }
 
-// waitPatience is how long an operator that waits to be elected is not ready because there
-// is no certificate to go on with. A registration takes seconds. After it the operator is
-// ready whatever there is: a rollout may wait for it to end the one that is elected, and
-// that one may have lost its certificate.
+// waitPatience is how long a standby reports not ready for lack of a certificate. A
+// registration takes seconds. After that a standby is always ready: a rollout may be waiting
+// for it before ending the leader, and the leader may have lost its certificate.
 const waitPatience = time.Minute
 
-// ready reports why this operator is of no use yet. One that waits to be elected is
-// ready when there is a certificate to go on with. Before that it is not: a rollout that
-// it ended would have the nonce deleted that the first registration still needs.
+// ready returns an error while this operator is not useful yet. A standby is ready once there
+// is a certificate. If it were ready before, a rollout could complete and delete the nonce
+// that the first registration still needs.
 func (l *leader) ready(ctx context.Context, elected <-chan struct{}) error {
 	if l.id.Load() != nil {
 		return nil
@@ -148,8 +148,8 @@ func (l *leader) ready(ctx context.Context, elected <-chan struct{}) error {
 	return nil
 }
 
-// together runs tasks until all have ended. The first that fails ends the others, and
-// its error is returned.
+// together runs tasks until all have ended. The first failure cancels the others, and its
+// error is returned.
 func together(ctx context.Context, tasks ...func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

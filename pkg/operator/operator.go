@@ -1,6 +1,5 @@
-// Package operator is nstance-operator: it brings together what the packages below it
-// do. Run builds the parts in their order; leader.go is what only the leader does, and
-// controllers.go lists all controllers.
+// Package operator implements nstance-operator. Run builds the parts in order; leader.go is
+// the leader's work, and controllers.go lists all controllers.
 package operator
 
 import (
@@ -29,33 +28,33 @@ import (
 	"github.com/nstance/nstance/pkg/operator/workload"
 )
 
-// leaseName is that of the Lease by which operators elect the one that works.
+// leaseName is the name of the Lease for leader election.
 const leaseName = "nstance-operator-leader-election"
 
-// Config is what an operator is made from.
+// Config configures an operator.
 type Config struct {
 	settings.Settings
-	// REST is the way to the API server.
+	// REST configures access to the API server.
 	REST    *rest.Config
 	Version string
-	// Host names this process to people who look at a Lease.
+	// Host identifies this process in the Lease.
 	Host     string
 	ReadFile func(path string) ([]byte, error)
 	Now      func() time.Time
-	Random   func() float64 // yields numbers from [0, 1), for waits
+	Random   func() float64 // in [0, 1), for jitter
 	Entropy  io.Reader      // for keys
-	// ShardTimeout bounds what one shard may take to register the operator or to renew
-	// its certificate; 0: 15 s.
+	// ShardTimeout bounds a registration or a certificate renewal at one shard; zero means 15
+	// s.
 	ShardTimeout time.Duration
-	// Dialer makes the connections to shards; nil: TCP.
+	// Dialer connects to shards; nil means TCP.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 	Logger logr.Logger
 }
 
 func (c Config) userAgent() string { return "nstance-operator/" + c.Version }
 
-// Run is an operator's life, until ctx ends; then it returns nil. It fails with what only
-// another start may find changed: no identity can be had, or the leadership is lost.
+// Run runs an operator until ctx ends; then it returns nil. It fails when only a restart can
+// help: no identity can be obtained, or the leadership is lost.
 func Run(ctx context.Context, c Config) error {
 	c.REST, c.ShardTimeout = restConfig(c), cmp.Or(c.ShardTimeout, 15*time.Second)
 	log := slog.New(logr.ToSlogHandler(c.Logger))
@@ -84,6 +83,9 @@ func Run(ctx context.Context, c Config) error {
 			return add
 		}
 	}
+	if err := mayKeepKubeconfig(ctx, mgr.GetAPIReader(), c); err != nil {
+		return err
+	}
 	for _, one := range controllers(parts{Settings: c.Settings, manager: mgr, shards: leader.shards, workload: nodes, now: c.Now}) {
 		if err := one.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("set up %T: %w", one, err)
@@ -92,8 +94,8 @@ func Run(ctx context.Context, c Config) error {
 	return mgr.Start(ctx)
 }
 
-// restConfig is how the API server is spoken to. It says itself when it is too much: a
-// limit here would only add waits.
+// restConfig returns the client config for the API server, without a client-side rate limit:
+// the server has its own, and a limit here would only add waits.
 func restConfig(c Config) *rest.Config {
 	r := rest.CopyConfig(c.REST)
 	r.UserAgent, r.QPS = c.userAgent(), -1
@@ -104,8 +106,7 @@ func restConfig(c Config) *rest.Config {
 	return r
 }
 
-// jsonOnly asks for JSON alone. A client of objects' metadata asks for protobuf first,
-// whatever its config says.
+// jsonOnly requests JSON only. A metadata client prefers protobuf, whatever its config says.
 type jsonOnly struct{ next http.RoundTripper }
 
 func (j jsonOnly) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -130,7 +131,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// newWorkload is the cluster that has nodes and pods.
+// newWorkload returns the cluster that has nodes and pods.
 func newWorkload(ctx context.Context, mgr ctrl.Manager, c Config) (*workload.Cluster, error) {
 	if c.CAPIEndpoint == "" {
 		return workload.Local(ctx, mgr)

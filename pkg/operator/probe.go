@@ -14,24 +14,23 @@ import (
 )
 
 const (
-	// probePatience is how long a good answer may take: more than kubelet grants, for names
-	// have to be found too, a Service leads to a pod only some time after that is ready,
-	// and an operator that was just elected has to open its identity first.
+	// probePatience bounds the wait for a good answer. It is longer than kubelet's: names must
+	// resolve first, a Service routes to a pod only some time after it is ready, and a newly
+	// elected operator opens its identity first.
 	probePatience = 30 * time.Second
 	probeEvery    = 250 * time.Millisecond
 )
 
-// Probe asks an operator's health endpoint and writes its answer to out. There is no
-// shell in the operator's image that could. It asks again while nothing answers, or what
-// answers says that it is not ready (5xx), for at most 30 seconds; any other answer but
-// 200 is an error at once.
+// Probe requests an operator's health endpoint and writes the response to out; the operator's
+// image has no shell to do so. It retries for up to 30 seconds while nothing answers or the
+// answer is 5xx; any other status than 200 fails at once.
 func Probe(ctx context.Context, endpoint string, out io.Writer) error {
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("--probe: %.200q is not valid: want a URL such as http://nstance-operator.nstance:8081/readyz", endpoint)
 	}
 	ctx, cancel := context.WithTimeout(ctx, probePatience)
 	defer cancel()
-	var last error // that says more than that the time is over
+	var last error // more informative than the timeout
 	for {
 		text, err := probe(ctx, endpoint)
 		if err == nil {
@@ -47,10 +46,10 @@ func Probe(ctx context.Context, endpoint string, out io.Writer) error {
 	}
 }
 
-// errWrongAnswer is an answer that will not become another by being asked for again.
+// errWrongAnswer is a response that a retry won't change.
 var errWrongAnswer = errors.New("want 200")
 
-// probe asks once, and returns what a good answer says.
+// probe sends one request and returns the body of a 200.
 func probe(ctx context.Context, endpoint string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, http.NoBody)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,40 +14,50 @@ import (
 	"github.com/nstance/nstance/pkg/operator"
 )
 
-// TestProbe: a Service that leads nowhere yet is asked again, and one that never leads
-// anywhere is told of as it refused.
+// TestProbe: a Service without an endpoint is retried, and reported with the last error if it never
+// gets one.
 func TestProbe(t *testing.T) {
-	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := taken.Addr().String()
-	taken.Close()
-	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	address := freeAddr(t)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := operator.Probe(short, "http://"+address+"/readyz", t.Output()); err == nil || !strings.Contains(err.Error(), "refused") {
+	refused(t, cancel)
+	if err := operator.Probe(ctx, "http://"+address+"/readyz", t.Output()); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("nothing listens: %v", err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Second}
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Minute}
 	defer server.Close()
-	time.AfterFunc(100*time.Millisecond, func() {
+	refused(t, func() {
 		listener, err := net.Listen("tcp", address)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		_ = server.Serve(listener) // it ends with the server
+		go func() { _ = server.Serve(listener) }() // it ends with the server
 	})
 	if err := operator.Probe(t.Context(), "http://"+address+"/readyz", t.Output()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestProbeNotReady: an operator that is not ready yet is asked again, and one that never
-// is says why; what is no answer of an operator's ends it at once.
+// refused calls a function, once, after a failed request of the probe.
+func refused(t *testing.T, then func()) {
+	t.Helper()
+	before, once := http.DefaultTransport, sync.OnceFunc(then)
+	t.Cleanup(func() { http.DefaultTransport = before })
+	http.DefaultTransport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		answer, err := before.RoundTrip(r)
+		if err != nil {
+			once()
+		}
+		return answer, err
+	})
+}
+
+// TestProbeNotReady: an operator that is not ready yet is retried, and the reason is reported if it
+// never is; an answer that is not an operator's ends the probe at once.
 func TestProbeNotReady(t *testing.T) {
 	for name, c := range map[string]struct {
-		statuses []int // of the answers, the last one of all further ones
+		statuses []int // the answers in order, the last one repeatedly
 		asked    int
 		want     string // in the error; "": there is none
 	}{
@@ -60,8 +71,8 @@ func TestProbeNotReady(t *testing.T) {
 			var asked atomic.Int32
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				n := int(asked.Add(1))
-				if n == c.asked && c.asked > 1 && c.want != "" { // with no answer it would have nothing to say
-					defer time.AfterFunc(50*time.Millisecond, cancel)
+				if n == c.asked && c.asked > 1 && c.want != "" { // without an earlier answer there would be nothing to report
+					cancel()
 				}
 				http.Error(w, "as told", c.statuses[min(n, len(c.statuses))-1])
 			}))

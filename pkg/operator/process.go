@@ -15,8 +15,8 @@ import (
 	"github.com/nstance/nstance/pkg/operator/settings"
 )
 
-// Process is Run for the program: with its log, its way to the API server (the pod's own,
-// or that of KUBECONFIG), and the real clock. It is called once.
+// Process calls Run for the program: with its log, the real clock, and the API server of the
+// pod or of KUBECONFIG. It is called once.
 func Process(ctx context.Context, s settings.Settings, version string) error {
 	logger := zap.New(zap.UseFlagOptions(&s.Log))
 	ctrl.SetLogger(logger)

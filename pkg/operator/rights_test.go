@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestMarkersAreSeen: controller-gen passes over markers in the comment of a function,
-// without a word, and the rights would be missing.
+// TestMarkersAreSeen: controller-gen silently ignores markers in the comment of a function, and the
+// permissions would be missing.
 func TestMarkersAreSeen(t *testing.T) {
 	const marker = "+kubebuilder:rbac:"
 	found := 0

@@ -2,18 +2,21 @@ package pki
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"fmt"
+	"slices"
 )
 
-// Bundle is the set of CA certificates that a cluster trusts, all of them
-// equally; more than one while a CA is being replaced. It is immutable.
+// Bundle is the set of CA certificates that a cluster trusts equally; more than one while a CA
+// is being replaced. Immutable.
 type Bundle struct {
 	certs []*x509.Certificate
 	pool  *x509.CertPool
 }
 
-// ParseBundle reads one or more PEM certificates, each of which must be a CA's.
+// ParseBundle parses one or more PEM certificates, each of a CA.
 func ParseBundle(data []byte) (*Bundle, error) {
 	blocks, err := parseBlocks(data, certificateBlock)
 	if err != nil {
@@ -33,7 +36,7 @@ func ParseBundle(data []byte) (*Bundle, error) {
 	return NewBundle(certs...), nil
 }
 
-// NewBundle trusts the given CA certificates.
+// NewBundle returns a bundle of the given CA certificates.
 func NewBundle(certs ...*x509.Certificate) *Bundle {
 	b := &Bundle{certs: append([]*x509.Certificate(nil), certs...), pool: x509.NewCertPool()}
 	for _, cert := range b.certs {
@@ -42,7 +45,7 @@ func NewBundle(certs ...*x509.Certificate) *Bundle {
 	return b
 }
 
-// PEM is the bundle as text.
+// PEM returns the bundle as PEM.
 func (b *Bundle) PEM() []byte {
 	var out bytes.Buffer
 	for _, cert := range b.certs {
@@ -54,4 +57,27 @@ func (b *Bundle) PEM() []byte {
 // Certificates returns the CA certificates in the bundle's order.
 func (b *Bundle) Certificates() []*x509.Certificate {
 	return append([]*x509.Certificate(nil), b.certs...)
+}
+
+// Contains reports whether the certificate itself, and not only its key, is in the bundle.
+func (b *Bundle) Contains(cert *x509.Certificate) bool {
+	return slices.ContainsFunc(b.certs, cert.Equal)
+}
+
+// Join returns a bundle of b's certificates followed by those of other that b lacks.
+func (b *Bundle) Join(other *Bundle) *Bundle {
+	certs := b.Certificates()
+	for _, cert := range other.certs {
+		if !b.Contains(cert) {
+			certs = append(certs, cert)
+		}
+	}
+	return NewBundle(certs...)
+}
+
+// Fingerprint identifies a certificate: the hex SHA-256 of its DER, as printed by openssl x509
+// -fingerprint -sha256 but without colons and in lower case.
+func Fingerprint(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.Raw)
+	return hex.EncodeToString(sum[:])
 }

@@ -2,6 +2,8 @@ package pki
 
 import (
 	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
@@ -11,21 +13,22 @@ import (
 )
 
 const (
-	// CAYears is how long a new CA certificate is valid.
+	// CAYears is the validity of a new CA certificate in years.
 	CAYears = 10
-	// Backdate is how long before it was made a certificate becomes valid, so
-	// that a host whose clock is a little behind can use it at once.
+	// Backdate is how long before its creation a certificate becomes valid, so that a host
+	// whose clock is slightly slow can use it at once.
 	Backdate = 5 * time.Minute
 )
 
-// CA signs the certificates of one cluster. It is immutable and safe for
+// CA signs the certificates of one cluster. Apart from its counts it is immutable. Safe for
 // concurrent use.
 type CA struct {
-	cert *x509.Certificate
-	key  ed25519.PrivateKey
+	cert   *x509.Certificate
+	key    ed25519.PrivateKey
+	issued issued
 }
 
-// CAConfig is what a new CA is made from.
+// CAConfig is the input of NewCA.
 type CAConfig struct {
 	Cluster string
 	Key     ed25519.PrivateKey
@@ -33,18 +36,18 @@ type CAConfig struct {
 	Random  io.Reader // for the serial number
 }
 
-// NewCA makes a self-signed CA certificate for cfg.Key, whose common name is the
-// cluster and which may sign leaves only (path length 0).
+// NewCA creates a self-signed CA certificate for cfg.Key, whose common name is the cluster and
+// which may only sign leaves (path length 0).
 func NewCA(cfg CAConfig) (*CA, error) {
 	if err := checkName("cluster", cfg.Cluster); err != nil {
-		return nil, fmt.Errorf("make CA: %w", err)
+		return nil, fmt.Errorf("create CA: %w", err)
 	}
 	if len(cfg.Key) != ed25519.PrivateKeySize {
-		return nil, fmt.Errorf("make CA: key of %d bytes: want %d", len(cfg.Key), ed25519.PrivateKeySize)
+		return nil, fmt.Errorf("create CA: key of %d bytes: want %d", len(cfg.Key), ed25519.PrivateKeySize)
 	}
 	number, err := newSerial(cfg.Random)
 	if err != nil {
-		return nil, fmt.Errorf("make CA: %w", err)
+		return nil, fmt.Errorf("create CA: %w", err)
 	}
 	start := cfg.Now.UTC().Truncate(time.Second)
 	cert, err := sign(&x509.Certificate{
@@ -58,14 +61,13 @@ func NewCA(cfg CAConfig) (*CA, error) {
 		MaxPathLenZero:        true,
 	}, nil, PublicKey(cfg.Key), cfg.Key)
 	if err != nil {
-		return nil, fmt.Errorf("make CA: %w", err)
+		return nil, fmt.Errorf("create CA: %w", err)
 	}
 	return &CA{cert: cert, key: cfg.Key}, nil
 }
 
-// FindCA finds the certificate of the bundle that belongs to key, the one valid
-// longest when there are several, and makes both a CA. ErrMismatch when there
-// is none.
+// FindCA returns the CA of key and its certificate in the bundle; of several, the one that
+// expires last. The error is ErrMismatch if there is none.
 func FindCA(bundle *Bundle, key ed25519.PrivateKey) (*CA, error) {
 	var found *x509.Certificate
 	for _, cert := range bundle.certs {
@@ -96,22 +98,37 @@ func CheckPair(cert *x509.Certificate, key ed25519.PrivateKey) error {
 	return nil
 }
 
-// Cluster is the cluster that the CA is for: its certificate's common name.
+// CheckOwn returns ErrMismatch unless cert is for key's public half and signed with key. The
+// public half alone proves nothing, since every copy of the certificate has it.
+func CheckOwn(cert *x509.Certificate, key ed25519.PrivateKey) error {
+	if err := CheckPair(cert, key); err != nil {
+		return err
+	}
+	if err := cert.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature); err != nil {
+		return fmt.Errorf("%w: the certificate %s is not signed with its own key: %w", ErrMismatch, cert.Subject, err)
+	}
+	return nil
+}
+
+// Made reports whether the certificate is self-signed with the CA's key.
+func (ca *CA) Made(cert *x509.Certificate) bool { return CheckOwn(cert, ca.key) == nil }
+
+// Cluster returns the CA's cluster: its certificate's common name.
 func (ca *CA) Cluster() string { return ca.cert.Subject.CommonName }
 
-// Certificate is the CA's own certificate. It must not be changed.
+// Certificate returns the CA's own certificate. It must not be modified.
 func (ca *CA) Certificate() *x509.Certificate { return ca.cert }
 
-// String keeps the key out of anything that formats a CA.
+// String returns a text without the key, for formatting.
 func (ca *CA) String() string { return "CA of cluster " + ca.Cluster() }
 
-// SerialHex is a serial number as logs and the certificate log show it.
+// SerialHex returns a serial number as in logs and the certificate log.
 func SerialHex(cert *x509.Certificate) string {
 	return fmt.Sprintf("%x", cert.SerialNumber)
 }
 
-// newSerial makes a serial number of 16 bytes, 126 bits of them random; always
-// positive (RFC 5280, section 4.1.2.2) and always of one length.
+// newSerial returns a serial number of 16 bytes, 126 bits of them random; always positive (RFC
+// 5280, section 4.1.2.2) and of the same length.
 func newSerial(random io.Reader) (*big.Int, error) {
 	var b [16]byte
 	if _, err := io.ReadFull(random, b[:]); err != nil {
@@ -121,19 +138,30 @@ func newSerial(random io.Reader) (*big.Int, error) {
 	return new(big.Int).SetBytes(b[:]), nil
 }
 
-// sign makes and parses a certificate; a nil parent means self-signed.
+// sign signs and parses a certificate; a nil parent means self-signed.
 func sign(template, parent *x509.Certificate, pub ed25519.PublicKey, key ed25519.PrivateKey) (*x509.Certificate, error) {
 	if parent == nil {
 		parent = template
 	}
-	// Ed25519 signatures take no randomness, and the serial is set.
+	// Ed25519 signatures use no randomness, and the serial number is set.
 	der, err := x509.CreateCertificate(nil, template, parent, pub, key)
 	if err != nil {
 		return nil, fmt.Errorf("sign certificate: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("read back the signed certificate: %w", err)
+		return nil, fmt.Errorf("parse the signed certificate: %w", err)
 	}
 	return cert, nil
+}
+
+// DeriveKey returns a secret of 32 bytes that only a holder of the CA's key can compute. It is
+// deterministic; secrets for different purposes are independent. It is HKDF-Expand with
+// SHA-256, of one block (RFC 5869, section 2.3), which needs no extract step because the key's
+// seed is random.
+func (ca *CA) DeriveKey(purpose string) []byte {
+	h := hmac.New(sha256.New, ca.key.Seed())
+	h.Write([]byte(purpose))
+	h.Write([]byte{1})
+	return h.Sum(nil)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// Caller is who a peer's certificate says it is. Tenant and ID are set for
-// agents and operators, Shard for servers.
+// Caller is the identity in a peer's certificate. Tenant and ID are set for agents and
+// operators, Shard for servers.
 type Caller struct {
 	Role     Role
 	Cluster  string
@@ -21,14 +21,14 @@ type Caller struct {
 	ID       string
 	Shard    string
 	NotAfter time.Time
-	Serial   string // as SerialHex writes it
-	// PublicKeySHA256 is that of the certificate's key, as PublicKeySHA256 writes it.
+	Serial   string // from SerialHex
+	// PublicKeySHA256 is the hash of the certificate's key, from the function of that name.
 	PublicKeySHA256 string
 }
 
-// ConnectionCaller is the caller at the other end of a connection whose
-// handshake was made with a configuration of this package, which has verified
-// the certificate. ErrNoCertificate when the peer sent none.
+// ConnectionCaller returns the peer of a connection whose handshake used a configuration of
+// this package, which has verified the certificate. The error is ErrNoCertificate if the peer
+// sent none.
 func ConnectionCaller(state tls.ConnectionState, cluster string) (Caller, error) {
 	if len(state.PeerCertificates) == 0 {
 		return Caller{}, fmt.Errorf("%w: the peer sent none", ErrNoCertificate)
@@ -36,11 +36,11 @@ func ConnectionCaller(state tls.ConnectionState, cluster string) (Caller, error)
 	return ParseCaller(state.PeerCertificates[0], cluster)
 }
 
-// ParseCaller reads the caller from a certificate that has been verified
-// against the cluster's CAs. The certificate must have exactly the form that
-// this package issues: one URI, a SPIFFE id of the cluster, whose tenant is the
-// only organization and whose last segment is the common name. Anything else is
-// ErrIdentity: the same CA also signs certificates for other uses.
+// ParseCaller returns the caller in a certificate that has been verified against the cluster's
+// CAs. The certificate must have exactly the form issued by this package: one URI, a SPIFFE ID
+// of the cluster, whose tenant is the only organization and whose last segment is the common
+// name. Anything else is ErrIdentity, because the same CA also signs certificates for other
+// uses.
 func ParseCaller(cert *x509.Certificate, cluster string) (Caller, error) {
 	caller, err := readIdentity(cert, cluster)
 	if err != nil {
@@ -51,7 +51,7 @@ func ParseCaller(cert *x509.Certificate, cluster string) (Caller, error) {
 	}
 	caller.NotAfter = cert.NotAfter
 	caller.Serial = SerialHex(cert)
-	if key, ok := cert.PublicKey.(ed25519.PublicKey); ok { // which readIdentity has seen to
+	if key, ok := cert.PublicKey.(ed25519.PublicKey); ok { // checked by readIdentity
 		caller.PublicKeySHA256 = PublicKeySHA256(key)
 	}
 	return caller, nil
@@ -77,8 +77,8 @@ func readIdentity(cert *x509.Certificate, cluster string) (Caller, error) {
 	return parsePath(id)
 }
 
-// parsePath tells the forms apart by their number of segments, so that a tenant
-// may be called "server".
+// parsePath distinguishes the forms by their number of segments, so that a tenant may be named
+// "server".
 func parsePath(id spiffeid.ID) (Caller, error) {
 	c := Caller{Cluster: id.TrustDomain().Name()}
 	path := strings.Split(strings.TrimPrefix(id.Path(), "/"), "/")
@@ -102,20 +102,20 @@ func parsePath(id spiffeid.ID) (Caller, error) {
 	return c, nil
 }
 
-// checkSubject holds the certificate's other names against its SPIFFE id.
+// checkSubject compares the certificate's other names with its SPIFFE ID.
 func (c Caller) checkSubject(cert *x509.Certificate) error {
 	name, organizations := c.ID, []string{c.Tenant}
 	if c.Role == RoleServer {
 		name, organizations = c.Shard, nil
 	}
 	if cert.Subject.CommonName != name {
-		return fmt.Errorf("its common name is %.80q, its SPIFFE id says %q", cert.Subject.CommonName, name)
+		return fmt.Errorf("its common name is %.80q, its SPIFFE id has %q", cert.Subject.CommonName, name)
 	}
 	if !slices.Equal(cert.Subject.Organization, organizations) {
-		return fmt.Errorf("its organizations are %.120q, its SPIFFE id says %q", cert.Subject.Organization, organizations)
+		return fmt.Errorf("its organizations are %.120q, its SPIFFE id has %q", cert.Subject.Organization, organizations)
 	}
 	if c.Role != RoleServer && len(cert.DNSNames)+len(cert.IPAddresses)+len(cert.EmailAddresses) > 0 {
-		return fmt.Errorf("it is a client's and has names beside its SPIFFE id")
+		return fmt.Errorf("it is a client certificate with names beside its SPIFFE id")
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func TestATenantMayBeCalledLikeARole(t *testing.T) {
 	}
 }
 
-// forge makes a certificate that this package would never issue.
+// forge signs a certificate that this package would never issue.
 func forge(t testing.TB, key crypto.Signer, change func(*x509.Certificate), uris ...string) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{

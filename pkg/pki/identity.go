@@ -11,10 +11,10 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Role is what the holder of a certificate is.
+// Role is the role of a certificate's holder.
 type Role string
 
-// The roles, as they stand in SPIFFE ids.
+// Roles, as in SPIFFE IDs.
 const (
 	RoleAgent    Role = "agent"
 	RoleOperator Role = "operator"
@@ -23,10 +23,10 @@ const (
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
 
-// ReservedURI reports whether uri lies under spiffe://{cluster}/, which no
-// certificate made from a user's template may name. It errs on the safe side:
-// spellings that differ only in case, a port, user info or a missing path are
-// reserved too, and so is anything of scheme spiffe that can't be parsed.
+// ReservedURI reports whether uri is under spiffe://{cluster}/, which no certificate from a
+// user's template may contain. It errs on the safe side: spellings that differ only in case, a
+// port, user info or a missing path are reserved too, and so is anything with scheme spiffe
+// that can't be parsed.
 func ReservedURI(cluster, uri string) bool {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(uri), ":")
 	if !ok || !strings.EqualFold(scheme, "spiffe") {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ClientRequest asks for the certificate of an agent or an operator.
+// ClientRequest requests the certificate of an agent or an operator.
 type ClientRequest struct {
 	Tenant    string
 	ID        string // of the instance or the operator
@@ -22,8 +22,8 @@ type ClientRequest struct {
 	TTL       time.Duration // from Now
 }
 
-// ServerRequest asks for the certificate of a server of one shard. There must
-// be at least one name to reach it by.
+// ServerRequest requests the certificate of a server of one shard. At least one DNS name or IP
+// address is required.
 type ServerRequest struct {
 	Shard     string
 	DNS       []string
@@ -33,21 +33,20 @@ type ServerRequest struct {
 	TTL       time.Duration // from Now
 }
 
-// hostPattern holds for what a client can dial and compare: no wildcards.
+// hostPattern matches names that a client can dial and compare: no wildcards.
 var hostPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 
-// IssueAgent signs a client certificate for an instance. random is read for
-// the serial number.
+// IssueAgent signs a client certificate for an instance. random is read for the serial number.
 func (ca *CA) IssueAgent(r ClientRequest, random io.Reader) (*x509.Certificate, error) {
 	return ca.issueClient(RoleAgent, r, random)
 }
 
-// MaxOperatorLife is how long an operator's certificate is good at most, whoever
-// signs it. Operators renew what they use, so what is left lying about ends.
+// MaxOperatorLife is the maximum lifetime of an operator's certificate, signed by a server or
+// by nstance-admin. Operators renew certificates in use, so unused ones expire.
 const MaxOperatorLife = 90 * 24 * time.Hour
 
-// IssueOperator signs a client certificate for an operator, for MaxOperatorLife at
-// most. random is read for the serial number.
+// IssueOperator signs a client certificate for an operator, for at most MaxOperatorLife.
+// random is read for the serial number.
 func (ca *CA) IssueOperator(r ClientRequest, random io.Reader) (*x509.Certificate, error) {
 	r.TTL = min(r.TTL, MaxOperatorLife)
 	return ca.issueClient(RoleOperator, r, random)
@@ -66,12 +65,12 @@ func (ca *CA) issueClient(role Role, r ClientRequest, random io.Reader) (*x509.C
 	if err != nil {
 		return nil, fmt.Errorf("issue %s certificate for %s: %w", role, r.ID, err)
 	}
+	ca.issued.add(string(role))
 	return cert, nil
 }
 
-// IssueServer signs a server's certificate, good for both ends of a connection
-// because servers of a shard also call each other. random is read for the
-// serial number.
+// IssueServer signs a server's certificate, valid for both ends of a connection because
+// servers of a shard also call each other. random is read for the serial number.
 func (ca *CA) IssueServer(r ServerRequest, random io.Reader) (*x509.Certificate, error) {
 	name, err := serverID(ca.Cluster(), r.Shard)
 	if err != nil {
@@ -91,10 +90,11 @@ func (ca *CA) IssueServer(r ServerRequest, random io.Reader) (*x509.Certificate,
 	if err != nil {
 		return nil, fmt.Errorf("issue server certificate for %s: %w", r.Shard, err)
 	}
+	ca.issued.add(string(RoleServer))
 	return cert, nil
 }
 
-// leaf is what every certificate needs beside its names.
+// leaf holds the fields of a certificate other than its names.
 type leaf struct {
 	key    ed25519.PublicKey
 	now    time.Time
@@ -113,14 +113,14 @@ func (ca *CA) issue(template *x509.Certificate, l leaf) (*x509.Certificate, erro
 	return sign(template, ca.cert, l.key, ca.key)
 }
 
-// fill gives template what every leaf has beside its names. A certificate never
-// outlives its CA: past that moment it would verify nowhere.
+// fill sets the fields of a leaf other than its names. A certificate never outlives its CA,
+// since it could not be verified any more.
 func (ca *CA) fill(template *x509.Certificate, now time.Time, ttl time.Duration, random io.Reader) error {
 	if ttl < time.Second {
 		return fmt.Errorf("ttl %s: want at least 1s", ttl)
 	}
 	if !now.Before(ca.cert.NotAfter) {
-		return fmt.Errorf("%w: the CA of cluster %s expired at %s: put a new CA in its place", ErrExpired, ca.Cluster(),
+		return fmt.Errorf("%w: the CA of cluster %s expired at %s: replace it with a new CA", ErrExpired, ca.Cluster(),
 			ca.cert.NotAfter.Format(time.RFC3339))
 	}
 	number, err := newSerial(random)
@@ -141,7 +141,7 @@ func (ca *CA) fill(template *x509.Certificate, now time.Time, ttl time.Duration,
 
 func checkAddresses(names []string, addrs []netip.Addr) ([]net.IP, error) {
 	if len(names)+len(addrs) == 0 {
-		return nil, fmt.Errorf("no DNS names and no IP addresses: want at least one to reach the server by")
+		return nil, fmt.Errorf("no DNS names and no IP addresses: want at least one")
 	}
 	for _, name := range names {
 		if len(name) > 253 || !hostPattern.MatchString(name) {

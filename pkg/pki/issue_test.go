@@ -116,7 +116,7 @@ func TestACertificateDoesNotOutliveItsCA(t *testing.T) {
 	}
 }
 
-// TestOperatorsLive90DaysAtMost, whatever is asked for; nobody else is cut short.
+// TestOperatorsLive90DaysAtMost: whatever is requested; no other role is limited.
 func TestOperatorsLive90DaysAtMost(t *testing.T) {
 	ca, key := newCA(t, cluster, 1), newKey(t, 2)
 	const most = 90 * 24 * time.Hour

@@ -22,20 +22,18 @@ import (
 	"unicode/utf8"
 )
 
-// LeafKind says what the certificates that instances get for their own services
-// are good for.
+// LeafKind is the use of a certificate that an instance gets for its own services.
 type LeafKind string
 
-// The kinds of a leaf. A peer is both a server and a client.
+// Kinds of leaves. A peer is both a server and a client.
 const (
 	LeafServer LeafKind = "server"
 	LeafClient LeafKind = "client"
 	LeafPeer   LeafKind = "peer"
 )
 
-// LeafRequest asks for a certificate that an instance uses for services of its
-// own. It says nothing about who the instance is in the cluster: names below
-// spiffe://{cluster}/ are refused.
+// LeafRequest requests a certificate for an instance's own services. It does not identify the
+// instance in the cluster: names under spiffe://{cluster}/ are refused.
 type LeafRequest struct {
 	Kind         LeafKind
 	CN           string // 1 to 64 characters (RFC 5280, ub-common-name)
@@ -45,24 +43,23 @@ type LeafRequest struct {
 	URI          []string // absolute
 	Key          LeafKey
 	Now          time.Time
-	TTL          time.Duration // from Now; at least a second
+	TTL          time.Duration // from Now; at least one second
 }
 
 // Leaf is an issued certificate.
 type Leaf struct {
 	PEM      []byte
-	Serial   string // as SerialHex writes it
+	Serial   string // from SerialHex
 	NotAfter time.Time
 }
 
-// LeafKey is a public key that leaves are issued for: Ed25519 or ECDSA on P-256.
+// LeafKey is a public key for a leaf: Ed25519 or ECDSA on P-256.
 type LeafKey struct {
 	Public crypto.PublicKey
-	SHA256 [sha256.Size]byte // of its PKIX DER, as it stands in a certificate
+	SHA256 [sha256.Size]byte // of its PKIX DER, as in a certificate
 }
 
-// The bounds of a request. Whoever writes a template may mean well and still
-// make a list of a var that grew.
+// Limits of a request: a valid template may expand a var to a list that has grown too long.
 const (
 	maxLeafText  = 64 // characters of a common name or an organization
 	maxLeafNames = 100
@@ -72,7 +69,7 @@ const (
 var leafDNSPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?` +
 	`(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`)
 
-// ParseLeafKey reads exactly one public key in PKIX PEM, as an agent sent it.
+// ParseLeafKey parses exactly one public key in PKIX PEM, as sent by an agent. The error is
 // ErrMalformed for anything but an Ed25519 key or an ECDSA key on P-256.
 func ParseLeafKey(data []byte) (LeafKey, error) {
 	der, err := parseOne(data, publicKeyBlock)
@@ -101,9 +98,9 @@ func ParseLeafKey(data []byte) (LeafKey, error) {
 	return LeafKey{Public: parsed, SHA256: sha256.Sum256(canonical)}, nil
 }
 
-// IssueLeaf signs a certificate for a service of an instance, backdated like all
-// others, which ends with the CA at the latest. random is read for the serial
-// number. Safe for concurrent use when random is.
+// IssueLeaf signs a certificate for a service of an instance, backdated like all others, which
+// expires no later than the CA. random is read for the serial number. Safe for concurrent use
+// if random is.
 func (ca *CA) IssueLeaf(r LeafRequest, random io.Reader) (Leaf, error) {
 	template, err := r.template(ca.Cluster())
 	if err != nil {
@@ -112,11 +109,12 @@ func (ca *CA) IssueLeaf(r LeafRequest, random io.Reader) (Leaf, error) {
 	if err := ca.fill(template, r.Now, r.TTL, random); err != nil {
 		return Leaf{}, fmt.Errorf("issue certificate for %.80q: %w", r.CN, err)
 	}
-	// Ed25519 signatures take no randomness, and the serial is set.
+	// Ed25519 signatures use no randomness, and the serial number is set.
 	der, err := x509.CreateCertificate(nil, template, ca.cert, r.Key.Public, ca.key)
 	if err != nil {
 		return Leaf{}, fmt.Errorf("issue certificate for %.80q: %w", r.CN, err)
 	}
+	ca.issued.add(kindLeaf)
 	return Leaf{
 		PEM:      pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: der}),
 		Serial:   SerialHex(template),
@@ -124,8 +122,8 @@ func (ca *CA) IssueLeaf(r LeafRequest, random io.Reader) (Leaf, error) {
 	}, nil
 }
 
-// Check reports why a CA of the cluster would not issue a certificate with these
-// names; nil when it would.
+// Check returns an error if a CA of the cluster would not issue a certificate with these
+// names.
 func (r LeafRequest) Check(cluster string) error {
 	_, err := r.template(cluster)
 	return err
@@ -190,7 +188,7 @@ func leafIPs(addrs []netip.Addr) ([]net.IP, error) {
 	ips := make([]net.IP, 0, len(addrs))
 	for _, addr := range addrs {
 		if !addr.IsValid() || addr.IsUnspecified() || addr.Zone() != "" {
-			return nil, fmt.Errorf("IP address %q: want one without a zone that can be dialled", addr)
+			return nil, fmt.Errorf("IP address %q: want one that can be dialled, without a zone", addr)
 		}
 		ips = append(ips, addr.Unmap().AsSlice())
 	}

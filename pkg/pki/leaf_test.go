@@ -67,8 +67,7 @@ func p256Key(t testing.TB) pki.LeafKey {
 	return leafKey(t, key.Public())
 }
 
-// TestIssueLeaf: what was asked for is in the certificate, which verifies for
-// its uses, and nothing else is.
+// TestIssueLeaf: the certificate has exactly what was requested, and verifies for its uses.
 func TestIssueLeaf(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ca := leafCA(t, now)
@@ -123,7 +122,7 @@ func TestIssueLeaf(t *testing.T) {
 	}
 }
 
-// TestLeafEndsWithTheCA: it would verify nowhere afterwards.
+// TestLeafEndsWithTheCA: a leaf expires with the CA at the latest.
 func TestLeafEndsWithTheCA(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ca := leafCA(t, now)
@@ -212,7 +211,7 @@ func FuzzParseLeafKey(f *testing.F) {
 	})
 }
 
-// BenchmarkIssueLeaf reports certificates a second on all processors.
+// BenchmarkIssueLeaf measures certificates per second on all processors.
 func BenchmarkIssueLeaf(b *testing.B) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ca, key := leafCA(b, now), ed25519Key(b)

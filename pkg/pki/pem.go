@@ -10,7 +10,7 @@ import (
 	"fmt"
 )
 
-// MaxPEMSize is the longest PEM text that is parsed, in bytes.
+// MaxPEMSize is the maximum size of PEM text that is parsed, in bytes.
 const MaxPEMSize = 64 << 10
 
 const (
@@ -19,7 +19,7 @@ const (
 	publicKeyBlock   = "PUBLIC KEY"
 )
 
-// ParseCertificate reads exactly one PEM certificate (RFC 7468).
+// ParseCertificate parses exactly one PEM certificate (RFC 7468).
 func ParseCertificate(data []byte) (*x509.Certificate, error) {
 	der, err := parseOne(data, certificateBlock)
 	if err != nil {
@@ -32,13 +32,13 @@ func ParseCertificate(data []byte) (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// EncodeCertificate is the PEM of one certificate.
+// EncodeCertificate returns the PEM of one certificate.
 func EncodeCertificate(cert *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: cert.Raw})
 }
 
-// ParsePrivateKey reads exactly one Ed25519 private key in PKCS #8 PEM
-// (RFC 8410). No error ever holds a part of the input.
+// ParsePrivateKey parses exactly one Ed25519 private key in PKCS #8 PEM (RFC 8410). Errors
+// never contain the input.
 func ParsePrivateKey(data []byte) (ed25519.PrivateKey, error) {
 	der, err := parseOne(data, privateKeyBlock)
 	if err != nil {
@@ -55,7 +55,7 @@ func ParsePrivateKey(data []byte) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// EncodePrivateKey is the PKCS #8 PEM of key.
+// EncodePrivateKey returns the PKCS #8 PEM of key.
 func EncodePrivateKey(key ed25519.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -64,8 +64,8 @@ func EncodePrivateKey(key ed25519.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: privateKeyBlock, Bytes: der}), nil
 }
 
-// ParsePublicKey reads exactly one Ed25519 public key in PKIX PEM. It is given
-// what a client sent, so the error names the algorithm that it found instead.
+// ParsePublicKey parses exactly one Ed25519 public key in PKIX PEM. The input comes from a
+// client, so the error names the algorithm that was found instead.
 func ParsePublicKey(data []byte) (ed25519.PublicKey, error) {
 	der, err := parseOne(data, publicKeyBlock)
 	if err != nil {
@@ -82,7 +82,7 @@ func ParsePublicKey(data []byte) (ed25519.PublicKey, error) {
 	return key, nil
 }
 
-// EncodePublicKey is the PKIX PEM of key.
+// EncodePublicKey returns the PKIX PEM of key.
 func EncodePublicKey(key ed25519.PublicKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -91,8 +91,7 @@ func EncodePublicKey(key ed25519.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: publicKeyBlock, Bytes: der}), nil
 }
 
-// parseOne takes the DER out of a text that is one block of the given type and
-// nothing else.
+// parseOne returns the DER of a text that is exactly one block of the given type.
 func parseOne(data []byte, want string) ([]byte, error) {
 	blocks, err := parseBlocks(data, want)
 	if err != nil {
@@ -104,9 +103,8 @@ func parseOne(data []byte, want string) ([]byte, error) {
 	return blocks[0], nil
 }
 
-// parseBlocks takes the DER out of every block. Unlike pem.Decode it does not
-// skip what it can't read: a bundle that lost a certificate to a stray character
-// would trust less than its owner thinks.
+// parseBlocks returns the DER of every block. Unlike pem.Decode it does not skip invalid text:
+// otherwise a stray character could silently drop a certificate from a bundle.
 func parseBlocks(data []byte, want string) ([][]byte, error) {
 	if len(data) > MaxPEMSize {
 		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrMalformed, len(data), MaxPEMSize)
@@ -117,7 +115,7 @@ func parseBlocks(data []byte, want string) ([][]byte, error) {
 		block, after := pem.Decode(rest)
 		begin := []byte("-----BEGIN ")
 		if block == nil || !bytes.HasPrefix(rest, begin) || bytes.Count(rest[:len(rest)-len(after)], begin) != 1 {
-			return nil, fmt.Errorf("%w: block %d: want only %s blocks and nothing around them", ErrMalformed, len(blocks)+1, want)
+			return nil, fmt.Errorf("%w: block %d: want only %s blocks, without other text", ErrMalformed, len(blocks)+1, want)
 		}
 		if block.Type != want {
 			return nil, fmt.Errorf("%w: block %d: want a %s block, got %.40q", ErrMalformed, len(blocks)+1, want, block.Type)

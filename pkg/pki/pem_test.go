@@ -88,10 +88,10 @@ func TestRefusedPEM(t *testing.T) {
 		want  string
 	}{
 		"nothing":                 {certificate, "", "got nothing"},
-		"no PEM":                  {certificate, "hello", "nothing around them"},
+		"no PEM":                  {certificate, "hello", "without other text"},
 		"two certificates":        {certificate, cert + cert, "want one CERTIFICATE block, got 2"},
 		"certificate of garbage":  {certificate, block("CERTIFICATE", []byte("x"), nil), "x509"},
-		"text before":             {bundle, "subject=x\n" + cert, "nothing around them"},
+		"text before":             {bundle, "subject=x\n" + cert, "without other text"},
 		"text between":            {bundle, cert + "oops\n" + cert, "block 2"},
 		"text after":              {bundle, cert + "oops", "block 2"},
 		"a broken block skipped":  {bundle, "-----BEGIN CERTIFICATE-----\n@@\n" + cert, "block 1"},

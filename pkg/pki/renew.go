@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// RenewAt is when a certificate is to be renewed: at two thirds of its life,
-// which leaves a third for what may go wrong. The life counts from when it was
-// made, which is Backdate after it became valid.
+// RenewAt returns when a certificate should be renewed: at two thirds of its life, which
+// leaves a third for retries. Life is counted from its creation, which is Backdate after it
+// became valid.
 func RenewAt(cert *x509.Certificate) time.Time {
 	made := cert.NotBefore.Add(Backdate)
 	return made.Add(Life(cert) / 3 * 2)
 }
 
-// Life is how long a certificate was good for when it was made; 0 when that
-// moment was past its end.
+// Life returns a certificate's lifetime when it was created; 0 if it had already expired.
 func Life(cert *x509.Certificate) time.Duration {
 	return max(cert.NotAfter.Sub(cert.NotBefore)-Backdate, 0)
 }

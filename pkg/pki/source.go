@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 )
 
-// Keypair is a certificate with its private key. It is immutable.
+// Keypair is a certificate with its private key. Immutable.
 type Keypair struct{ tls tls.Certificate }
 
-// NewKeypair joins a certificate and its key; ErrMismatch when they don't belong
+// NewKeypair joins a certificate and its key. The error is ErrMismatch if they do not belong
 // together.
 func NewKeypair(cert *x509.Certificate, key ed25519.PrivateKey) (*Keypair, error) {
 	if err := CheckPair(cert, key); err != nil {
@@ -20,7 +20,7 @@ func NewKeypair(cert *x509.Certificate, key ed25519.PrivateKey) (*Keypair, error
 	return &Keypair{tls: tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}}, nil
 }
 
-// ParseKeypair is NewKeypair from the two as PEM.
+// ParseKeypair is NewKeypair for PEM.
 func ParseKeypair(certPEM, keyPEM []byte) (*Keypair, error) {
 	cert, err := ParseCertificate(certPEM)
 	if err != nil {
@@ -33,23 +33,22 @@ func ParseKeypair(certPEM, keyPEM []byte) (*Keypair, error) {
 	return NewKeypair(cert, key)
 }
 
-// Certificate is the certificate. It must not be changed.
+// Certificate returns the certificate. It must not be modified.
 func (k *Keypair) Certificate() *x509.Certificate { return k.tls.Leaf }
 
-// String keeps the key out of anything that formats a Keypair.
+// String returns a text without the key, for formatting.
 func (k *Keypair) String() string { return "keypair of " + subject(k.tls.Leaf) }
 
-// Source holds what this process shows to its peers and what it trusts, for
-// every TLS configuration made from it. Both can be replaced at any time, from
-// any goroutine: handshakes that begin later use the new ones, and connections
-// that are open go on.
+// Source holds this process's certificate and its trusted CAs, for every TLS configuration
+// made from it. Both can be replaced at any time, from any goroutine: later handshakes use the
+// new ones, and open connections are not affected.
 type Source struct {
 	bundle  atomic.Pointer[Bundle]
 	keypair atomic.Pointer[Keypair]
 }
 
-// NewSource starts with a bundle, and with a keypair unless that is nil: a
-// client that is not registered yet has none.
+// NewSource returns a source with a bundle and a keypair, which is nil for a client that is
+// not registered yet.
 func NewSource(bundle *Bundle, keypair *Keypair) *Source {
 	s := &Source{}
 	s.bundle.Store(bundle)
@@ -57,16 +56,16 @@ func NewSource(bundle *Bundle, keypair *Keypair) *Source {
 	return s
 }
 
-// SetKeypair replaces the certificate shown to peers.
+// SetKeypair replaces this process's certificate.
 func (s *Source) SetKeypair(k *Keypair) { s.keypair.Store(k) }
 
-// SetBundle replaces the CAs that are trusted.
+// SetBundle replaces the trusted CAs.
 func (s *Source) SetBundle(b *Bundle) { s.bundle.Store(b) }
 
-// Keypair is the current one, or nil.
+// Keypair returns the current keypair, or nil.
 func (s *Source) Keypair() *Keypair { return s.keypair.Load() }
 
-// Bundle is the current one.
+// Bundle returns the current bundle.
 func (s *Source) Bundle() *Bundle { return s.bundle.Load() }
 
 func (s *Source) serverCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -76,8 +75,8 @@ func (s *Source) serverCertificate(*tls.ClientHelloInfo) (*tls.Certificate, erro
 	return nil, fmt.Errorf("%w: this server has none yet", ErrNoCertificate)
 }
 
-// clientCertificate answers with an empty certificate when there is none, which
-// is how TLS says so (RFC 8446, section 4.4.2).
+// clientCertificate returns an empty certificate if there is none, which is how TLS expresses
+// that (RFC 8446, section 4.4.2).
 func (s *Source) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if k := s.keypair.Load(); k != nil {
 		return &k.tls, nil

@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// Endpoint makes the TLS configurations of one process. All are TLS 1.3 only
-// and read Source at every handshake.
+// Endpoint creates the TLS configurations of one process. All are TLS 1.3 only and read Source
+// at every handshake.
 //
-// crypto/tls's own verification is off in all of them, because it fixes the
-// roots when the configuration is made; VerifyConnection does the whole of it
-// instead. crypto/tls calls that for resumed sessions too, with the certificates
-// of the first handshake, so a session ticket bypasses no check: a certificate
-// that has expired meanwhile, or whose CA was dropped, is refused all the same.
-// Servers give out no tickets anyway, because no client of ours keeps them.
+// All of them disable crypto/tls's own verification, because it fixes the roots when the
+// configuration is created; VerifyConnection does all of it instead. crypto/tls also calls
+// that for resumed sessions, with the certificates of the first handshake, so a session ticket
+// bypasses no check: a certificate that has expired meanwhile, or whose CA was dropped, is
+// refused. Servers issue no tickets anyway, because no Nstance client keeps them.
 type Endpoint struct {
 	Cluster string
 	Source  *Source
 	Now     func() time.Time
 }
 
-// RegistrationServer asks for no client certificate.
+// RegistrationServer returns a config that requests no client certificate.
 func (e Endpoint) RegistrationServer() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -32,15 +31,15 @@ func (e Endpoint) RegistrationServer() *tls.Config {
 	}
 }
 
-// Server demands a client certificate of any member of the cluster. Which role
-// may call what is the service's to decide, from ConnectionCaller.
+// Server returns a config that requires a client certificate of any member of the cluster. The
+// service decides which role may call what, using ConnectionCaller.
 func (e Endpoint) Server() *tls.Config {
 	return e.mutual(func(Caller) error { return nil })
 }
 
-// PeerServer demands the certificate of a server of the shard, or of any shard
-// when that is empty. The calling side is Client, with a Source that holds the
-// server's own certificate.
+// PeerServer returns a config that requires the certificate of a server of the shard, or of
+// any shard if empty. The calling side uses Client, with a Source that holds the server's own
+// certificate.
 func (e Endpoint) PeerServer(shard string) *tls.Config {
 	return e.mutual(func(c Caller) error { return c.checkServer(shard) })
 }
@@ -58,20 +57,19 @@ func (e Endpoint) mutual(accept func(Caller) error) *tls.Config {
 	return cfg
 }
 
-// Client dials host, a DNS name or IP address without a port, and accepts only a
-// server of the shard (of any shard when that is empty) whose certificate names
-// that host. It shows the Source's certificate when there is one and the server
-// asks.
+// Client returns a config for dialling host, a DNS name or IP address without a port. It
+// accepts only a server of the shard (of any shard if empty) whose certificate contains that
+// host. It presents the Source's certificate, if any, when the server requests one.
 //
-// The host is fixed here rather than taken from the connection: crypto/tls drops
-// IP addresses from ConnectionState.ServerName, and a check against an empty
-// name would be no check. An empty host fails the handshake.
+// The host is fixed here instead of taken from the connection: crypto/tls drops IP addresses
+// from ConnectionState.ServerName, and a check against an empty name would be no check. An
+// empty host fails the handshake.
 func (e Endpoint) Client(host, shard string) *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
 		Time:                 e.Now,
 		ServerName:           host,
-		InsecureSkipVerify:   true, // VerifyConnection verifies, with the roots of the moment
+		InsecureSkipVerify:   true, // VerifyConnection verifies, with the current roots
 		GetClientCertificate: e.Source.clientCertificate,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			caller, err := e.verify(state.PeerCertificates, x509.ExtKeyUsageServerAuth)
@@ -98,7 +96,7 @@ func (c Caller) checkServer(shard string) error {
 
 func checkHost(cert *x509.Certificate, host string) error {
 	if host == "" {
-		return fmt.Errorf("%w: no host was given to check it against", ErrAddress)
+		return fmt.Errorf("%w: no host was given to check", ErrAddress)
 	}
 	if err := cert.VerifyHostname(host); err != nil {
 		return fmt.Errorf("%w %q: %w", ErrAddress, host, err)

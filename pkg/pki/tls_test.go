@@ -26,15 +26,15 @@ func endpoint(keypair *pki.Keypair, cas ...*pki.CA) pki.Endpoint {
 	}
 }
 
-// outcome is what both ends say of one connection, after a byte each way: in
-// TLS 1.3 a client learns of its refusal only when it reads.
+// outcome is the result of a connection at both ends, after a byte each way: in TLS 1.3 a
+// client learns of a refusal only when it reads.
 type outcome struct {
 	client, server error
 	state          tls.ConnectionState // of the server
 }
 
-// loopback is a connected pair. A net.Pipe won't do: it has no buffer, so two
-// ends that both write, such as an alert and a request, wait for ever.
+// loopback returns a connected pair. A net.Pipe has no buffer, so two ends that both write,
+// such as an alert and a request, would deadlock.
 func loopback(t testing.TB) (a, b net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +48,7 @@ func loopback(t testing.TB) (a, b net.Conn) {
 	if b, err = l.Accept(); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(time.Minute) // of the test, not of what is tested
+	deadline := time.Now().Add(time.Minute) // of the test itself
 	if err := errors.Join(a.SetDeadline(deadline), b.SetDeadline(deadline)); err != nil {
 		t.Fatal(err)
 	}
@@ -141,9 +141,9 @@ func TestClientsRefuse(t *testing.T) {
 		"another address": {serverPair(t, ca, shard), "127.0.0.2", shard, pki.ErrAddress, `"127.0.0.2"`},
 		"no host given":   {serverPair(t, ca, shard), "", shard, pki.ErrAddress, "no host was given"},
 		"expired": {server(func(r *pki.ServerRequest) { r.Now = epoch.Add(-2 * time.Hour) }), "localhost", shard,
-			pki.ErrExpired, "ended at 2030-05-01T11:00:00Z"},
+			pki.ErrExpired, "valid until 2030-05-01T11:00:00Z"},
 		"not yet valid": {server(func(r *pki.ServerRequest) { r.Now = epoch.Add(time.Hour) }), "localhost", shard,
-			pki.ErrNotYetValid, "begins at 2030-05-01T12:55:00Z"},
+			pki.ErrNotYetValid, "valid from 2030-05-01T12:55:00Z"},
 		"an IP only as a DNS name": {server(func(r *pki.ServerRequest) { r.DNS, r.IPs = []string{"127.0.0.1"}, nil }), "127.0.0.1", shard,
 			pki.ErrAddress, `"127.0.0.1"`},
 	} {
@@ -159,7 +159,7 @@ func TestClientsRefuse(t *testing.T) {
 	}
 }
 
-// foreignServer is a certificate of the trusted CA that names another cluster.
+// foreignServer returns a certificate of the trusted CA that names another cluster.
 func foreignServer(t *testing.T, ca *pki.CA) *pki.Keypair {
 	t.Helper()
 	key := newKey(t, 52)
@@ -171,8 +171,7 @@ func foreignServer(t *testing.T, ca *pki.CA) *pki.Keypair {
 	return signedBy(t, ca, template, key)
 }
 
-// signedBy signs a copy of template with the CA's key, as a stolen or misused
-// key would.
+// signedBy signs a copy of template with the CA's key, like a stolen or misused key.
 func signedBy(t *testing.T, ca *pki.CA, template *x509.Certificate, key ed25519.PrivateKey) *pki.Keypair {
 	t.Helper()
 	caKey := newKey(t, 1)
@@ -247,8 +246,8 @@ func TestAServerWithoutACertificateRefuses(t *testing.T) {
 	}
 }
 
-// A CA is replaced in three steps: trust both, change the certificates, drop the
-// old one. The configurations stay the same ones throughout.
+// A CA is replaced in three steps: trust both, change the certificates, drop the old one. The
+// same configurations are used throughout.
 func TestTrustAndCertificatesAreReplacedWhileInUse(t *testing.T) {
 	old, fresh := newCA(t, cluster, 1), newCA(t, cluster, 2)
 	server, client := endpoint(serverPair(t, old, shard), old), endpoint(agentPair(t, old), old)
@@ -271,8 +270,8 @@ func TestTrustAndCertificatesAreReplacedWhileInUse(t *testing.T) {
 	ok("all of the new CA", true)
 }
 
-// Resumption is switched on here against the configurations' own will, to show
-// that the checks do not depend on it being off.
+// Resumption is enabled here, although the configurations disable it, to show that the checks
+// do not depend on that.
 func TestAResumedSessionIsCheckedAgain(t *testing.T) {
 	ca, now := newCA(t, cluster, 1), epoch
 	server, client := endpoint(serverPair(t, ca, shard), ca), endpoint(agentPair(t, ca), ca)

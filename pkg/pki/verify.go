@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// verify checks a peer's certificate against the current bundle and time, and
-// reads who it is. Only the leaf counts: our CAs sign leaves directly, so
-// whatever else the peer sent is not looked at.
+// verify checks a peer's certificate against the current bundle and time, and returns the
+// caller. Only the leaf matters: the CAs sign leaves directly, so other certificates from the
+// peer are ignored.
 func (e Endpoint) verify(peer []*x509.Certificate, usage x509.ExtKeyUsage) (Caller, error) {
 	if len(peer) == 0 {
 		return Caller{}, fmt.Errorf("%w: the peer sent none", ErrNoCertificate)
@@ -20,8 +20,8 @@ func (e Endpoint) verify(peer []*x509.Certificate, usage x509.ExtKeyUsage) (Call
 	return ParseCaller(peer[0], e.Cluster)
 }
 
-// Verify checks that a CA of the bundle signed a certificate for a use, and that
-// both are good at a time.
+// Verify checks that a CA of the bundle signed a certificate for a use, and that both are
+// valid at a time.
 func (b *Bundle) Verify(cert *x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
 	_, err := cert.Verify(x509.VerifyOptions{
 		Roots:         b.pool,
@@ -39,9 +39,9 @@ func explain(cert *x509.Certificate, err error, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && now.Before(cert.NotBefore):
-		return fmt.Errorf("%w: %s begins at %s, the time here is %s", ErrNotYetValid, subject(cert), stamp(cert.NotBefore), stamp(now))
+		return fmt.Errorf("%w: %s is valid from %s, the time here is %s", ErrNotYetValid, subject(cert), stamp(cert.NotBefore), stamp(now))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("%w: %s ended at %s, the time here is %s", ErrExpired, subject(cert), stamp(cert.NotAfter), stamp(now))
+		return fmt.Errorf("%w: %s was valid until %s, the time here is %s", ErrExpired, subject(cert), stamp(cert.NotAfter), stamp(now))
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
 		return fmt.Errorf("%w: %s was not issued for this side of a connection", ErrWrongPeer, subject(cert))
 	default:

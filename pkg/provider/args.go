@@ -5,23 +5,22 @@ import (
 	"strings"
 )
 
-// ArgsChecker is implemented by providers that can tell, without asking anybody,
-// what Create would refuse.
+// ArgsChecker is implemented by providers that can validate, without a request, what Create
+// would refuse.
 type ArgsChecker interface {
-	// CheckArgs reports, as FieldErrors, what is wrong with what a config asks for:
-	// args, and the instance type, architecture and subnet that go with them. Paths
-	// are those of a group in the config, such as args.env.HOME and instance_type. No
-	// instance has to be meant: what was rendered for one may be made up, and all else
-	// in the spec may be missing; InstanceType and Subnet are empty where the config
-	// names none. What it refuses Create refuses too. It is pure.
+	// CheckArgs returns, as FieldErrors, the problems of a config's args and the instance type,
+	// architecture and subnet used with them. Paths are those of a group in the config, such as
+	// args.env.HOME and instance_type. The spec need not be of a real instance: rendered values
+	// may be made up, other fields may be missing, and InstanceType and Subnet are empty if the
+	// config has none. What it refuses, Create refuses too. It is pure.
 	CheckArgs(spec Spec) error
 }
 
-// FieldError says what is wrong with one field, and what would be valid.
+// FieldError is a problem of one field, with what would be valid.
 type FieldError struct{ Path, Message string }
 
-// FieldErrors are wrong fields of what a config gave to a provider. As an error it
-// is ErrInvalid and never empty; Err makes that sure.
+// FieldErrors are the problems of a provider's config fields. As an error it matches ErrInvalid
+// and is never empty; use Err.
 type FieldErrors []FieldError
 
 func (es FieldErrors) Error() string {
@@ -35,7 +34,7 @@ func (es FieldErrors) Error() string {
 // Unwrap returns ErrInvalid.
 func (es FieldErrors) Unwrap() error { return ErrInvalid }
 
-// Err returns es as an error, nil when there is none.
+// Err returns es as an error; nil if it is empty.
 func (es FieldErrors) Err() error {
 	if len(es) == 0 {
 		return nil
@@ -43,7 +42,7 @@ func (es FieldErrors) Err() error {
 	return es
 }
 
-// Addf adds what is wrong with one field.
+// Addf adds a problem of one field.
 func (es *FieldErrors) Addf(path, format string, args ...any) {
 	*es = append(*es, FieldError{path, fmt.Sprintf(format, args...)})
 }

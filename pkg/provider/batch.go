@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// MaxBatch is how many VMs one Get or Delete may name.
+// MaxBatch is the maximum number of VMs in one Get or Delete.
 const MaxBatch = 100
 
-// Answer is what a Get found out about one VM. VM is valid when Err is nil.
+// Answer is the result of a Get for one VM. VM is valid if Err is nil.
 type Answer struct {
 	VM  VM
 	Err error
 }
 
-// CheckBatch reports, as ErrInvalid, that there are too many refs for one call.
+// CheckBatch returns ErrInvalid if there are too many refs for one call.
 func CheckBatch(refs []Ref) error {
 	if len(refs) > MaxBatch {
 		return fmt.Errorf("%w: %d references in one call: want at most %d", ErrInvalid, len(refs), MaxBatch)
@@ -23,19 +23,19 @@ func CheckBatch(refs []Ref) error {
 	return nil
 }
 
-// GetOne asks p for a single VM.
+// GetOne gets a single VM.
 func GetOne(ctx context.Context, p Provider, ref Ref) (VM, error) {
 	a := p.Get(ctx, []Ref{ref})[0]
 	return a.VM, a.Err
 }
 
-// DeleteOne asks p for the removal of a single VM.
+// DeleteOne deletes a single VM.
 func DeleteOne(ctx context.Context, p Provider, ref Ref) error {
 	return p.Delete(ctx, []Ref{ref})[0]
 }
 
-// GetEach is the Get of a provider that can only ask for one VM at a time: get
-// is called for each, at most limit at the same time.
+// GetEach implements Get for a provider without batches: it calls get for each ref, with at
+// most limit concurrent calls.
 func GetEach(refs []Ref, limit int, get func(Ref) (VM, error)) []Answer {
 	return each(refs, limit, func(ref Ref, err error) (a Answer) {
 		if a.Err = err; err == nil {
@@ -45,8 +45,8 @@ func GetEach(refs []Ref, limit int, get func(Ref) (VM, error)) []Answer {
 	})
 }
 
-// DeleteEach is the Delete of a provider that can only delete one VM at a time:
-// remove is called for each, at most limit at the same time.
+// DeleteEach implements Delete for a provider without batches: it calls remove for each ref,
+// with at most limit concurrent calls.
 func DeleteEach(refs []Ref, limit int, remove func(Ref) error) []error {
 	return each(refs, limit, func(ref Ref, err error) error {
 		if err != nil {
@@ -56,7 +56,7 @@ func DeleteEach(refs []Ref, limit int, remove func(Ref) error) []error {
 	})
 }
 
-// each calls do for each ref, with what is wrong with the batch as a whole.
+// each calls do for each ref, with the error of the batch as a whole if there is one.
 func each[T any](refs []Ref, limit int, do func(Ref, error) T) []T {
 	wrong := CheckBatch(refs)
 	out := make([]T, len(refs))

@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// Decode fills the struct that into points to from a map read from the config,
-// by the names in its json tags, and strictly: an unknown name and a value of
-// the wrong type are reported. field is the map's own path.
+// Decode decodes a config map strictly into the struct that into points to, by json tags:
+// unknown names and values of the wrong type are errors. field is the map's path.
 func Decode(field string, values map[string]any, into any) (wrong FieldErrors) {
 	known := fieldNames(reflect.TypeOf(into).Elem())
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -58,7 +57,7 @@ func fieldNames(t reflect.Type) []string {
 	return names
 }
 
-// inner reports whether a value within the field is wrong, not the field itself.
+// inner reports whether the error is about a value within the field rather than the field.
 func inner(t reflect.Type, wrong *json.UnmarshalTypeError) bool {
 	for i := range t.NumField() {
 		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name == wrong.Field {
@@ -68,7 +67,7 @@ func inner(t reflect.Type, wrong *json.UnmarshalTypeError) bool {
 	return false
 }
 
-// jsonType says in the words of the config what a Go type is written as.
+// jsonType returns the config's name for a Go type.
 func jsonType(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Map, reflect.Struct:
@@ -86,8 +85,8 @@ func jsonType(t reflect.Type) string {
 	}
 }
 
-// article puts "a" or "an" before the kind of a JSON value, which may be
-// followed by the value itself.
+// article prefixes the kind of a JSON value, which may be followed by the value, with "a" or
+// "an".
 func article(kind string) string {
 	if strings.HasPrefix(kind, "array") || strings.HasPrefix(kind, "object") {
 		return "an " + kind

@@ -35,6 +35,49 @@ func TestManagedVariables(t *testing.T) {
 	}
 }
 
+// TestOpen: args set what is known to be harmless, and what the options list.
+func TestOpen(t *testing.T) {
+	allowed := []string{"COLOUR", "APP_*"}
+	for name, want := range map[string]string{
+		"NSTANCE_DEBUG": "", "NSTANCE_SPOT_POLL_INTERVAL": "", "COLOUR": "", "APP_": "", "APP_LEVEL": "",
+		"COLOURS": "not a variable that args may set", "colour": "not a variable", "APP": "not a variable", "APP_-x": "not a variable",
+		"LD_PRELOAD": "not a variable", "LD_LIBRARY_PATH": "not a variable", "PATH": "not a variable", "ENV": "not a variable",
+		"BASH_ENV": "not a variable", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "not a variable", "NSTANCE_PROVIDER": "not a variable",
+		"HOME": "not a variable", "GODEBUG": "not a variable", "SSL_CERT_FILE": "not a variable", "HTTPS_PROXY": "not a variable",
+		"NSTANCE_KEYS_DIR": "sets this variable itself", "A=B": "not a valid variable name", "": "not a valid variable name",
+	} {
+		err := provider.CheckOpen("args.env", map[string]string{name: "x"}, allowed)
+		if (len(err) == 0) != (want == "") || len(err) > 1 || len(err) == 1 && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+	}
+	wrong := provider.CheckArgsEnv("options.args_env", []string{"COLOUR", "APP_*", "*", "", "A*B", "A=B", "1A", "NSTANCE_INSTANCE_ID"})
+	if len(wrong) != 6 || !strings.Contains(wrong.Error(), "options.args_env[2]: \"*\" is not valid") {
+		t.Errorf("of two good and six bad patterns: %v", wrong)
+	}
+	for name := range (provider.Spec{ID: id}).Environment() {
+		if wrong := provider.CheckOpen("args.env", map[string]string{name: "x"}, []string{"NSTANCE_*"}); len(wrong) != 1 {
+			t.Errorf("a pattern gives away %s: %v", name, wrong)
+		}
+	}
+}
+
+// FuzzOpen: nothing but a plain name on the list, or one of those that are open, is taken.
+func FuzzOpen(f *testing.F) {
+	f.Add("APP_X", "APP_*")
+	f.Add("LD_PRELOAD", "*")
+	f.Fuzz(func(t *testing.T, name, pattern string) {
+		if len(provider.CheckArgsEnv("l", []string{pattern})) > 0 {
+			return
+		}
+		taken := len(provider.CheckOpen("e", map[string]string{name: "x"}, []string{pattern})) == 0
+		beginning, some := strings.CutSuffix(pattern, "*")
+		if taken && name != pattern && (!some || !strings.HasPrefix(name, beginning)) && !slices.Contains(provider.OpenVariables(), name) {
+			t.Errorf("%q is taken by %q", name, pattern)
+		}
+	})
+}
+
 func TestMergeEnvironment(t *testing.T) {
 	got := provider.MergeEnvironment(map[string]string{"B": "1", "A": "1"}, nil, map[string]string{"B": "2"})
 	if want := []string{"A=1", "B=2"}; !slices.Equal(got, want) {

@@ -49,6 +49,6 @@ func TestOptionalParts(t *testing.T) {
 		}
 	}
 	if _, ok := provider.WatcherOf(configured{given: true}); ok {
-		t.Error("a part that nobody has")
+		t.Error("a part that is not there")
 	}
 }

@@ -1,6 +1,6 @@
-// Package provider is the port to whatever makes machines: a cloud, a container
-// engine, or the operating system. The server is the only component that talks
-// to a provider, and this contract is all that it knows of one.
+// Package provider defines the interface to infrastructure that runs VMs: a cloud, a container
+// engine, or the operating system. Only the server talks to providers, and only through this
+// interface.
 package provider
 
 import (
@@ -12,44 +12,44 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// The kinds of failure, tested with errors.Is. An error that is none of them is
-// temporary, and for a Create its outcome is unknown.
+// Kinds of errors, for errors.Is. Any other error is temporary, and leaves the outcome of a
+// Create unknown.
 var (
 	ErrNotFound     = errors.New("not found")          // no such VM
-	ErrSubnetFull   = errors.New("subnet full")        // it has no free address: try another subnet; nothing was made
-	ErrQuota        = errors.New("capacity used up")   // the account's or the zone's: no other subnet helps, back off; nothing was made
+	ErrSubnetFull   = errors.New("subnet full")        // no free address: try another subnet; nothing was made
+	ErrQuota        = errors.New("capacity used up")   // of the account or zone: no other subnet helps, back off; nothing was made
 	ErrThrottled    = errors.New("throttled")          // back off; nothing was made
-	ErrInvalid      = errors.New("invalid request")    // never retry as it is: surface; nothing was made
-	ErrUnauthorized = errors.New("unauthorized")       // surface, back off; nothing was made
-	ErrUnsupported  = errors.New("not supported here") // the provider can't do this at all
+	ErrInvalid      = errors.New("invalid request")    // don't retry unchanged, report it; nothing was made
+	ErrUnauthorized = errors.New("unauthorized")       // report it, back off; nothing was made
+	ErrUnsupported  = errors.New("not supported here") // the provider never supports this
 
-	// ErrUsed says that the attempt of a Create came before with another spec, and that no
-	// VM of it can be seen yet: the outcome is unknown. Repeat the attempt.
+	// ErrUsed means that the attempt was used before with another spec, and that no VM of it is
+	// visible yet: the outcome is unknown. Repeat the attempt.
 	ErrUsed = errors.New("attempt came before")
-	// ErrSpent says that the attempt came before with another spec, that no VM was made for
-	// it, and that none will be: repeat the create with the next Spec.Attempt.
+	// ErrSpent means that the attempt was used before with another spec and made no VM, nor
+	// will it: repeat the create with the next Spec.Attempt.
 	ErrSpent = errors.New("attempt came before, and made nothing")
 )
 
-// Definite reports whether a failed Create certainly made nothing.
+// Definite reports whether a failed Create definitely made nothing.
 func Definite(err error) bool {
 	return errors.Is(err, ErrSubnetFull) || errors.Is(err, ErrQuota) || errors.Is(err, ErrThrottled) ||
 		errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnauthorized) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrSpent)
 }
 
-// State is what the provider says of a VM.
+// State is a VM's state at the provider.
 type State string
 
-// The states of a VM.
+// States of a VM.
 const (
 	StatePending  State = "pending"  // accepted, not running yet
 	StateRunning  State = "running"  // its operating system runs
-	StateStopping State = "stopping" // on its way down, by whoever's hand
-	StateStopped  State = "stopped"  // down, still there
+	StateStopping State = "stopping" // shutting down, whatever the cause
+	StateStopped  State = "stopped"  // stopped, still exists
 	StateDeleting State = "deleting" // being removed
-	StateDeleted  State = "deleted"  // gone, remembered for a while
+	StateDeleted  State = "deleted"  // gone, reported for a while
 	StateFailed   State = "failed"   // will never run
-	StateUnknown  State = "unknown"  // the provider does not know
+	StateUnknown  State = "unknown"  // not known to the provider
 )
 
 // Alive reports whether a VM in this state runs, will run, or may be running.
@@ -57,11 +57,11 @@ func (s State) Alive() bool {
 	return s == StatePending || s == StateRunning || s == StateUnknown
 }
 
-// Exists reports whether there is still something to delete.
+// Exists reports whether a VM in this state can be deleted.
 func (s State) Exists() bool { return s != StateDeleted }
 
-// Tag keys. The first four identify a VM of ours and are what List filters by;
-// the others inform people.
+// Tag keys. The first four identify a VM and are what List filters by; the others are
+// informational.
 const (
 	TagManaged    = "nstance:managed"
 	TagClusterID  = "nstance:cluster-id"
@@ -72,14 +72,14 @@ const (
 	TagKind       = "nstance:kind"
 )
 
-// Scope is the cluster and shard a provider was opened for. A provider never
-// lists, and never touches, a VM of another scope.
+// Scope is the cluster and shard a provider was opened for. A provider never lists or modifies
+// VMs of other scopes.
 type Scope struct {
 	ClusterID string
 	Shard     string
 }
 
-// Tags returns the identifying and informing tags of one instance.
+// Tags returns the tags of an instance.
 func (s Scope) Tags(i fleet.Instance) map[string]string {
 	return map[string]string{
 		TagManaged:    "true",
@@ -92,10 +92,10 @@ func (s Scope) Tags(i fleet.Instance) map[string]string {
 	}
 }
 
-// Spec asks for one VM. Everything in it is rendered.
+// Spec is the request for one VM. All its fields are rendered.
 type Spec struct {
 	ID           fleet.InstanceID // with Subnet and Attempt also the idempotency token
-	Attempt      int              // how many attempts before this one certainly made nothing
+	Attempt      int              // number of earlier attempts that definitely made nothing
 	Hostname     string
 	Arch         string // amd64 | arm64
 	InstanceType string
@@ -106,8 +106,8 @@ type Spec struct {
 	Bootstrap    Bootstrap
 }
 
-// Bootstrap is what the agent needs for its first call. A cloud gets it inside
-// the userdata; providers that place files themselves take it from here.
+// Bootstrap is what the agent needs for its first call. Clouds get it within the userdata;
+// providers that write the files themselves use it directly.
 type Bootstrap struct {
 	CACert            []byte // PEM
 	Nonce             string // registration JWT
@@ -116,121 +116,113 @@ type Bootstrap struct {
 	ReportInterval    time.Duration // how often the agent reports its health
 }
 
-// Ref names a VM. ProviderID may be empty when it is not known yet; then the
-// instance id tag identifies it. When both are set and disagree it names
-// nothing; with neither it is ErrInvalid.
+// Ref identifies a VM. If ProviderID is empty, the instance ID tag identifies it. If both are
+// set and disagree, it matches nothing; if neither is set it is ErrInvalid.
 type Ref struct {
 	ID         fleet.InstanceID
 	ProviderID string
 }
 
-// VM is one machine as the provider sees it.
+// RefOf returns the reference to an instance's VM by its record.
+func RefOf(i fleet.Instance) Ref { return Ref{ID: i.ID, ProviderID: i.Provider.ID} }
+
+// VM is a VM as the provider reports it.
 type VM struct {
-	ID         fleet.InstanceID // from the tag; empty when the tag is missing or malformed
+	ID         fleet.InstanceID // from the tag; empty if the tag is missing or malformed
 	ProviderID string
 	State      State
-	Reason     string // why it is in its state, in the provider's words, for people; see Why
+	Reason     string // why it is in this state, in the provider's words; see Why
 	Subnet     string
-	Hostname   string
-	Addresses  []netip.Addr
+	Hostname   string       // the hostname in Spec
+	DNSNames   []string     // names in the provider's name service, lowercase; none without such a service
+	Addresses  []netip.Addr // assigned by the provider; never what the machine claims
 	Tags       map[string]string
 	CreatedAt  time.Time
 }
 
-// Ref returns the reference that names vm exactly.
+// Ref returns the exact reference of vm.
 func (vm VM) Ref() Ref { return Ref{ID: vm.ID, ProviderID: vm.ProviderID} }
 
-// Provider is what every implementation offers. Implementations are safe for
-// concurrent use and honour ctx. They make no retry that could act twice, and
-// call Guard (see WithGuard) before every request that changes something, SDK
-// retries included.
+// Provider is the interface that every provider implements. Implementations are safe for
+// concurrent use and honour ctx. They never retry a call that could take effect twice, and call
+// Guard (see WithGuard) before every request that changes something, including SDK retries.
 type Provider interface {
-	// Create makes one VM, once per Spec.ID however often it is called: when a
-	// VM with this instance id exists already it is returned as it is, whatever
-	// else the spec says now. On an error for which Definite holds this call made
-	// nothing; on any other the outcome is unknown and the caller asks again with
-	// the same Spec.ID, Spec.Subnet and Spec.Attempt.
+	// Create makes one VM per Spec.ID, however often it is called: if a VM with this instance
+	// ID exists, it is returned unchanged, whatever the spec says now. On an error that is
+	// Definite, this call made nothing; on any other, the outcome is unknown and the caller
+	// retries with the same Spec.ID, Spec.Subnet and Spec.Attempt.
 	//
-	// The caller raises Spec.Attempt when no create of this id before can have made
-	// a VM, and only then: after a definite error of the first call of an attempt,
-	// or ErrSpent. A cloud that refuses a token which comes back with other
-	// parameters has seen an earlier call of the attempt. That one may have made the
-	// VM, which is looked for and returned, or may have been refused: that is
-	// ErrUsed until the search has taken long enough, and ErrSpent then.
+	// The caller increments Spec.Attempt only if no earlier create of this ID can have made a
+	// VM: after a Definite error of an attempt's first call, or after ErrSpent. If a cloud
+	// refuses a token that was used with other parameters, an earlier call of the attempt
+	// either made the VM, which is then searched for and returned, or was refused: that is
+	// ErrUsed until the search has taken long enough, then ErrSpent.
 	Create(ctx context.Context, spec Spec) (VM, error)
 
-	// Get returns an Answer for each of refs, in their order. Its Err is
-	// ErrNotFound when there is no such VM of this scope. A VM that was deleted
-	// may be reported with StateDeleted for a while. Get and List may lag behind
-	// changes, and show an older state than an earlier answer did, unless the
-	// provider says otherwise (see ConsistentReads).
+	// Get returns an Answer for each of refs, in order. Err is ErrNotFound if there is no such
+	// VM in this scope. A deleted VM may be reported with StateDeleted for a while. Get and
+	// List may return stale data, also older than an earlier answer, unless the provider has
+	// ConsistentReads.
 	//
-	// Get and Delete take up to MaxBatch refs, in which one may occur twice; more
-	// are ErrInvalid for each. One bad ref never fails the others: a provider
-	// whose own batches fail as a whole for one bad id splits them, and one that
-	// has no batches asks for each (GetEach, DeleteEach). What fails all the same
-	// as a whole is the error of every ref.
+	// Get and Delete accept up to MaxBatch refs, with duplicates; with more, each is
+	// ErrInvalid. One bad ref never fails the others: a provider whose batch calls fail as a
+	// whole for one bad ID splits them, and one without batches calls each (GetEach,
+	// DeleteEach). An error of the call as a whole is returned for every ref.
 	Get(ctx context.Context, refs []Ref) []Answer
 
-	// List returns all VMs of this scope, by tags, ordered by instance id and
-	// then provider id. A VM in StateDeleted may be left out. It may take its
-	// time, and calls Listed after each page of its answer. It is never asked
-	// for the state of VMs that somebody waits for: Get is.
+	// List returns all VMs of this scope, by tags, ordered by instance ID and then provider
+	// ID. VMs in StateDeleted may be omitted. It may be slow, and calls Listed after each
+	// page. Callers that wait for a VM's state use Get, not List.
 	List(ctx context.Context) ([]VM, error)
 
-	// Delete asks for the VMs' removal and returns once that was accepted, not
-	// once it is done: the caller asks Get until ErrNotFound or StateDeleted. It
-	// returns an error for each of refs, in their order. Deleting what is not
-	// there succeeds. For batches see Get.
+	// Delete requests the VMs' deletion and returns once that is accepted, not completed: the
+	// caller polls Get until ErrNotFound or StateDeleted. It returns an error for each of refs,
+	// in order. Deleting a missing VM succeeds. For batches see Get.
 	Delete(ctx context.Context, refs []Ref) []error
 }
 
-// ConsistentReads is implemented by providers whose Get and List always show the
-// present: what a call changed is shown from the moment it returned, and what has
-// ended is never shown alive again. There one answer that a VM does not exist is
-// believed; with any other provider it takes two, some time apart.
+// ConsistentReads is implemented by providers whose Get and List are never stale: they show a
+// change as soon as its call returned, and never show an ended VM as alive. For them a single
+// answer that a VM does not exist is conclusive; other providers need two, some time apart.
 type ConsistentReads interface {
-	// ConsistentReads reports whether this one's reads are so. The answer does not
-	// change.
+	// ConsistentReads reports whether reads are consistent. The answer never changes.
 	ConsistentReads() bool
 }
 
-// Consistent reports whether a provider says that its reads are consistent. One
-// that says nothing is taken for one whose reads lag.
+// Consistent reports whether a provider's reads are consistent; false if it does not implement
+// ConsistentReads.
 func Consistent(p Provider) bool {
 	c, ok := p.(ConsistentReads)
 	return ok && c.ConsistentReads()
 }
 
-// Event tells that a VM changed, as far as the provider saw it.
+// Event is a change of a VM, as seen by the provider.
 type Event struct {
 	VM VM
 }
 
-// Watcher is implemented by providers that can tell of changes as they happen.
+// Watcher is implemented by providers that report changes as they happen.
 type Watcher interface {
-	// Watch calls fn for every change of a VM of this scope, one at a time,
-	// until ctx ends or the stream breaks; the caller calls again, and lists,
-	// since changes in between were missed.
+	// Watch calls fn for every change of a VM of this scope, never concurrently, until ctx ends
+	// or the stream breaks. The caller then watches again and lists, since changes in between
+	// were missed.
 	Watch(ctx context.Context, fn func(Event)) error
 }
 
-// LeaderNetwork is implemented by providers that can move a fixed address to
-// the server that leads. Nobody releases it: a late release could knock off the
-// next leader.
+// LeaderNetwork is implemented by providers that can move a fixed address to the leader's
+// server. It has no release: a late one could take the address from the next leader.
 type LeaderNetwork interface {
-	// Assign takes the address by force. Idempotent.
+	// Assign moves the address here, by force. Idempotent.
 	Assign(ctx context.Context) error
 	// Check reports whether this host holds the address.
 	Check(ctx context.Context) (bool, error)
 }
 
-// SubnetCapacity is implemented by providers that know how many more VMs a
-// subnet has addresses for.
+// SubnetCapacity is implemented by providers that know the free addresses of subnets.
 type SubnetCapacity interface {
-	// FreeAddresses returns the free addresses of each of the given subnets. One
-	// that does not exist is missing from the answer. The numbers are a hint: a
-	// Create may find the subnet full all the same, and says ErrSubnetFull.
+	// FreeAddresses returns the number of free addresses of each subnet. Missing subnets are
+	// omitted. The numbers are hints: a Create may still find the subnet full and return
+	// ErrSubnetFull.
 	FreeAddresses(ctx context.Context, subnets []string) (map[string]int, error)
 }
 
@@ -242,8 +234,8 @@ type ImageQuery struct {
 	Order   string // asc | desc
 }
 
-// ImageFilter keeps the images whose property Name has one of the values, in
-// which * stands for any characters.
+// ImageFilter keeps the images whose property Name has one of the values; * matches any
+// characters.
 type ImageFilter struct {
 	Name   string
 	Values []string
@@ -251,40 +243,38 @@ type ImageFilter struct {
 
 // ImageResolver is implemented by providers that start VMs from images.
 type ImageResolver interface {
-	// ResolveImage returns the id of the first image by the query's order, or
-	// ErrNotFound when none matches. Images that can't be started yet, or any
-	// more, don't match. Names of filters are the provider's own; one that it does
-	// not know is ErrInvalid.
+	// ResolveImage returns the ID of the first matching image in the query's order, or
+	// ErrNotFound. Images that can't be started don't match. Filter names are the provider's
+	// own; unknown ones are ErrInvalid.
 	ResolveImage(ctx context.Context, q ImageQuery) (string, error)
 }
 
-// LoadBalancer is implemented by providers that can send traffic to VMs. target
-// is one of the provider's own names, such as the ARN of a target group; one
-// that does not exist is ErrNotFound. The caller always knows vm.ProviderID.
+// LoadBalancer is implemented by providers that can send traffic to VMs. target is a name of
+// the provider, such as the ARN of a target group; ErrNotFound if it does not exist.
+// vm.ProviderID is always set.
 type LoadBalancer interface {
-	// Register adds the VM. Idempotent. A VM of another scope, and one that does
-	// not run, is ErrInvalid.
+	// Register adds the VM. Idempotent. It returns ErrInvalid for a VM that is not running or
+	// is of another scope.
 	Register(ctx context.Context, target string, vm Ref) error
-	// Deregister removes the VM, and succeeds when it is not registered, or is
-	// not there at all. No new traffic begins once it has returned; what is under
-	// way may go on.
+	// Deregister removes the VM. It succeeds if the VM is not registered or does not exist. No
+	// new connections are sent to it once it has returned; existing ones may continue.
 	Deregister(ctx context.Context, target string, vm Ref) error
-	// Targets returns the provider ids of the VMs that are registered, sorted,
-	// those that are being deregistered left out. VMs of other scopes, and what
-	// people registered by hand, are among them: a target may be shared.
+	// Targets returns the sorted provider IDs of the registered VMs, without those being
+	// deregistered. They include VMs of other scopes and manual registrations, as targets may
+	// be shared.
 	Targets(ctx context.Context, target string) ([]string, error)
 }
 
 type listingKey struct{}
 
-// WithListing returns a context under which a List calls page after each page of
-// its answer that came, so that a slow one can be told from one that hangs. The
-// last page may be left out: List's return says that it came.
+// WithListing returns a context under which List calls page after each page of its answer, so
+// that a slow list can be told from a hanging one. The last page may be omitted: List's return
+// covers it.
 func WithListing(ctx context.Context, page func()) context.Context {
 	return context.WithValue(ctx, listingKey{}, page)
 }
 
-// Listed says that a page of a List's answer came.
+// Listed reports a page of a List's answer.
 func Listed(ctx context.Context) {
 	if page, ok := ctx.Value(listingKey{}).(func()); ok {
 		page()
@@ -293,17 +283,17 @@ func Listed(ctx context.Context) {
 
 type guardKey struct{}
 
-// Guard says whether a mutation may start now; an error forbids it.
+// Guard returns an error if a mutation must not start now.
 type Guard func(ctx context.Context) error
 
-// WithGuard returns a context under which mutations ask g before they start.
-// The server puts the leader's fence here, so that even the third retry deep
-// inside an SDK can't start after leadership was lost.
+// WithGuard returns a context under which g is called before each mutation. The server sets the
+// leader's fence here, so that not even a retry within an SDK can start after leadership was
+// lost.
 func WithGuard(ctx context.Context, g Guard) context.Context {
 	return context.WithValue(ctx, guardKey{}, g)
 }
 
-// Permit asks the context's guard, if there is one.
+// Permit calls the context's guard, if there is one.
 func Permit(ctx context.Context) error {
 	if g, ok := ctx.Value(guardKey{}).(Guard); ok {
 		return g(ctx)

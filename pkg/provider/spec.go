@@ -9,7 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Check reports everything that is wrong with s.
+// Check returns all problems of s.
 func (s Scope) Check() error {
 	var errs []error
 	for _, f := range []struct{ field, name string }{{"cluster id", s.ClusterID}, {"shard", s.Shard}} {
@@ -20,22 +20,20 @@ func (s Scope) Check() error {
 	return errors.Join(errs...)
 }
 
-// Owns reports whether tags mark a VM of this scope. The instance id is no part
-// of it: a VM of ours whose id is missing or malformed is still ours to list.
+// Owns reports whether tags are those of a VM of this scope. The instance ID does not matter: a
+// VM with a missing or malformed ID is still listed.
 func (s Scope) Owns(tags map[string]string) bool {
 	return tags[TagManaged] == "true" && tags[TagClusterID] == s.ClusterID && tags[TagShard] == s.Shard
 }
 
-// TaggedID returns the instance id that tags carry, empty when it is missing or
-// malformed.
+// TaggedID returns the instance ID in tags; empty if it is missing or malformed.
 func TaggedID(tags map[string]string) fleet.InstanceID {
 	id, _ := fleet.ParseID(tags[TagInstanceID])
 	return id
 }
 
-// Check reports why spec can't be created in scope s, as ErrInvalid naming the
-// field: a malformed id, or tags that would hide the VM from s or give it to
-// another instance.
+// Check returns ErrInvalid, with the field, if spec can't be created in scope s: for a
+// malformed ID, or tags of another scope or instance.
 func (spec Spec) Check(s Scope) error {
 	if _, err := fleet.ParseID(string(spec.ID)); err != nil {
 		return fmt.Errorf("%w: id: %w", ErrInvalid, err)
@@ -50,7 +48,7 @@ func (spec Spec) Check(s Scope) error {
 	return nil
 }
 
-// Check reports, as ErrInvalid, that r names nothing at all.
+// Check returns ErrInvalid if r is empty.
 func (r Ref) Check() error {
 	if r.ID == "" && r.ProviderID == "" {
 		return fmt.Errorf("%w: a reference needs an instance id or a provider id", ErrInvalid)
@@ -58,15 +56,15 @@ func (r Ref) Check() error {
 	return nil
 }
 
-// Names reports whether r names vm: every half of r that is set agrees.
+// Names reports whether r matches vm: every field of r that is set is equal.
 func (r Ref) Names(vm VM) bool {
 	return r != (Ref{}) && (r.ID == "" || r.ID == vm.ID) && (r.ProviderID == "" || r.ProviderID == vm.ProviderID)
 }
 
-// Sort orders vms as List returns them: by instance id, then provider id.
+// Sort orders vms as List does: by instance ID, then provider ID.
 func Sort(vms []VM) { slices.SortFunc(vms, Compare) }
 
-// Compare orders two VMs by instance id, then provider id.
+// Compare compares two VMs by instance ID, then provider ID.
 func Compare(a, b VM) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.ProviderID, b.ProviderID))
 }

@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxWhy is how many bytes of a VM's reason are kept.
+// maxWhy is the maximum length of a reason in bytes.
 const maxWhy = 256
 
-// Why returns the VM's Reason fit to be kept in records and shown: one line of
-// printable characters, of 256 bytes at most.
+// Why returns the VM's Reason sanitised for records and output: one line of printable
+// characters, at most 256 bytes.
 func (vm VM) Why() string {
 	line := strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || !unicode.IsPrint(r) {

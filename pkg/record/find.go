@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Find returns the fields of a JSON object that T has no name for. As in
-// encoding/json, a name that differs from a known one by case alone is that one.
+// Find returns the fields of a JSON object that T does not have. As in encoding/json, names are
+// compared without regard to case.
 func Find[T any](body []byte) (Unknown, error) {
 	return find(body, reflect.TypeFor[T]())
 }
@@ -64,7 +64,7 @@ func (u *Unknown) keepInside(name string, in Unknown) {
 	u.inside[name] = in
 }
 
-// isObject reports whether a type is read field by field.
+// isObject reports whether a type is decoded field by field.
 func isObject(t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return false
@@ -82,7 +82,14 @@ func pointedTo(t reflect.Type) reflect.Type {
 
 func fieldOf(t reflect.Type, name string) (reflect.StructField, bool) {
 	for i := range t.NumField() {
-		if f := t.Field(i); f.IsExported() && f.Tag.Get("json") != "-" && strings.EqualFold(nameOf(f), name) {
+		f := t.Field(i)
+		if f.Anonymous && f.Tag.Get("json") == "" && f.Type.Kind() == reflect.Struct {
+			if in, ok := fieldOf(f.Type, name); ok {
+				return in, true
+			}
+			continue
+		}
+		if f.IsExported() && f.Tag.Get("json") != "-" && strings.EqualFold(nameOf(f), name) {
 			return f, true
 		}
 	}

@@ -10,13 +10,13 @@ import (
 	"slices"
 )
 
-// MaxNumber is the highest epoch and the highest rev of a record that can be read. A
-// higher one is damage: counting one by one never comes to it, and tools that take every
-// number for a float can't write what follows it.
+// MaxNumber is the maximum epoch and rev of a readable record. A higher number is damage:
+// increments never reach it, and tools that use floating-point numbers can't represent its
+// successor.
 const MaxNumber = 1 << 53
 
-// CheckNumber refuses a number in a record that can only be damage. The error names field,
-// value and limit.
+// CheckNumber returns an error for a number in a record that can only be damage. The error names
+// field, value and limit.
 func CheckNumber(field string, n uint64) error {
 	if n > MaxNumber {
 		return fmt.Errorf("%s: %d, want at most %d", field, n, uint64(MaxNumber))
@@ -24,17 +24,16 @@ func CheckNumber(field string, n uint64) error {
 	return nil
 }
 
-// Unknown are the fields of one record that this version has no name for. The
-// zero value has none. It is never changed in place.
+// Unknown is the unknown fields of one record. The zero value has none. Immutable.
 type Unknown struct {
 	fields map[string]json.RawMessage // compact
-	inside map[string]Unknown         // by the name of the field that holds an object
+	inside map[string]Unknown         // by the name of the field with the object
 }
 
-// IsZero reports whether there are none.
+// IsZero reports whether there are no unknown fields.
 func (u Unknown) IsZero() bool { return len(u.fields) == 0 && len(u.inside) == 0 }
 
-// Names lists them, those in an object after its name and a dot, sorted.
+// Names returns the sorted names; those in a nested object are prefixed with its name and a dot.
 func (u Unknown) Names() []string {
 	names := slices.Collect(maps.Keys(u.fields))
 	for name, in := range u.inside {
@@ -46,8 +45,8 @@ func (u Unknown) Names() []string {
 	return names
 }
 
-// Decode reads a record and what it holds beside the fields of T. It fails when
-// the body is not one JSON value, or a field has a value that T can't take.
+// Decode decodes a record and its unknown fields. It fails if the body is not one JSON value,
+// or a field's value does not fit T.
 func Decode[T any](body []byte) (T, Unknown, error) {
 	if v, ok := decodeKnown[T](body); ok {
 		return v, Unknown{}, nil
@@ -60,8 +59,7 @@ func Decode[T any](body []byte) (T, Unknown, error) {
 	return v, unknown, err
 }
 
-// decodeKnown spares the search where there is nothing to be found, which is
-// nearly always.
+// decodeKnown avoids the search for unknown fields in the usual case that there are none.
 func decodeKnown[T any](body []byte) (v T, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -72,10 +70,9 @@ func decodeKnown[T any](body []byte) (v T, ok bool) {
 	return v, errors.Is(err, io.EOF)
 }
 
-// Encode writes v and the fields that were found when the record was read: those
-// of v first, in their order, then the unknown ones, sorted. Equal arguments give
-// equal bytes. An unknown field goes with the object that it was in: where v has
-// no such object any more, it is dropped.
+// Encode returns the JSON of v with the unknown fields of the record: those of v first, in
+// their order, then the unknown ones, sorted. It is deterministic. Unknown fields of a nested
+// object are dropped if v no longer has that object.
 func Encode(v any, unknown Unknown) ([]byte, error) {
 	known, err := json.Marshal(v)
 	if err != nil || unknown.IsZero() {

@@ -11,7 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/record"
 )
 
-// machine is a record with all that records have.
+// machine is a record with all features of records.
 type machine struct {
 	Name  string     `json:"name"`
 	Rev   uint64     `json:"rev"`
@@ -73,8 +73,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldGoesWithItsObject: what was in an object means nothing
-// without it.
+// TestUnknownFieldGoesWithItsObject: a nested object's unknown fields are dropped with it.
 func TestUnknownFieldGoesWithItsObject(t *testing.T) {
 	m, unknown := decode(t, `{"name":"a","rev":1,"plan":{"reason":"r","by":"x"},"place":{},"Free":null,"later":1}`)
 	m.Plan = nil

@@ -1,10 +1,9 @@
-// Package retry is the one way in which things are tried again: how long to wait
-// after failures in a row, and a wait that a context ends.
+// Package retry implements back-off: how long to wait after consecutive failures, and a wait
+// that ends with a context.
 //
-// A Backoff says the longest wait; Draw takes the wait itself from all shorter
-// ones, so that those who failed together don't come back together ("full
-// jitter"). Whoever counts failures begins anew with the first success, so that
-// what works is never slowed down by what did not.
+// Delay is the longest wait; Draw draws the wait from all shorter ones, so that clients that
+// fail together do not retry together ("full jitter"). The caller resets the failure count at
+// the first success, so that success is never slowed down.
 package retry
 
 import (
@@ -12,14 +11,13 @@ import (
 	"time"
 )
 
-// Backoff is a series of delays that double from First up to Limit. First must be
-// more than 0.
+// Backoff is a series of delays that double from First up to Limit. First must be positive.
 type Backoff struct {
 	First, Limit time.Duration
 	Least        time.Duration // the shortest wait that Draw returns, at most Limit
 }
 
-// Delay is the longest wait after the n-th failure in a row, counted from 1.
+// Delay returns the longest wait after the n-th consecutive failure, counted from 1.
 func (b Backoff) Delay(n int) time.Duration {
 	d := b.First
 	for ; n > 1 && d < b.Limit; n-- {
@@ -31,14 +29,14 @@ func (b Backoff) Delay(n int) time.Duration {
 	return min(d, b.Limit)
 }
 
-// Draw takes the wait after the n-th failure in a row from [Least, Delay(n)), with
-// a random number from [0, 1).
+// Draw returns a wait after the n-th consecutive failure, in [Least, Delay(n)); random returns
+// numbers in [0, 1).
 func (b Backoff) Draw(n int, random func() float64) time.Duration {
 	spread := max(0, b.Delay(n)-b.Least)
 	return b.Least + time.Duration(random()*float64(spread))
 }
 
-// Wait waits for d, or until ctx ends, whose cause it then returns.
+// Wait waits for d, or until ctx ends, and then returns its cause.
 func Wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -5,12 +5,11 @@ import (
 	"sync"
 )
 
-// accepting is the part of a listener that does something with each connection
-// before Accept returns it, or does not. It accepts from the first Accept on, until
-// done is closed.
+// accepting is the part of a listener that processes each connection before Accept returns it,
+// or drops it. It accepts from the first Accept until done is closed.
 type accepting[C net.Conn] struct {
 	net.Listener
-	take func(net.Conn) // what becomes of a connection; those to return go to ready
+	take func(net.Conn) // processes a connection; those to return go to ready
 
 	begin, end sync.Once
 	ready      chan C
@@ -18,7 +17,7 @@ type accepting[C net.Conn] struct {
 	done       chan struct{}
 }
 
-// Accept returns a connection that take found ready.
+// Accept returns a connection that take put into ready.
 func (a *accepting[C]) Accept() (net.Conn, error) {
 	a.begin.Do(func() { go a.run() })
 	select {
@@ -31,9 +30,8 @@ func (a *accepting[C]) Accept() (net.Conn, error) {
 	}
 }
 
-// run accepts until the listener is closed. What the operating system refuses
-// for a moment, as for want of file descriptors, is for the caller of Accept to
-// wait for.
+// run accepts until the listener is closed. Temporary errors, such as running out of file
+// descriptors, are left to the caller of Accept to wait for.
 func (a *accepting[C]) run() {
 	for {
 		conn, err := a.Listener.Accept()

@@ -13,16 +13,16 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Who says who may call a method.
+// Who is the set of callers that may call a method.
 type Who string
 
-// The zero value is nobody, so that a forgotten row lets no one in.
+// The zero value is Nobody, so that a forgotten row admits no caller.
 const (
-	// Nobody may call a method that comes with a service of others and is not
-	// wanted here. The answer is UNIMPLEMENTED.
+	// Nobody is for methods that are part of a service but not offered here. The answer is
+	// UNIMPLEMENTED.
 	Nobody Who = ""
-	// Anyone may call who got through the listener's TLS handshake, with a
-	// certificate or, where the listener asks for none, without.
+	// Anyone is every caller that passed the listener's TLS handshake, with or, where the
+	// listener requires none, without a certificate.
 	Anyone   Who = "anyone"
 	Agent    Who = "agent"
 	Operator Who = "operator"
@@ -31,14 +31,13 @@ const (
 // Rule is one row of the access table.
 type Rule struct {
 	Who        Who
-	LeaderOnly bool // a server that does not lead answers NOT_LEADER
+	LeaderOnly bool // a server that is not the leader answers NOT_LEADER
 }
 
-// Table says who may call which method, by full method name. A method without a
-// row can't be served.
+// Table maps full method names to the callers allowed. A method without a row can't be served.
 type Table map[string]Rule
 
-// Access is the one table of everything that the servers speak.
+// Access returns the table of all methods that servers offer.
 func Access() Table {
 	return Table{
 		nstancev1.RegistrationService_RegisterAgent_FullMethodName:    {Anyone, true},
@@ -53,7 +52,9 @@ func Access() Table {
 		nstancev1.OperatorService_RenewCertificate_FullMethodName:   {Operator, true},
 		nstancev1.OperatorService_GetConfigStatus_FullMethodName:    {Operator, true},
 		nstancev1.OperatorService_RefreshConfig_FullMethodName:      {Operator, true},
+		nstancev1.OperatorService_PreviewConfig_FullMethodName:      {Operator, true},
 		nstancev1.OperatorService_ListGroups_FullMethodName:         {Operator, true},
+		nstancev1.OperatorService_GetGroup_FullMethodName:           {Operator, true},
 		nstancev1.OperatorService_UpsertGroup_FullMethodName:        {Operator, true},
 		nstancev1.OperatorService_DeleteGroup_FullMethodName:        {Operator, true},
 		nstancev1.OperatorService_ResetGroup_FullMethodName:         {Operator, true},
@@ -65,21 +66,23 @@ func Access() Table {
 		nstancev1.OperatorService_WatchGroups_FullMethodName:        {Operator, true},
 		nstancev1.OperatorService_WatchInstances_FullMethodName:     {Operator, true},
 		nstancev1.OperatorService_WatchErrors_FullMethodName:        {Operator, true},
+		nstancev1.OperatorService_ListEvents_FullMethodName:         {Operator, true},
+		nstancev1.OperatorService_WatchEvents_FullMethodName:        {Operator, true},
 		nstancev1.OperatorService_ListOperators_FullMethodName:      {Operator, true},
 		nstancev1.OperatorService_RemoveOperator_FullMethodName:     {Operator, true},
 
 		healthv1.Health_Check_FullMethodName: {Anyone, false},
 		healthv1.Health_List_FullMethodName:  {Nobody, false},
-		healthv1.Health_Watch_FullMethodName: {Nobody, false}, // anybody could hold it open
+		healthv1.Health_Watch_FullMethodName: {Nobody, false}, // every caller could hold it open
 
-		// The debugging aid that only ServerConfig.Debug registers.
+		// Debugging aid, registered only with ServerConfig.Debug.
 		reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      {Anyone, false},
 		reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: {Anyone, false},
 	}
 }
 
-// check reports the registered methods that have no row and, without a gate, those
-// that need the leader.
+// check returns an error for registered methods that have no row and, without a gate, for
+// leader-only methods.
 func (t Table) check(services map[string]grpc.ServiceInfo, gate Gate) error {
 	var missing []string
 	var led bool
@@ -96,9 +99,9 @@ func (t Table) check(services map[string]grpc.ServiceInfo, gate Gate) error {
 	switch {
 	case len(missing) > 0:
 		slices.Sort(missing)
-		return fmt.Errorf("no row in the access table says who may call %v", missing)
+		return fmt.Errorf("methods without a row in the access table: %v", missing)
 	case led && gate == nil:
-		return errors.New("it has leader-only methods but nothing tells who leads")
+		return errors.New("leader-only methods need a gate")
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 
 // method is one RPC as its .proto file declares it.
 type method struct {
-	name string // full
+	name string // full name
 	desc grpc.StreamDesc
 }
 
@@ -71,7 +71,7 @@ func TestEveryMethodHasARow(t *testing.T) {
 	for _, m := range methods() {
 		rule, ok := access[m.name]
 		if !ok || m.ours() && rule.Who == rpc.Nobody {
-			t.Errorf("%s has no row in the access table that lets anybody in", m.name)
+			t.Errorf("%s has no row in the access table that lets a caller in", m.name)
 		}
 		if m.ours() && !rule.LeaderOnly {
 			t.Errorf("%s can be answered by a server that does not lead", m.name)
@@ -98,8 +98,8 @@ func TestRowsFollowTheServices(t *testing.T) {
 	}
 }
 
-// admitted is the answer of a stub's handler, or of the health service to a
-// question about the whole server.
+// admitted returns the answer of a stub's handler, or of the health service on the whole
+// server.
 func admitted(m method, err error) bool {
 	if m.ours() {
 		return status.Code(err) == codes.Unimplemented
@@ -107,9 +107,8 @@ func admitted(m method, err error) bool {
 	return err == nil
 }
 
-// TestAuthorization calls every RPC with every identity. A listener that demands
-// certificates turns those it can't verify away in the handshake, which the
-// caller sees as UNAVAILABLE.
+// TestAuthorization calls every RPC with every identity. A listener that requires certificates
+// refuses unverifiable ones in the handshake, which the caller sees as UNAVAILABLE.
 func TestAuthorization(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	otherCA := newAuthority(t, cluster)
@@ -122,7 +121,7 @@ func TestAuthorization(t *testing.T) {
 	expiredOperator := ours.operator(time.Second)
 	ours.clock.advance(time.Minute)
 
-	// Signed by our CA's key, in the name of another cluster.
+	// Signed by this cluster's CA key, with the name of another cluster.
 	otherCluster := newAuthority(t, "elsewhere")
 	otherCluster.clock = ours.clock
 
@@ -172,8 +171,8 @@ func turnedAway() map[rpc.Who]codes.Code {
 	return map[rpc.Who]codes.Code{rpc.Agent: codes.Unavailable, rpc.Operator: codes.Unavailable, rpc.Anyone: codes.Unavailable}
 }
 
-// TestOtherClusterOfTheSameCA holds for a CA key that two clusters share: the
-// chain is good then, and only the SPIFFE id tells them apart.
+// TestOtherClusterOfTheSameCA: if two clusters share a CA key, the chain is valid, and only
+// the SPIFFE ID distinguishes them.
 func TestOtherClusterOfTheSameCA(t *testing.T) {
 	key := must(pki.GenerateKey(zeroes{}))(t)
 	ours, other := authorityWithKey(t, cluster, key), authorityWithKey(t, "elsewhere", key)
@@ -182,7 +181,7 @@ func TestOtherClusterOfTheSameCA(t *testing.T) {
 	config.TLS = pki.Endpoint{Cluster: "elsewhere", Now: ours.clock.now, Source: pki.NewSource(bundle, ours.server(shard))}.Server()
 	addr := serve(t, config)
 	for _, m := range methods() {
-		// The handshake believes it is in the other cluster, so the guard alone is left.
+		// The handshake uses the other cluster's ID, so only the guard can refuse.
 		if err := m.call(t.Context(), ours.dial(addr, other.agent(time.Hour))); status.Code(err) != codes.Unauthenticated {
 			t.Fatalf("%s answered %v, want UNAUTHENTICATED", m.name, err)
 		}

@@ -11,16 +11,15 @@ import (
 const (
 	maxAddrs      = 64
 	maxHostLength = 253 // RFC 1035, section 2.3.4, written out without the root dot
-	addrRule      = `want host:port, such as "10.0.0.1:8994", "[fd00::1]:8994" or "nstance.internal:8994"`
+	addrRule      = `want host:port, such as "10.0.0.1:9000", "[fd00::1]:9000" or "nstance.internal:9000"`
 )
 
-// ParseAddrs reads a comma-separated list of addresses to dial, each host:port.
-// Spaces around an address are ignored and a repeated address is kept once. The
-// error begins with field, the name under which the user knows the list, and
-// quotes the one address that is wrong.
+// ParseAddrs parses a comma-separated list of host:port addresses to dial. Spaces around an
+// address are ignored and duplicates are dropped. The error starts with field, the user's name
+// for the list, and quotes the wrong address.
 func ParseAddrs(field, list string) ([]string, error) {
 	if strings.TrimSpace(list) == "" {
-		return nil, fmt.Errorf("%s: no address given: %s, several separated by commas", field, addrRule)
+		return nil, fmt.Errorf("%s: no address given: %s, separated by commas", field, addrRule)
 	}
 	parts := strings.Split(list, ",")
 	if len(parts) > maxAddrs {
@@ -29,6 +28,9 @@ func ParseAddrs(field, list string) ([]string, error) {
 	addrs := make([]string, 0, len(parts))
 	seen := make(map[string]bool, len(parts))
 	for _, part := range parts {
+		if strings.TrimSpace(part) == "" {
+			return nil, fmt.Errorf("%s: there is an empty address in %.120q: remove the separator beside it", field, list)
+		}
 		addr, err := ParseAddr(part)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", field, err)
@@ -41,8 +43,8 @@ func ParseAddrs(field, list string) ([]string, error) {
 	return addrs, nil
 }
 
-// ParseAddr checks one address to dial, host:port with neither part empty, and
-// returns it in the one form that compares equal for equal addresses.
+// ParseAddr checks one host:port address to dial, with neither part empty, and returns its
+// canonical form.
 func ParseAddr(s string) (string, error) {
 	host, port, err := splitAddr(s)
 	if err == nil && (host == "" || port == 0) {
@@ -54,8 +56,8 @@ func ParseAddr(s string) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(int(port))), nil
 }
 
-// ParseListenAddr checks one address to listen on. In contrast to an address to
-// dial its host may be empty (every interface) and its port 0 (any free one).
+// ParseListenAddr checks one address to listen on. Unlike in an address to dial, the host may
+// be empty (all interfaces) and the port 0 (any free port).
 func ParseListenAddr(s string) (string, error) {
 	host, port, err := splitAddr(s)
 	if err != nil {
@@ -83,8 +85,8 @@ func splitAddr(s string) (host string, port uint16, err error) {
 	return host, uint16(n), nil
 }
 
-// validHost accepts what can be looked up: labels of letters, digits, hyphens
-// and, because container networks hand them out, underscores.
+// validHost accepts names that can be looked up: labels of letters, digits, hyphens and,
+// because container networks use them, underscores.
 func validHost(host string) bool {
 	if host == "" {
 		return true

@@ -30,7 +30,7 @@ func TestParseAddrsNamesWhatIsWrong(t *testing.T) {
 	for list, quoted := range map[string]string{
 		"":                             "no address",
 		"  ":                           "no address",
-		"a:1,":                         `""`,
+		"a:1,":                         `empty address in "a:1,"`,
 		"a:1,b":                        `"b"`,
 		"a:1,b:x":                      `"b:x"`,
 		"a:1,b:0":                      `"b:0"`,

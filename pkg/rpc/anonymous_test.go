@@ -16,7 +16,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// anonymous serves whoever comes, with these limits.
+// anonymous serves all callers, with these limits.
 func (a *authority) anonymous(limits rpc.Limits) string {
 	config := a.config()
 	config.TLS = a.endpoint(a.server(shard)).RegistrationServer()
@@ -54,7 +54,7 @@ func TestUnfinishedMessage(t *testing.T) {
 func TestConnectionsAge(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	limits := rpc.RegistrationLimits()
-	limits.MaxConnectionAge, limits.ConnectionAgeGrace = 100*time.Millisecond, 100*time.Millisecond
+	limits.MaxConnectionAge, limits.ConnectionAgeGrace = 100*time.Millisecond, patience // which is for the call
 	conn := ours.dial(ours.anonymous(limits), nil)
 	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestConnectionsAge(t *testing.T) {
 	}
 }
 
-// TestNothingToHoldOpen: without a certificate there is no stream to be had.
+// TestNothingToHoldOpen: without a certificate no stream can be opened.
 func TestNothingToHoldOpen(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	conn := ours.dial(ours.anonymous(rpc.RegistrationLimits()), nil)
@@ -79,7 +79,7 @@ func TestNothingToHoldOpen(t *testing.T) {
 	}
 }
 
-// TestRegistrationLimits: each of them is a limit.
+// TestRegistrationLimits: each limit is enforced.
 func TestRegistrationLimits(t *testing.T) {
 	l := rpc.RegistrationLimits()
 	if l.MaxStreams == 0 || l.MaxStreams > 10 || l.PerSource.PerSecond <= 0 || l.CallTimeout <= 0 || l.CallTimeout > time.Minute ||

@@ -5,11 +5,10 @@ import (
 	"runtime/debug"
 )
 
-// Aside runs f on a goroutine of its own and waits for it. The goroutine of a
-// stream lives for as long as the stream and never gives back the stack that it
-// once needed, which for thousands of them would be most of a server's memory.
-// So it is left to wait, and what goes deeper than that is done aside. A panic
-// of f is an error that says where it was.
+// Aside runs f on another goroutine and waits for it. A stream's goroutine lives as long as
+// the stream and keeps the stack that it once needed, which for thousands of streams would be
+// most of a server's memory. So it only waits, and deeper calls run aside. A panic of f is
+// returned as an error with its location.
 func Aside(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Rate is how often something may happen: a token bucket that holds Burst and
-// gains PerSecond. The zero value is no limit.
+// Rate is the rate limit of a token bucket that holds Burst tokens and gains PerSecond. The
+// zero value means no limit.
 type Rate struct {
 	PerSecond float64
 	Burst     int
@@ -14,18 +14,17 @@ type Rate struct {
 
 func (r Rate) limits() bool { return r.PerSecond > 0 }
 
-// maxBuckets bounds a table's memory: about a megabyte.
+// maxBuckets bounds the memory of a table: about a megabyte.
 const maxBuckets = 1 << 13
 
-// sweepInterval keeps a flood of newcomers from costing a walk over the table
-// each.
+// sweepInterval is the shortest pause between sweeps of a full table, so that a flood of new
+// keys does not cost a sweep each.
 const sweepInterval = time.Second
 
-// buckets are token buckets by key. A bucket that is full again is no different
-// from none, so those are what goes when there is no room. When there is none
-// even then, newcomers share one bucket: an attacker with many keys then slows
-// other newcomers down, but can't make the table grow. It is safe for concurrent
-// use.
+// buckets are token buckets by key. A full bucket is equivalent to none, so full ones are
+// dropped when the table is full. If that makes no room, new keys share one bucket: an
+// attacker with many keys then slows down other new keys, but can't make the table grow. Safe
+// for concurrent use.
 type buckets[K comparable] struct {
 	rate Rate
 	now  func() time.Time
@@ -39,7 +38,7 @@ type buckets[K comparable] struct {
 type bucket struct {
 	tokens float64
 	at     time.Time
-	missed int // how often there was no token since there last was one
+	missed int // failed takes since the last successful one
 }
 
 func newBucket(rate Rate, now time.Time) bucket { return bucket{tokens: float64(rate.Burst), at: now} }
@@ -48,23 +47,16 @@ func newBuckets[K comparable](rate Rate, now func() time.Time) *buckets[K] {
 	return &buckets[K]{rate: rate, now: now, table: make(map[K]*bucket), overflow: newBucket(rate, now())}
 }
 
-// take takes a token of key's bucket, if there is one. missed is how often there
-// was none since the last one was taken.
+// take takes a token from key's bucket, and returns false if there is none. missed is the
+// number of failed takes since the last successful one.
 func (b *buckets[K]) take(key K) (missed int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.of(key).take(b.rate, b.now())
 }
 
-// miss adds to how often there was no token.
-func (b *buckets[K]) miss(key K, times int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.of(key).missed += times
-}
-
-// reserve takes a token of key's bucket and returns how long it takes until there
-// is one. When that is longer than most, it takes none and returns most.
+// reserve takes a token from key's bucket and returns how long to wait for it. If that is
+// longer than most, it takes none and returns most.
 func (b *buckets[K]) reserve(key K, most time.Duration) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,7 +88,7 @@ func (b *buckets[K]) forgetFull(now time.Time) {
 	}
 }
 
-// fill gains nothing, and loses nothing, while the clock is set back.
+// fill adds the tokens gained since the last fill, none if the clock was set back.
 func (b *bucket) fill(rate Rate, now time.Time) {
 	elapsed := max(0, now.Sub(b.at))
 	b.tokens = min(float64(rate.Burst), b.tokens+rate.PerSecond*elapsed.Seconds())

@@ -9,36 +9,41 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// call is one call or stream, and what was decided about it before anything of
-// it was read.
+// call is one call or stream, and the decision that was made before its message was read.
 type call struct {
 	method   string
 	unary    bool
 	rule     Rule
 	from     net.Addr
 	conn     *peerConn
-	caller   *pki.Caller // nil: no certificate that says who
-	answer   error       // nil: it may go on
+	caller   *pki.Caller // nil: no certificate that identifies the caller
+	answer   error       // nil: the call may proceed
 	intake   *intake
-	admitted bool // to its handler
-	look     bool // memory does not know the caller: the store is to be asked
-	// Of who is being asked about: asked closes when that is over, and endLook, of
-	// the call that asks, says so.
+	admitted bool // to the handler
+	changes  bool // its method is audited
+	note     audit.Note
+	look     bool // memory does not know the caller: look it up in the store
+	// While the caller is being looked up: asked is closed when the lookup ends. endLook, set
+	// for the call that does the lookup, ends it.
 	asked   <-chan struct{}
 	endLook func()
 }
 
 type callKey struct{}
 
-// tap decides about a call when its headers have come, from memory alone: it
-// runs under the transport's lock. The answer itself is given by the guard,
-// because an error returned here leaves the timer of the call's own deadline
-// behind, which a client may set to years.
+// tap decides about a call from memory when its headers arrive: it runs under the transport's
+// lock. The guard returns the answer, because an error returned here would leave the timer of
+// the call's deadline behind, and a client may set a deadline of years.
 func (g *guard) tap(stream context.Context, info *tap.Info) (context.Context, error) {
 	c := &call{method: info.FullMethodName, unary: g.unary[info.FullMethodName], rule: g.config.Access[info.FullMethodName]}
+	if !g.served[c.method] {
+		c.rule = Rule{}
+	}
+	_, c.changes = g.audited[c.method]
 	ctx, cancel := g.bound(stream, c)
 	if p, ok := peer.FromContext(stream); ok {
 		c.from = p.Addr
@@ -51,10 +56,10 @@ func (g *guard) tap(stream context.Context, info *tap.Info) (context.Context, er
 	c.answer = g.decide(c)
 	g.tooLate(c)
 	if c.answer == nil && c.conn.opening.endsStream() && !g.clientStream[c.method] {
-		c.answer, c.look = noMessage(c.method), false // gRPC would wait for one on and on
+		c.answer, c.look = noMessage(c.method), false // otherwise gRPC waits for a message
 	}
 	if c.look {
-		c.asked, c.endLook = g.peers.beginLook(c.conn.who)
+		c.asked, c.endLook = g.peers.startCheck(c.conn.who)
 	}
 	if c.endLook != nil {
 		context.AfterFunc(stream, c.endLook) // when the stream ends
@@ -62,8 +67,8 @@ func (g *guard) tap(stream context.Context, info *tap.Info) (context.Context, er
 	return context.WithValue(ctx, callKey{}, c), nil
 }
 
-// tooLate refuses what the connection could not be kept waiting for. A look that
-// goes on is nothing to a call that needs none.
+// tooLate refuses a call if the connection could not be paused long enough for it. A lookup in
+// progress does not matter to a call that needs none.
 func (g *guard) tooLate(c *call) {
 	if c.answer != nil || c.conn.late == nil {
 		return
@@ -73,10 +78,9 @@ func (g *guard) tooLate(c *call) {
 	}
 }
 
-// bound gives a call what ends it before its stream does. A call that is over its
-// share ends by the guard's answer where the guard waits for its message; what
-// reads messages on and on is cut off. The context ends with the stream's in any
-// case.
+// bound derives the context that ends a call before its stream ends. A call over its share is
+// ended by the guard's answer while the guard waits for its message; a handler that reads many
+// messages is canceled. The context always ends with the stream's.
 func (g *guard) bound(stream context.Context, c *call) (ctx context.Context, cutOff context.CancelFunc) {
 	switch {
 	case g.clientStream[c.method]:
@@ -90,9 +94,8 @@ func (g *guard) bound(stream context.Context, c *call) (ctx context.Context, cut
 	}
 }
 
-// decide asks in this order: whether this server leads, who calls, how often,
-// whether the method is for such a caller, and whether memory knows the caller
-// as welcome.
+// decide checks, in this order: this server leads, the caller's certificate, its rate, its
+// role, and whether memory knows the caller as admitted.
 func (g *guard) decide(c *call) error {
 	if c.rule.LeaderOnly {
 		if addr, leading := g.config.Gate.Leading(); !leading {
@@ -121,19 +124,19 @@ func (g *guard) decide(c *call) error {
 	return judged(c.caller, verdict)
 }
 
-// authenticate reads the caller from the certificate that the TLS handshake
-// verified; no certificate is no error. The date is checked again because a
-// connection can outlive the certificate it was opened with.
+// authenticate returns the caller from the certificate verified in the TLS handshake; no
+// certificate is no error. The expiry is checked again because a connection may outlive its
+// certificate.
 func (g *guard) authenticate(c *call) error {
 	switch {
 	case c.conn == nil:
-		return Unauthenticated.Errorf("the call did not come over TLS")
+		return Unauthenticated.Errorf("the call did not use TLS")
 	case errors.Is(c.conn.err, pki.ErrNoCertificate):
 		return nil
 	case c.conn.err != nil:
 		return Unauthenticated.Errorf("read the client certificate: %w", c.conn.err)
 	case g.config.Now().After(c.conn.caller.NotAfter):
-		return Unauthenticated.Errorf("the client certificate expired at %s, while its connection was open: connect again with a new one",
+		return Unauthenticated.Errorf("the client certificate expired at %s while its connection was open: reconnect with a new one",
 			c.conn.caller.NotAfter.UTC().Format(time.RFC3339))
 	}
 	c.caller = &c.conn.caller

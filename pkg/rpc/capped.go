@@ -7,22 +7,22 @@ import (
 	"sync"
 )
 
-// cappedListener counts the open connections, all and by source. A source has a
-// list only while it has a connection, so Max bounds the table as well.
+// cappedListener limits open connections, in total and per source. A source has a list only
+// while it has connections, so Max also bounds the table.
 type cappedListener struct {
 	net.Listener
 	limits Conns
 
 	mu      sync.Mutex
 	open    int
-	sources map[netip.Prefix]*list.List // of *countedConn, the oldest first
+	sources map[netip.Prefix]*list.List // of *countedConn, oldest first
 }
 
 func newCappedListener(l net.Listener, limits Conns) *cappedListener {
 	return &cappedListener{Listener: l, limits: limits.withDefaults(), sources: make(map[netip.Prefix]*list.List)}
 }
 
-// Accept waits for a connection that there is room for.
+// Accept waits for a connection for which there is room.
 func (l *cappedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -33,7 +33,7 @@ func (l *cappedListener) Accept() (net.Conn, error) {
 		c.source, _ = sourceOfAddr(conn.RemoteAddr())
 		ok, oldest := l.enter(c)
 		if oldest != nil {
-			oldest.Conn.Close() // its place is the newcomer's already
+			oldest.Conn.Close() // the new connection already has its place
 		}
 		if ok {
 			return c, nil
@@ -42,7 +42,7 @@ func (l *cappedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// enter takes a place, if need be and allowed that of oldest.
+// enter takes a place, replacing oldest if needed and allowed.
 func (l *cappedListener) enter(c *countedConn) (ok bool, oldest *countedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,8 +62,8 @@ func (l *cappedListener) enter(c *countedConn) (ok bool, oldest *countedConn) {
 	return true, oldest
 }
 
-// crowded returns the connections one of which has to end before another of this
-// source can begin; nil when there is room.
+// crowded returns the list from which a connection must be closed to make room for one of this
+// source; nil if there is room.
 func (l *cappedListener) crowded(source netip.Prefix) (most *list.List) {
 	if own := l.sources[source]; own != nil && own.Len() >= l.limits.PerSource {
 		return own
@@ -96,10 +96,10 @@ type countedConn struct {
 	net.Conn
 	listener *cappedListener
 	source   netip.Prefix
-	place    *list.Element // nil: none, any more
+	place    *list.Element // nil once closed
 }
 
-// Close gives the connection's place back, once.
+// Close closes the connection and frees its place. Idempotent.
 func (c *countedConn) Close() error {
 	c.listener.mu.Lock()
 	c.listener.leave(c)

@@ -20,61 +20,64 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// clientMaxReceive is the largest answer that a client takes: a listing of every
-// instance of a large shard.
+// clientMaxReceive is the largest message that a client accepts: a listing of every instance
+// of a large shard.
 const clientMaxReceive = 64 << 20
 
-// connectTimeout bounds one attempt to connect, TLS handshake included. An
-// address that swallows packets must not hold up the next one for long.
+// connectTimeout bounds one connection attempt, including the TLS handshake, so that an
+// unresponsive address does not delay the next one for long.
 const connectTimeout = 5 * time.Second
 
 // ClientConfig is what NewClient needs.
 type ClientConfig struct {
 	Addrs []string // from ParseAddrs; at least one
-	// TLS makes the configuration for one host, a name or IP address without a
-	// port, as pki's Endpoint.Client does, which checks the server's SPIFFE id too.
+	// TLS returns the configuration for one host, a name or IP address without a port, like
+	// pki's Endpoint.Client, which also checks the server's SPIFFE ID.
 	TLS       func(host string) *tls.Config
 	UserAgent string
-	Random    func() float64 // yields numbers from [0, 1), for the waits between attempts
-	// Dialer makes the connections; nil: TCP.
+	Random    func() float64 // returns numbers in [0, 1), for back-off jitter
+	// Dialer opens the connections; nil: TCP.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
+	// GiveUp ends Do when every address in turn was Misdirected, instead of waiting for ctx to end.
+	GiveUp bool
 }
 
-// Client keeps one connection to the server of a shard that leads, as far as it
-// knows: it starts with the first address, goes on to the next when one fails,
-// and follows the address that a NOT_LEADER answer names. It connects when it is
-// first used. It is safe for concurrent use.
+// Client keeps one connection to the presumed leader of a shard: it starts with the first
+// address, switches to the next when one fails, and follows the address in a NOT_LEADER
+// answer. It connects at its first use. Safe for concurrent use.
 type Client struct {
 	config ClientConfig
 
 	mu     sync.Mutex
 	closed bool
-	next   int // the index in Addrs to turn to
+	next   int // index of the next address in Addrs
 	target Target
-	turns  uint64             // how often it turned to an address
-	former []*grpc.ClientConn // what TurnOver replaced and calls may still use
+	turns  uint64             // how often it switched to an address
+	former []*grpc.ClientConn // connections replaced by TurnOver that calls may still use
 }
 
-// Target is a connection and the address it leads to.
+// Target is a connection and its address.
 type Target struct {
 	Addr string
 	Conn *grpc.ClientConn
-	turn uint64 // which turn to Addr it is of: TurnOver makes another of the same one
+	turn uint64 // of the connection: TurnOver opens another one to the same Addr
+
+	attempts *attempts // at Addr
 }
 
-// ErrClosed is the answer of a client that was closed.
+// ErrClosed is returned by a closed client.
 var ErrClosed = errors.New("the client is closed")
 
-// NewClient makes a client. It does no I/O.
+// NewClient returns a client. It does no I/O.
 func NewClient(c ClientConfig) (*Client, error) {
 	if len(c.Addrs) == 0 || c.TLS == nil || c.Random == nil {
-		return nil, errors.New("make an RPC client: addresses, a TLS config and a source of randomness are needed")
+		return nil, errors.New("new RPC client: addresses, a TLS config and a source of randomness are required")
 	}
 	c.Addrs = slices.Clone(c.Addrs)
 	return &Client{config: c}, nil
 }
 
-// Target returns the connection to use now. The client owns it.
+// Target returns the current connection, which the client owns.
 func (c *Client) Target() (Target, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,20 +93,20 @@ func (c *Client) Target() (Target, error) {
 }
 
 func (c *Client) turnTo(addr string) (Target, error) {
-	conn, err := c.dial(addr)
+	attempts := &attempts{addr: addr}
+	conn, err := c.dial(attempts)
 	if err != nil {
 		return Target{}, fmt.Errorf("connect to %s: %w", addr, err)
 	}
 	c.turns++
-	c.target = Target{Addr: addr, Conn: conn, turn: c.turns}
+	c.target = Target{Addr: addr, Conn: conn, turn: c.turns, attempts: attempts}
 	return c.target, nil
 }
 
-// Failed tells the client how a call on t ended, so that it turns elsewhere when
-// another server may do better: to the leader that a NOT_LEADER answer names, or
-// to the next address. Several calls of one connection may report; the first one
-// counts. It reports whether it follows a leader's address, in which case the
-// next attempt needs no wait.
+// Failed tells the client how a call on t ended. If another server may do better, the client
+// switches to the leader named in a NOT_LEADER answer, or to the next address. If several
+// calls on one connection fail, only the first counts. It reports whether the client follows a
+// leader's address, in which case the next attempt needs no back-off.
 func (c *Client) Failed(t Target, err error) (followed bool) {
 	leader, notLeader := NotLeader(err)
 	if !notLeader && !connectionFailed(err) {
@@ -122,8 +125,8 @@ func (c *Client) Failed(t Target, err error) (followed bool) {
 	return err == nil
 }
 
-// Drop closes t, when it is still the client's connection, so that the next use
-// connects anew and, after a change of the TLS config's certificate, with it.
+// Drop closes t if it is still the client's connection, so that the next use reconnects, with
+// the TLS config's current certificate.
 func (c *Client) Drop(t Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,16 +143,23 @@ func (c *Client) closeTarget() {
 	c.target = Target{}
 }
 
-// connectionFailed reports whether another server, or a new connection, may give
-// another answer.
+// connectionFailed reports whether another server or a new connection may succeed.
 func connectionFailed(err error) bool { return status.Code(err) == codes.Unavailable }
 
-// Do makes a call that is safe to repeat, and repeats it while no leader answers,
-// until ctx ends: at once for a leader that an answer named and for each address
-// not asked yet, after Backoff when all have been asked. Any other outcome is
-// returned as it is. When ctx ends first, the error wraps the last answer.
+// Do makes an idempotent call, and retries it until a leader answers or ctx ends: at once with
+// a leader named in an answer and with each untried address, and after Backoff when all have
+// been tried. Any other outcome is returned as it is. If ctx ends first, the error wraps the
+// last answer. If there is no connection, the error is a ConnectError.
 func (c *Client) Do(ctx context.Context, call func(context.Context, grpc.ClientConnInterface) error) error {
+	return c.DoSeen(ctx, call, func(error) {})
+}
+
+// DoSeen is Do that tells failed why an attempt failed, before another one.
+func (c *Client) DoSeen(
+	ctx context.Context, call func(context.Context, grpc.ClientConnInterface) error, failed func(error),
+) error {
 	var last error
+	var misdirected int // addresses in turn
 	for asked, hops, rounds := 0, 0, 0; ; {
 		followed, err := c.once(ctx, call)
 		switch {
@@ -157,12 +167,19 @@ func (c *Client) Do(ctx context.Context, call func(context.Context, grpc.ClientC
 			return fmt.Errorf("no leader answered at %v: %w: %w", c.config.Addrs, ctx.Err(), last)
 		case err == nil || !connectionFailed(err):
 			return err
-		case followed && hops < MaxHops:
-			last = err
+		}
+		if misdirected++; !Misdirected(err) || hops > 0 { // a leader's address may be about to change
+			misdirected = 0
+		}
+		if c.config.GiveUp && misdirected >= len(c.config.Addrs) {
+			return err
+		}
+		failed(err)
+		last = err
+		if followed && hops < MaxHops {
 			hops++
 			continue
 		}
-		last = err
 		if asked++; asked%len(c.config.Addrs) != 0 {
 			continue
 		}
@@ -174,8 +191,8 @@ func (c *Client) Do(ctx context.Context, call func(context.Context, grpc.ClientC
 	}
 }
 
-// MaxHops is how many named leaders are followed before the next wait. Servers
-// that name each other are between two leaders.
+// MaxHops is how many named leaders are followed before the next back-off. Servers name each
+// other while leadership changes.
 const MaxHops = 2
 
 func (c *Client) once(ctx context.Context, call func(context.Context, grpc.ClientConnInterface) error) (followed bool, err error) {
@@ -184,10 +201,21 @@ func (c *Client) once(ctx context.Context, call func(context.Context, grpc.Clien
 		return false, err
 	}
 	err = call(ctx, target.Conn)
+	if status.Code(err) == codes.Canceled && ctx.Err() == nil && c.left(target) {
+		return false, status.Error(codes.Unavailable, "the connection was closed because another call on it failed")
+	}
+	err = target.Explain(err) // before the connection is closed
 	return c.Failed(target, err), err
 }
 
-// Close ends the connection. It may be called more than once.
+// left reports whether the client has closed a connection and is not closed itself.
+func (c *Client) left(t Target) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.closed && c.target.turn != t.turn
+}
+
+// Close closes the connection. Idempotent.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,15 +223,16 @@ func (c *Client) Close() {
 	c.closeTarget()
 }
 
-// dial makes a connection that is given up on its first failure (the caller's
-// waits are the only ones) and that stays open however long it is silent.
-func (c *Client) dial(addr string) (*grpc.ClientConn, error) {
-	host, _, err := net.SplitHostPort(addr)
+// dial opens a connection that fails at its first error, since the caller has its own
+// back-off, and that stays open while idle.
+func (c *Client) dial(a *attempts) (*grpc.ClientConn, error) {
+	host, _, err := net.SplitHostPort(a.addr)
 	if err != nil {
 		return nil, err
 	}
 	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(credentials.NewTLS(c.config.TLS(host))),
+		grpc.WithTransportCredentials(notedCredentials{credentials.NewTLS(c.config.TLS(host)), a}),
+		grpc.WithContextDialer(a.dialer(c.config.Dialer)),
 		grpc.WithUserAgent(c.config.UserAgent),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time:                KeepaliveTime,
@@ -218,8 +247,5 @@ func (c *Client) dial(addr string) (*grpc.ClientConn, error) {
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithWriteBufferSize(writeBuffer),
 	}
-	if c.config.Dialer != nil {
-		options = append(options, grpc.WithContextDialer(c.config.Dialer))
-	}
-	return grpc.NewClient("passthrough:///"+addr, options...)
+	return grpc.NewClient("passthrough:///"+a.addr, options...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,8 +17,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// member is one server of a shard: it answers ListGroups with its name when it
-// leads.
+// member is one server of a shard: as leader it answers ListGroups with its name.
 type member struct {
 	seat *seat
 	addr string
@@ -35,7 +35,7 @@ func (a *authority) member(name string) member {
 	return m
 }
 
-// whoAnswers asks through Do.
+// whoAnswers calls ListGroups through Do.
 func whoAnswers(ctx context.Context, c *rpc.Client) (string, error) {
 	var name string
 	err := c.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
@@ -48,7 +48,7 @@ func whoAnswers(ctx context.Context, c *rpc.Client) (string, error) {
 	return name, err
 }
 
-// refusing is an address where nobody listens.
+// refusing returns an address where nothing listens.
 func refusing(t *testing.T) string {
 	t.Helper()
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -108,12 +108,39 @@ func TestDoBetweenTwoLeaders(t *testing.T) {
 	}
 }
 
+// overdue is a context whose deadline passes when the test says so, however busy the machine is.
+type overdue struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (o overdue) Done() <-chan struct{} { return o.passed }
+
+func (o overdue) Err() error {
+	select {
+	case <-o.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 func TestDoGivesUpWithTheContextAndSaysWhy(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	dead := refusing(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	_, err := whoAnswers(ctx, ours.client(dead, ours.operator(time.Hour)))
+	ctx := overdue{t.Context(), make(chan struct{})}
+	var attempts atomic.Int32
+	client := must(rpc.NewClient(rpc.ClientConfig{
+		Addrs: []string{dead}, TLS: clientTLS(ours.endpoint(ours.operator(time.Hour))), Random: func() float64 { return 0 },
+		Dialer: func(attempt context.Context, addr string) (net.Conn, error) {
+			if attempts.Add(1) == 2 { // by then the first has been refused
+				close(ctx.passed)
+			}
+			return (&net.Dialer{}).DialContext(attempt, "tcp", addr)
+		},
+	}))(t)
+	defer client.Close()
+	_, err := whoAnswers(ctx, client)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), dead) {
 		t.Fatalf("got %v, want an error that names the deadline, the address and the refusal", err)
 	}
@@ -154,6 +181,25 @@ func TestFailedCountsOncePerConnection(t *testing.T) {
 	client.Failed(second, status.Error(codes.PermissionDenied, "no"))
 	if again := must(client.Target())(t); first.Addr != "127.0.0.1:1" || again != second || second.Addr != "127.0.0.1:2" {
 		t.Fatalf("went from %s to %s to %s", first.Addr, second.Addr, again.Addr)
+	}
+}
+
+// TestDoAfterAnotherCallFailed: a call whose connection another call closes is made again.
+func TestDoAfterAnotherCallFailed(t *testing.T) {
+	ours := newAuthority(t, cluster)
+	m := ours.member("a")
+	m.seat.set(true, "")
+	c := ours.client(m.addr, ours.operator(time.Hour))
+	attempts := 0
+	err := c.Do(t.Context(), func(ctx context.Context, conn grpc.ClientConnInterface) error {
+		if attempts++; attempts == 1 {
+			c.Failed(must(c.Target())(t), status.Error(codes.Unavailable, "of another call"))
+		}
+		_, err := nstancev1.NewOperatorServiceClient(conn).ListGroups(ctx, &nstancev1.ListGroupsRequest{})
+		return err
+	})
+	if err != nil || attempts != 2 {
+		t.Errorf("%v after %d attempts, want none after 2", err, attempts)
 	}
 }
 

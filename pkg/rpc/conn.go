@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -10,28 +11,34 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// peerCredentials make the connections of a server know whom they belong to, and
-// tell an admitted connection how its handshake ended.
+// peerCredentials identify the peers of a server's connections, and tell admitted connections
+// how their handshakes ended.
 type peerCredentials struct {
 	credentials.TransportCredentials
 	peers   *peers
 	cluster string
+	name    string // of the listener
+	audit   *audit.Log
 }
 
-// ServerHandshake makes the handshake and reads the caller.
+// ServerHandshake does the handshake and reads the caller.
 func (c peerCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	tlsInfo, ok := info.(credentials.TLSInfo)
 	if err == nil && !ok {
-		err = errors.New("the connection is not of TLS")
+		err = errors.New("the connection does not use TLS")
 	}
 	if admitted, ok := raw.(*admittedConn); ok {
 		err = admitted.finish(len(tlsInfo.State.PeerCertificates) > 0, err)
 	}
 	if err != nil {
+		if e, ok := refusedHandshake(c.name, raw, err); ok {
+			c.audit.Record(context.Background(), e)
+		}
 		raw.Close()
 		return nil, nil, err
 	}
@@ -45,19 +52,19 @@ func (c peerCredentials) Clone() credentials.TransportCredentials {
 	return c
 }
 
-// strangerOpens is how often a connection without an identity opens a stream: not
-// per source, which many may share.
+// strangerOpens limits how often a connection without an identity may open streams. It is per
+// connection, because many may share a source.
 func strangerOpens() Rate { return Rate{PerSecond: 20, Burst: 40} }
 
-// idleFrames is how many frames a connection sends that carry nothing: all but
-// HEADERS and DATA, and DATA without any.
+// idleFrames limits frames without content per connection: all but HEADERS and DATA, and empty
+// DATA frames.
 func idleFrames() Rate { return Rate{PerSecond: 1000, Burst: 2000} }
 
-// maxFlood of those frames that had to wait, about five seconds of them, end a
+// maxFlood is how many delayed content-free frames, about five seconds of them, close a
 // connection.
 const maxFlood = 5000
 
-// peerInfo is what the calls of a connection know of it.
+// peerInfo is what the calls on a connection know about it.
 type peerInfo struct {
 	credentials.CommonAuthInfo
 	conn *peerConn
@@ -66,33 +73,33 @@ type peerInfo struct {
 // AuthType implements credentials.AuthInfo.
 func (*peerInfo) AuthType() string { return "tls" }
 
-// peerConn is a connection after its handshake. What is read from it passes by
-// here first, so that its bytes are counted before they take memory, and so that
-// it can be kept waiting at no cost: by not being read.
+// peerConn is a connection after its handshake. It sees everything that is read, so that bytes
+// are counted before they take memory, and so that a peer can be throttled at no cost, by not
+// reading.
 type peerConn struct {
 	net.Conn
 	peers  *peers
 	who    identity
-	spiffe string     // of the certificate; empty: none
-	caller pki.Caller // when err is nil
-	err    error      // pki.ErrNoCertificate, or why the certificate says nothing
+	spiffe string     // from the certificate; empty: none
+	caller pki.Caller // valid if err is nil
+	err    error      // pki.ErrNoCertificate, or why the certificate identifies no caller
 
 	closed chan struct{}
 	leave  func()
-	gone   bool // under peers.mu
+	gone   bool // guarded by peers.mu
 
-	// Of the goroutine that reads the connection, in which the tap runs too.
+	// Owned by the reading goroutine, which also runs the tap.
 	scanner frameScanner
 	joined  bool
 	opening frame  // the last HEADERS frame
-	late    error  // why the stream that it opens is not served
-	opens   bucket // of streams, without an identity
-	idle    bucket // of frames that carry nothing
-	flood   int    // how many of those had to wait since there was plenty of room
+	late    error  // why the stream that it opens is refused
+	opens   bucket // of streams, for peers without an identity
+	idle    bucket // of frames without content
+	flood   int    // delayed frames since the bucket was last half full
 
-	// Of the goroutine that writes the connection.
+	// Owned by the writing goroutine.
 	sent   frameScanner
-	ending []*time.Timer // of the streams whose ends are being written
+	ending []*time.Timer // of streams whose ends are being written
 
 	mu      sync.Mutex
 	intakes map[uint32]*intake // by stream; nil: closed
@@ -101,7 +108,7 @@ type peerConn struct {
 func newPeerConn(conn net.Conn, p *peers, info credentials.TLSInfo, cluster string) *peerConn {
 	c := &peerConn{Conn: conn, peers: p, closed: make(chan struct{}), intakes: make(map[uint32]*intake)}
 	c.opens, c.idle = newBucket(strangerOpens(), p.now()), newBucket(idleFrames(), p.now())
-	c.sent.preface = prefaceLength // which servers send none of (RFC 9113, 3.4)
+	c.sent.preface = prefaceLength // servers send no preface (RFC 9113, 3.4)
 	c.leave = sync.OnceFunc(func() { close(c.closed); c.endAll(); p.leave(c) })
 	c.caller, c.err = pki.ConnectionCaller(info.State, cluster)
 	if certs := info.State.PeerCertificates; len(certs) > 0 && len(certs[0].URIs) > 0 {
@@ -111,7 +118,7 @@ func newPeerConn(conn net.Conn, p *peers, info credentials.TLSInfo, cluster stri
 	case c.err == nil:
 		c.who.spiffe = c.spiffe
 	case len(certs) > 0:
-		// Not by what it says: that may be the name of another.
+		// Not the ID in the certificate: it may be another caller's.
 		c.who.spiffe = fmt.Sprintf("certificate %x", sha256.Sum256(certs[0].Raw))
 	default:
 		c.who.source, _ = sourceOfAddr(conn.RemoteAddr())
@@ -119,8 +126,8 @@ func newPeerConn(conn net.Conn, p *peers, info credentials.TLSInfo, cluster stri
 	return c
 }
 
-// Read implements net.Conn. The transport has no buffer of its own for reading
-// (readBuffer), so what it reads next is what it acts on next.
+// Read implements net.Conn. The transport has no read buffer (readBuffer), so it acts on what
+// it reads at once.
 func (c *peerConn) Read(p []byte) (int, error) {
 	if !c.joined {
 		c.joined = true
@@ -145,7 +152,7 @@ func (c *peerConn) comes(f frame) {
 		s := c.intakes[f.stream]
 		c.mu.Unlock()
 		if s != nil {
-			s.take(f.length)
+			s.count(f.length)
 		}
 	case frameReset:
 		if s := c.end(f.stream); s != nil && s.unread != nil {
@@ -157,12 +164,12 @@ func (c *peerConn) comes(f frame) {
 	}
 }
 
-// Write implements net.Conn. A stream is counted until its end goes out: what is
-// sent to it before that takes memory, though its handler has returned, and so
-// does what its client does not let out.
+// Write implements net.Conn. A stream is counted until its end is written: until then its data
+// takes memory, even though its handler has returned, and a client that does not read delays
+// it.
 func (c *peerConn) Write(p []byte) (int, error) {
-	// Before its caller can know, whose next call may need the room; by then the
-	// transport has forgotten the stream.
+	// Before the peer can see the end, because its next call may need the room; the transport
+	// has already dropped the stream.
 	c.sent.scan(p, func(f frame) {
 		if !f.endsStream() && f.kind != frameReset {
 			return
@@ -179,10 +186,9 @@ func (c *peerConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// pause keeps the peer waiting that opens streams faster than it may, or that
-// the store is being asked about. Nothing else of the connection is read
-// meanwhile, the peer's pings neither, so it does not last: late says of the
-// stream being opened what is still to be waited for.
+// pause throttles a peer that opens streams too fast, or that is being looked up in the store.
+// Nothing else on the connection is read meanwhile, pings included, so the pause is short:
+// late is the error of the stream being opened if it was not long enough.
 func (c *peerConn) pause() {
 	c.late = nil
 	limits := c.peers.limits
@@ -193,18 +199,18 @@ func (c *peerConn) pause() {
 		wait, ok := c.peers.opens.reserve(c.who, limits.MaxPause)
 		c.wait(nil, wait)
 		if !ok {
-			c.late = Exhausted.Errorf("more than %g calls a second of one identity: slow down and try again", limits.Opens.PerSecond)
+			c.late = Exhausted.Errorf("more than %g calls a second from one identity: slow down and try again", limits.Opens.PerSecond)
 			return
 		}
 	}
-	if over := c.peers.looking(c.who); over != nil && !c.wait(over, limits.MaxPause) {
+	if over := c.peers.checking(c.who); over != nil && !c.wait(over, limits.MaxPause) {
 		c.late = errLooking
 	}
 }
 
-// idleFrame keeps the peer waiting that sends more of the frames that carry
-// nothing than any library does, each of which costs the transport a little, and
-// gives up on one that does not cease to.
+// idleFrame throttles a peer that sends more frames without content than any library does,
+// since each costs the transport a little, and closes the connection if the peer does not
+// stop.
 func (c *peerConn) idleFrame() {
 	rate := idleFrames()
 	wait, _ := c.idle.reserve(rate, c.peers.now(), c.peers.limits.MaxPause)
@@ -212,16 +218,16 @@ func (c *peerConn) idleFrame() {
 	case wait > 0:
 		c.wait(nil, wait)
 		if c.flood++; c.flood == maxFlood {
-			go c.Close() //nolint:errcheck // nobody is left to be told
+			go c.Close() //nolint:errcheck // there is no caller to report to
 		}
 	case c.idle.tokens > float64(rate.Burst)/2:
 		c.flood = 0
 	}
 }
 
-var errLooking = Unavailable.Errorf("the store is still being asked about the caller: try again")
+var errLooking = Unavailable.Errorf("the caller is still being looked up in the store: try again")
 
-// wait waits for over, and reports whether it came within limit.
+// wait waits for over, and reports whether it was closed within limit.
 func (c *peerConn) wait(over <-chan struct{}, limit time.Duration) bool {
 	if limit <= 0 {
 		return false
@@ -243,12 +249,12 @@ func (c *peerConn) Close() error {
 	return c.Conn.Close()
 }
 
-// open has the stream that is being opened counted. It is called by the tap, so
-// that is the stream of the last HEADERS frame.
+// open counts the stream that is being opened. It is called by the tap, so that is the stream
+// of the last HEADERS frame.
 func (c *peerConn) open(s *intake) {
 	s.conn, s.stream = c, c.opening.stream
 	c.mu.Lock()
-	if c.intakes == nil { // closed while it was paused: nothing would end it later
+	if c.intakes == nil { // the connection was closed during the pause, so nothing else would end it
 		s.end()
 	} else {
 		c.intakes[s.stream] = s
@@ -256,13 +262,13 @@ func (c *peerConn) open(s *intake) {
 	c.mu.Unlock()
 }
 
-// answered has the connection closed when a stream, whose handler has returned,
-// does not end in time: its client reads no answers, and has them kept.
+// answered closes the connection if a stream does not end within AnswerTimeout after its
+// handler returned: the client does not read the answer, which takes memory.
 func (c *peerConn) answered(stream uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.intakes[stream]; s != nil {
-		s.unread = time.AfterFunc(c.peers.limits.AnswerTimeout, func() { c.Close() }) //nolint:errcheck // nobody is left to be told
+		s.unread = time.AfterFunc(c.peers.limits.AnswerTimeout, func() { c.Close() }) //nolint:errcheck // there is no caller to report to
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,8 +22,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// announced makes a call without ever sending its message, and returns the
-// answer: DEADLINE_EXCEEDED when the server waits for the message first.
+// announced makes a call without ever sending its message, and returns the answer:
+// DEADLINE_EXCEEDED if the server waits for the message first.
 func announced(t *testing.T, conn *grpc.ClientConn, method string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -34,8 +35,8 @@ func announced(t *testing.T, conn *grpc.ClientConn, method string) error {
 	return stream.RecvMsg(&emptypb.Empty{})
 }
 
-// TestRefusedBeforeTheMessage: who may not call is told so before the message is
-// there, whatever kind of call it is.
+// TestRefusedBeforeTheMessage: an unauthorized caller is refused before its message arrives,
+// for every kind of call.
 func TestRefusedBeforeTheMessage(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	revoked := rpc.CertificateRevoked.Errorf("instance %s is deleted", instanceID)
@@ -91,8 +92,8 @@ func TestRefusedBeforeTheMessage(t *testing.T) {
 	}
 }
 
-// TestUnservedBeforeTheMessage: a method that nobody has, or that nobody may
-// call, is refused like any other.
+// TestUnservedBeforeTheMessage: a method that does not exist, or that no caller may call, is
+// refused in the same way.
 func TestUnservedBeforeTheMessage(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	conn := ours.dial(serve(t, ours.config()), ours.operator(time.Hour))
@@ -103,7 +104,8 @@ func TestUnservedBeforeTheMessage(t *testing.T) {
 	}
 }
 
-// TestRegistrationRateBeforeTheMessage: a flood costs no message either.
+// TestRegistrationRateBeforeTheMessage: calls over the rate limit are refused before their
+// messages too.
 func TestRegistrationRateBeforeTheMessage(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()
@@ -119,12 +121,12 @@ func TestRegistrationRateBeforeTheMessage(t *testing.T) {
 	}
 }
 
-// TestOneLookAtATime: while the store is asked about a caller, one of its calls
-// is under way and the others wait, on whatever connection, unread. Others are
-// served.
+// TestOneLookAtATime: while a caller is looked up in the store, one of its calls is in
+// progress and the others wait, unread, on all connections. Other callers are served.
 func TestOneLookAtATime(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()
+	config.Limits.MaxPause = patience
 	var looks atomic.Int64
 	asked, answer := make(chan struct{}, 100), make(chan struct{})
 	var remembered atomic.Bool
@@ -164,7 +166,7 @@ func TestOneLookAtATime(t *testing.T) {
 		t.Errorf("a call was answered before the store had: %v", err)
 	case <-asked:
 		t.Error("the store was asked twice at a time")
-	case <-time.After(100 * time.Millisecond): // they come in a millisecond, if they do
+	case <-time.After(100 * time.Millisecond): // they would take a millisecond
 	}
 	close(answer)
 	for range 7 {
@@ -177,15 +179,16 @@ func TestOneLookAtATime(t *testing.T) {
 	}
 }
 
-// TestALookThatItsCallerLeaves is over for those who wait.
+// TestALookThatItsCallerLeaves: a lookup whose caller disconnects ends the wait of the others.
 func TestALookThatItsCallerLeaves(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()
+	config.Limits.MaxPause = patience
 	asked := make(chan struct{}, 100)
 	config.Judge = judge{look: func(ctx context.Context, _ pki.Caller) error {
 		asked <- struct{}{}
 		<-ctx.Done()
-		return rpc.Unavailable.Errorf("nobody waits: %w", ctx.Err())
+		return rpc.Unavailable.Errorf("the caller is gone: %w", ctx.Err())
 	}}
 	conn := ours.dial(serve(t, config), ours.agent(time.Hour))
 	for range 3 {
@@ -203,8 +206,7 @@ func TestALookThatItsCallerLeaves(t *testing.T) {
 	}
 }
 
-// TestMessageThatNeverEnds: a call whose message does not come whole is given up,
-// a stream's as well.
+// TestMessageThatNeverEnds: a call with an incomplete message times out, a stream's as well.
 func TestMessageThatNeverEnds(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	for _, c := range []struct {
@@ -230,8 +232,7 @@ func TestMessageThatNeverEnds(t *testing.T) {
 	}
 }
 
-// post makes a call of which body is all that is sent, and returns the answer's
-// headers.
+// post makes a call with the given body, and returns the response headers.
 func (a *authority) post(t *testing.T, addr string, pair *pki.Keypair, method string, body io.Reader) (*http.Response, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -249,42 +250,44 @@ func (a *authority) post(t *testing.T, addr string, pair *pki.Keypair, method st
 	return response, nil
 }
 
-// TestStreamsOutliveTheMessageTimeout: it is for the message alone.
+// TestStreamsOutliveTheMessageTimeout: the timeout only applies to the message.
 func TestStreamsOutliveTheMessageTimeout(t *testing.T) {
-	ours := newAuthority(t, cluster)
-	config := ours.config()
-	config.Limits.MessageTimeout, config.Limits.CallTimeout = 50*time.Millisecond, 50*time.Millisecond
-	config.Services = func(r grpc.ServiceRegistrar) {
-		nstancev1.RegisterAgentServiceServer(r, patient{wait: 300 * time.Millisecond})
-	}
-	agent := nstancev1.NewAgentServiceClient(ours.dial(serve(t, config), ours.agent(time.Hour)))
-	keys, err := agent.KeyGenRequests(t.Context(), &nstancev1.KeyGenRequestsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := keys.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("a server stream: %v", err)
-	}
-	reports, err := agent.ReportHealth(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		time.Sleep(100 * time.Millisecond) // longer than a message may take, by twice
-		if err := reports.Send(&nstancev1.ReportHealthRequest{}); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		ours := newAuthority(t, cluster)
+		config := ours.config()
+		config.Limits.MessageTimeout, config.Limits.CallTimeout = 50*time.Millisecond, 50*time.Millisecond
+		config.Services = func(r grpc.ServiceRegistrar) {
+			nstancev1.RegisterAgentServiceServer(r, patient{wait: 300 * time.Millisecond})
+		}
+		agent := nstancev1.NewAgentServiceClient(ours.dialInside(serveInside(t, config), ours.agent(time.Hour)))
+		keys, err := agent.KeyGenRequests(t.Context(), &nstancev1.KeyGenRequestsRequest{})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := reports.CloseAndRecv(); err != nil {
-		t.Errorf("a client stream: %v", err)
-	}
-	_, err = agent.SubmitPublicKeys(t.Context(), &nstancev1.SubmitPublicKeysRequest{})
-	if status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("a unary call answered %v, want DEADLINE_EXCEEDED", err)
-	}
+		if _, err := keys.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("a server stream: %v", err)
+		}
+		reports, err := agent.ReportHealth(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			time.Sleep(100 * time.Millisecond) // longer than a message may take, by twice
+			if err := reports.Send(&nstancev1.ReportHealthRequest{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := reports.CloseAndRecv(); err != nil {
+			t.Errorf("a client stream: %v", err)
+		}
+		_, err = agent.SubmitPublicKeys(t.Context(), &nstancev1.SubmitPublicKeysRequest{})
+		if status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("a unary call answered %v, want DEADLINE_EXCEEDED", err)
+		}
+	})
 }
 
-// patient is an AgentService that takes its time.
+// patient is an AgentService with slow handlers.
 type patient struct {
 	nstancev1.UnimplementedAgentServiceServer
 	wait time.Duration

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -24,7 +25,7 @@ import (
 const (
 	cluster    = "example"
 	shard      = "dev-1"
-	patience   = time.Minute // for what takes milliseconds unless something hangs
+	patience   = time.Minute // for what takes milliseconds unless it hangs
 	instanceID = "knd01h455vb4pex5vsknk084sn02q"
 	operatorID = "opr01h455vb4pex5vsknk084sn02q"
 
@@ -32,13 +33,13 @@ const (
 	otherOperator = "opr01h455vb4pex5vsknk084sn02r"
 )
 
-// clock is a time that a test moves.
+// clock is a time controlled by a test.
 type clock struct{ offset atomic.Int64 }
 
 func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.offset.Load())) }
 func (c *clock) advance(d time.Duration) { c.offset.Add(int64(d)) }
 
-// authority is a cluster's CA and what tests make with it.
+// authority is a cluster's CA and everything that tests make with it.
 type authority struct {
 	t     *testing.T
 	ca    *pki.CA
@@ -107,7 +108,7 @@ func (a *authority) server(shard string) *pki.Keypair {
 	return must(pki.NewKeypair(cert, key))(a.t)
 }
 
-// seat is a Gate that a test moves.
+// seat is a Gate controlled by a test.
 type seat struct {
 	mu     sync.Mutex
 	leader string
@@ -126,8 +127,8 @@ func (s *seat) set(leads bool, leader string) {
 	s.leads, s.leader = leads, leader
 }
 
-// judge is a Judge that a test writes; look is asked only of whom known does
-// not know.
+// judge is a Judge controlled by a test; look is called only for callers that known does not
+// know.
 type judge struct {
 	known func(pki.Caller) (error, bool)
 	look  func(context.Context, pki.Caller) error
@@ -140,10 +141,10 @@ func (j judge) Known(c pki.Caller) (verdict error, ok bool) {
 	return j.known(c)
 }
 
-func (j judge) Look(ctx context.Context, c pki.Caller) error { return j.look(ctx, c) }
+func (j judge) Verify(ctx context.Context, c pki.Caller) error { return j.look(ctx, c) }
 
-// stubs serves all three services; every method answers UNIMPLEMENTED from its
-// handler, unless a test replaces it.
+// stubs registers all three services; every method returns UNIMPLEMENTED from its handler,
+// unless replaced.
 func stubs(r grpc.ServiceRegistrar) {
 	nstancev1.RegisterRegistrationServiceServer(r, nstancev1.UnimplementedRegistrationServiceServer{})
 	nstancev1.RegisterAgentServiceServer(r, nstancev1.UnimplementedAgentServiceServer{})
@@ -180,6 +181,26 @@ func serveOn(t *testing.T, c rpc.ServerConfig, listener net.Listener) string {
 	return listener.Addr().String()
 }
 
+// serveInside is serve in simulated time, which stands still while a socket is waited for: the
+// listener has none.
+func serveInside(t *testing.T, c rpc.ServerConfig) *bufconn.Listener {
+	t.Helper()
+	listener := bufconn.Listen(64 << 10)
+	serveOn(t, c, listener)
+	return listener
+}
+
+// dialInside is dial of what serveInside serves.
+func (a *authority) dialInside(listener *bufconn.Listener, keypair *pki.Keypair) *grpc.ClientConn {
+	a.t.Helper()
+	client := must(rpc.NewClient(rpc.ClientConfig{
+		Addrs: []string{"127.0.0.1:1"}, TLS: clientTLS(a.endpoint(keypair)), Random: func() float64 { return 0 },
+		Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) },
+	}))(a.t)
+	a.t.Cleanup(client.Close)
+	return must(client.Target())(a.t).Conn
+}
+
 func (a *authority) client(addrs string, keypair *pki.Keypair) *rpc.Client {
 	a.t.Helper()
 	endpoint := a.endpoint(keypair)
@@ -206,7 +227,7 @@ func clientTLS(endpoint pki.Endpoint) func(string) *tls.Config {
 	return func(host string) *tls.Config { return endpoint.Client(host, shard) }
 }
 
-// elsewhere is a listener whose connections seem to come from another machine.
+// elsewhere is a listener whose connections have a remote address of another machine.
 func elsewhere(l net.Listener) net.Listener {
 	return fromAddr{Listener: l, from: func() net.Addr { return tcp("203.0.113.7") }}
 }

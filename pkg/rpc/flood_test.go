@@ -10,7 +10,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestStrangersArePaced: also with headers that reach nobody who decides.
+// TestStrangersArePaced: even with headers that never reach the access check.
 func TestStrangersArePaced(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	c := ours.raw(ours.anonymous(rpc.RegistrationLimits()), nil)
@@ -35,7 +35,7 @@ func TestStrangersArePaced(t *testing.T) {
 	}
 }
 
-// TestFloodsOfFrames that carry nothing end their connection.
+// TestFloodsOfFrames: frames without content close their connection.
 func TestFloodsOfFrames(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	addr := serve(t, ours.config())

@@ -3,18 +3,18 @@ package rpc
 import "encoding/binary"
 
 const (
-	prefaceLength     = 24 // of the client's connection preface (RFC 9113, 3.4)
+	prefaceLength     = 24 // of the client connection preface (RFC 9113, 3.4)
 	frameHeaderLength = 9
 )
 
-// The frame types that count (RFC 9113, 6).
+// The relevant frame types (RFC 9113, 6).
 const (
 	frameData    byte = 0
 	frameHeaders byte = 1
 	frameReset   byte = 3
 )
 
-// frame is what an HTTP/2 frame says of itself before its payload (RFC 9113, 4.1).
+// frame is the header of an HTTP/2 frame (RFC 9113, 4.1).
 type frame struct {
 	length int // of the payload, in bytes
 	kind   byte
@@ -22,24 +22,24 @@ type frame struct {
 	stream uint32
 }
 
-// flagEndStream says, on DATA and HEADERS, that nothing of the stream follows.
+// flagEndStream marks the last DATA or HEADERS frame of a stream.
 const flagEndStream byte = 1
 
 func (f frame) endsStream() bool {
 	return (f.kind == frameData || f.kind == frameHeaders) && f.flags&flagEndStream != 0
 }
 
-// frameScanner finds the frames in what one side sends, however it is cut into
-// pieces. It understands nothing else and so can't be led astray: what is no
-// HTTP/2 gives it frames that mean nothing, and the connection an end.
+// frameScanner finds frame headers in one direction of a connection, however it is split into
+// reads. It interprets nothing else: for data that is not HTTP/2 it yields meaningless frames,
+// and the transport closes the connection.
 type frameScanner struct {
-	preface int // bytes of the client's preface that have passed
+	preface int // bytes of the client preface that have passed
 	head    [frameHeaderLength]byte
 	have    int // bytes of head
-	payload int // bytes of the present frame's payload that are to come
+	payload int // bytes of the current frame's payload still to come
 }
 
-// scan passes p, and calls found for each frame whose header ends in it.
+// scan processes p, and calls found for each frame whose header ends in it.
 func (s *frameScanner) scan(p []byte, found func(frame)) {
 	n := min(prefaceLength-s.preface, len(p))
 	s.preface += n

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// FuzzFrames: the scanner finds what a real reader of HTTP/2 finds, however the
-// bytes are cut, for as long as that one reads on.
+// FuzzFrames: the scanner finds the same frames as an HTTP/2 framer, however the bytes are
+// split, as long as the framer reads on.
 func FuzzFrames(f *testing.F) {
 	var sent bytes.Buffer
 	sent.WriteString(http2.ClientPreface)
@@ -64,7 +64,7 @@ func TestFrameCost(t *testing.T) {
 		for first := range size + messageHeader {
 			rest := size + messageHeader - first
 			if first > 16<<10 || rest > 16<<10 {
-				continue // no frame is longer
+				continue // longer than any frame
 			}
 			if cost := frameCost(first) + frameCost(rest); cost > passes {
 				t.Errorf("a message of %d bytes in frames of %d and %d costs %d, which is more than %d", size, first, rest, cost, passes)

@@ -8,26 +8,25 @@ import (
 	"time"
 )
 
-// HandshakeLimits bound what strangers can make a process do before it knows who
-// they are. A zero field takes the value of DefaultHandshakeLimits.
+// HandshakeLimits bound the cost of unauthenticated connections to a process. Zero fields are
+// set from DefaultHandshakeLimits.
 type HandshakeLimits struct {
 	Total     int // handshakes in progress
-	Strangers int // those of sources that are not known; the rest is for known ones
-	PerSource int // those of one source
-	// PerKnownSource bounds those of one known source while less than three
-	// quarters of Total are in progress; from there on four times PerSource, if that is
-	// less, so that two such sources don't fill the budget.
+	Strangers int // from unknown sources; the rest is reserved for known ones
+	PerSource int // from one source
+	// PerKnownSource limits one known source while less than three quarters of Total are in
+	// progress. Above that the limit is four times PerSource, if lower, so that two such
+	// sources can't use up Total.
 	PerKnownSource int
-	// Waiting bounds the connections that wait for their handshake to begin, of
-	// which three quarters at most are strangers' and a quarter one source's. They
-	// cost a file descriptor each.
+	// Waiting limits the connections queued for a handshake, at most three quarters of them
+	// from strangers and a quarter from one source. Each costs a file descriptor.
 	Waiting int
-	Wait    time.Duration // how long such a connection waits before it is closed
-	Bytes   int           // read from a connection before its handshake's end
+	Wait    time.Duration // a connection that has waited this long is closed
+	Bytes   int           // read from a connection before its handshake ends
 }
 
-// DefaultHandshakeLimits let a thousand agents behind one address reconnect
-// within seconds: the first of them to be authenticated makes the source known.
+// DefaultHandshakeLimits let a thousand agents behind one address reconnect within seconds:
+// the first one that authenticates makes the source known.
 func DefaultHandshakeLimits() HandshakeLimits {
 	return HandshakeLimits{
 		Total: 1024, Strangers: 512, PerSource: 32, PerKnownSource: 512,
@@ -47,21 +46,19 @@ func (l HandshakeLimits) withDefaults() HandshakeLimits {
 	return l
 }
 
-// Handshakes are the TLS handshakes of a process, over all its listeners: a
-// budget of their own, which established connections don't share. Make one with
-// NewHandshakes and name it in the Conns of each listener. It is safe for
-// concurrent use.
+// Handshakes limits the TLS handshakes of a process across all its listeners, separately from
+// established connections. Create it with NewHandshakes and set it in the Conns of each
+// listener. Safe for concurrent use.
 //
-// A source is an IPv4 address or an IPv6 /64. It is known while one of its
-// connections is authenticated, that is, showed a certificate of this cluster
-// and proved to own it. A connection is a known one's, too, whose exact address
-// is an instance's.
+// A source is an IPv4 address or an IPv6 /64. It is known while one of its connections is
+// authenticated, meaning that the peer proved ownership of a certificate of this cluster. A
+// connection from an instance's exact address also counts as known.
 type Handshakes struct {
 	limits HandshakeLimits
 	known  func(netip.Addr) bool
-	// turns are those who may compute at a time: a few for each processor, so that
-	// what an established connection has to do waits for milliseconds, however many
-	// handshakes are in progress.
+	// turns limits concurrent handshake computation to a few per processor, so that
+	// established connections wait for milliseconds at most, however many handshakes are in
+	// progress.
 	turns chan struct{}
 
 	mu        sync.Mutex
@@ -70,8 +67,8 @@ type Handshakes struct {
 
 const turnsPerProcessor = 8
 
-// NewHandshakes makes a budget. known reports whether an address is one of an
-// instance; it is asked for every connection, so it must answer from memory.
+// NewHandshakes returns a Handshakes. known reports whether an address is an instance's; it is
+// called for every connection, so it must answer from memory.
 func NewHandshakes(limits HandshakeLimits, known func(netip.Addr) bool) *Handshakes {
 	limits = limits.withDefaults()
 	return &Handshakes{
@@ -80,29 +77,29 @@ func NewHandshakes(limits HandshakeLimits, known func(netip.Addr) bool) *Handsha
 	}
 }
 
-// arrive says what becomes of a connection.
+// arrive decides about a new connection.
 func (h *Handshakes) arrive(v *visit) verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.admission.arrive(v)
 }
 
-// isKnown reports whether a visit counts as a known source's.
+// isKnown reports whether a visit counts as from a known source.
 func (h *Handshakes) isKnown(v *visit) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.admission.isKnown(v)
 }
 
-// settle notes that a handshake succeeded.
-func (h *Handshakes) settle(v *visit, authenticated bool) {
-	h.free(func() { h.admission.settle(v, authenticated) })
+// established records that a handshake succeeded.
+func (h *Handshakes) established(v *visit, authenticated bool) {
+	h.free(func() { h.admission.establish(v, authenticated) })
 }
 
-// leave notes that a connection is closed.
+// leave records that a connection was closed.
 func (h *Handshakes) leave(v *visit) { h.free(func() { h.admission.leave(v) }) }
 
-// expire takes a connection out that still waits, and reports whether it did.
+// expire removes a connection that is still waiting, and reports whether it was.
 func (h *Handshakes) expire(v *visit) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,7 +110,7 @@ func (h *Handshakes) expire(v *visit) bool {
 	return true
 }
 
-// free does what may make room, and lets those in whose turn it is then.
+// free applies a change that may make room, and starts the handshakes that now have room.
 func (h *Handshakes) free(change func()) {
 	var begin []*visit
 	h.mu.Lock()

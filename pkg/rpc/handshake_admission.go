@@ -5,20 +5,20 @@ import (
 	"net/netip"
 )
 
-// admission decides which connections may begin their handshakes, which wait and
-// which are refused. It knows no connection, no clock and no lock: it counts.
+// admission decides which connections may start their handshakes, which wait and which are
+// refused. It only counts: it uses no connections, clock or locks.
 //
-// Sources take turns, so that one with many connections waiting delays another
-// by one handshake, not by all of its own.
+// Sources take turns, so that a source with many waiting connections delays another by one
+// handshake, not by all of its own.
 type admission struct {
 	limits  HandshakeLimits
 	sources map[netip.Prefix]*source // those with a visit
-	turns   *list.List               // the sources that wait, whose turn is next first
+	turns   *list.List               // sources with waiting visits, the next one first
 
 	running, waiting counts
 }
 
-// counts are visits, in all and those of strangers.
+// counts are numbers of visits: all, and those of strangers.
 type counts struct{ all, strangers int }
 
 func (c *counts) add(n int, stranger bool) {
@@ -28,37 +28,37 @@ func (c *counts) add(n int, stranger bool) {
 	}
 }
 
-// source is where connections come from.
+// source is an origin of connections.
 type source struct {
 	prefix        netip.Prefix
 	running       int
 	authenticated int           // established connections
-	queue         *list.List    // of visits, the oldest first
+	queue         *list.List    // of visits, oldest first
 	turn          *list.Element // in turns; nil while nothing waits
 }
 
 type visitState int
 
 const (
-	gone    visitState = iota // refused, closed, or not yet judged
-	waiting                   // for its handshake to begin
-	running                   // its handshake is in progress
-	settled                   // its handshake succeeded
+	gone    visitState = iota // refused, closed, or not yet decided
+	waiting                   // queued
+	running                   // handshake in progress
+	settled                   // handshake succeeded
 )
 
-// visit is one connection, from its arrival to its end.
+// visit is one connection, from arrival to close.
 type visit struct {
-	source   netip.Prefix // invalid for all those whose transport names no address
-	instance bool         // its exact address is an instance's
-	begin    func()       // called when its turn has come after it waited
+	source   netip.Prefix // invalid if the transport has no address
+	instance bool         // the exact address is an instance's
+	begin    func()       // called when its turn comes after waiting
 
 	state         visitState
-	stranger      bool // how it was counted, in the present state
+	stranger      bool // how it was counted in the current state
 	authenticated bool
 	place         *list.Element // in its source's queue
 }
 
-// verdict is what becomes of a connection that arrives.
+// verdict is the decision on a new connection.
 type verdict int
 
 const (
@@ -71,7 +71,7 @@ func newAdmission(limits HandshakeLimits) *admission {
 	return &admission{limits: limits, sources: make(map[netip.Prefix]*source), turns: list.New()}
 }
 
-// arrive judges a new visit.
+// arrive decides about a new visit.
 func (a *admission) arrive(v *visit) verdict {
 	s := a.sources[v.source]
 	if s == nil {
@@ -131,11 +131,11 @@ func (a *admission) wait(v *visit, s *source) {
 	}
 }
 
-// next begins the handshake whose turn it is and returns its visit; nil when
-// there is no room for any of those who wait.
+// next starts the handshake that is next and returns its visit; nil if none of the waiting
+// ones has room.
 func (a *admission) next() *visit {
 	for turn := a.turns.Front(); turn != nil; turn = turn.Next() {
-		s := turn.Value.(*source) //nolint:forcetypeassert // the list holds nothing else
+		s := turn.Value.(*source) //nolint:forcetypeassert // the list holds only sources
 		v := s.queue.Front().Value.(*visit)
 		if !a.mayRun(v, s) {
 			continue
@@ -158,8 +158,8 @@ func (a *admission) dequeue(v *visit, s *source) {
 	}
 }
 
-// settle moves a visit from the handshakes to the established connections.
-func (a *admission) settle(v *visit, authenticated bool) {
+// establish moves a visit from handshakes to established connections.
+func (a *admission) establish(v *visit, authenticated bool) {
 	if v.state != running {
 		return
 	}
@@ -173,7 +173,7 @@ func (a *admission) settle(v *visit, authenticated bool) {
 	a.forget(s)
 }
 
-// leave ends a visit. To leave twice is to leave once.
+// leave ends a visit. Idempotent.
 func (a *admission) leave(v *visit) {
 	s := a.sources[v.source]
 	switch v.state {

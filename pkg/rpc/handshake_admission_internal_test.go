@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// gate counts what an admission says, for tests.
+// gate counts the decisions of an admission.
 type gate struct {
 	t *testing.T
 	*admission
@@ -22,7 +22,7 @@ func prefixOf(text string) netip.Prefix {
 	return p
 }
 
-// come lets n connections arrive and returns how many run, wait and are refused.
+// come makes n connections arrive and returns how many run, wait and are refused.
 func (g *gate) come(n int, from string, instance bool) (visits []*visit, ran, waited, turnedAway int) {
 	for range n {
 		v := &visit{source: prefixOf(from), instance: instance}
@@ -94,10 +94,10 @@ func TestAdmission(t *testing.T) {
 			t.Errorf("%d began after 512 ended, %d run, want %d and 768", begun, g.running.all, 768-416)
 		}
 	})
-	t.Run("who is authenticated makes room for its neighbours", func(t *testing.T) {
+	t.Run("an authenticated source makes room for its neighbours", func(t *testing.T) {
 		g := newGate(t, limits)
 		visits := g.want("a thousand behind one address", 1000, "192.0.2.1", false, 32, 968, 0)
-		g.settle(visits[0], true)
+		g.establish(visits[0], true)
 		begun := 0
 		for g.next() != nil {
 			begun++
@@ -110,10 +110,10 @@ func TestAdmission(t *testing.T) {
 			t.Error("the source is known without a connection")
 		}
 	})
-	t.Run("a registration makes nobody known", func(t *testing.T) {
+	t.Run("a registration makes no source known", func(t *testing.T) {
 		g := newGate(t, limits)
 		visits := g.want("strangers", 40, "192.0.2.1", false, 32, 8, 0)
-		g.settle(visits[0], false)
+		g.establish(visits[0], false)
 		if g.next() == nil || g.next() != nil {
 			t.Error("one place was given back, want one more to begin")
 		}
@@ -132,8 +132,8 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
-// TestAdmissionCounts does whatever may happen in any order: no limit is ever
-// passed, nobody waits beside free room, and at the end nothing is remembered.
+// TestAdmissionCounts applies random operations: no limit is exceeded, no handshake waits
+// while there is room, and at the end nothing is remembered.
 func TestAdmissionCounts(t *testing.T) {
 	for seed := range uint64(200) {
 		limits := HandshakeLimits{Total: 12, Strangers: 6, PerSource: 1 + int(seed%2), PerKnownSource: 6, Waiting: 16}
@@ -145,7 +145,7 @@ func TestAdmissionCounts(t *testing.T) {
 				g.come(1, netip.AddrFrom4([4]byte{192, 0, 2, byte(random.IntN(6))}).String(), random.IntN(5) == 0)
 			case 2:
 				if len(g.all) > 0 {
-					g.settle(g.all[random.IntN(len(g.all))], random.IntN(3) == 0)
+					g.establish(g.all[random.IntN(len(g.all))], random.IntN(3) == 0)
 				}
 			case 3:
 				if len(g.all) > 0 {

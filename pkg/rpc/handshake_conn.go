@@ -6,25 +6,25 @@ import (
 	"sync/atomic"
 )
 
-// admittedConn is a connection that counts as a handshake until settle is called.
+// admittedConn is a connection that counts as a handshake until finish is called.
 type admittedConn struct {
 	net.Conn
 	listener *admittedListener
 	visit    visit
 
-	// Until settled, by the one goroutine that does the handshake:
-	left int  // bytes that may yet be read
-	turn bool // one of the turns to compute is held
+	// Before the handshake ends, used only by its goroutine:
+	left int  // bytes that may still be read
+	turn bool // holds one of Handshakes.turns
 
 	settled atomic.Bool
-	place   place // once settled; under the listener's lock
-	closed  bool  // under the listener's lock
+	place   place // valid once settled; guarded by the listener's lock
+	closed  bool  // guarded by the listener's lock
 }
 
-var errHandshakeSize = errors.New("the TLS handshake is larger than any client of ours makes it")
+var errHandshakeSize = errors.New("the TLS handshake is too large")
 
-// begin hands the connection to Accept.
-func (c *admittedConn) begin() {
+// deliver passes the connection to Accept.
+func (c *admittedConn) deliver() {
 	c.listener.mu.Lock()
 	delete(c.listener.waiting, c)
 	c.listener.mu.Unlock()
@@ -39,15 +39,14 @@ func (c *admittedConn) begin() {
 	}
 }
 
-// expire closes the connection if it still waits.
+// expire closes the connection if it is still waiting.
 func (c *admittedConn) expire() {
 	if c.listener.handshakes.expire(&c.visit) {
 		c.drop()
 	}
 }
 
-// Read bounds what a handshake may be made of, and, between one read and the
-// next, takes one of the turns to compute.
+// Read limits the size of a handshake and, between reads, holds a turn to compute.
 func (c *admittedConn) Read(p []byte) (int, error) {
 	if c.settled.Load() {
 		return c.Conn.Read(p)
@@ -65,7 +64,7 @@ func (c *admittedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write gives the turn back first: the other side may be slow to read.
+// Write releases the turn first, because the peer may be slow to read.
 func (c *admittedConn) Write(p []byte) (int, error) {
 	if !c.settled.Load() {
 		c.endTurn()
@@ -80,22 +79,21 @@ func (c *admittedConn) endTurn() {
 	}
 }
 
-// finish ends the handshake, which the caller has done or given up. After an
-// error the connection is to be closed. It is called once, by the goroutine that
-// did the handshake.
+// finish ends the handshake, successful or not. After an error the connection must be closed.
+// It is called once, by the goroutine that did the handshake.
 func (c *admittedConn) finish(authenticated bool, err error) error {
 	c.endTurn()
 	if err != nil {
 		return err
 	}
-	if err := c.listener.settle(c, authenticated); err != nil {
+	if err := c.listener.establish(c, authenticated); err != nil {
 		return err
 	}
-	c.listener.handshakes.settle(&c.visit, authenticated)
+	c.listener.handshakes.established(&c.visit, authenticated)
 	return nil
 }
 
-// Close gives the connection's place back, once.
+// Close closes the connection and frees its place. Idempotent.
 func (c *admittedConn) Close() error {
 	if c.listener.forget(c) {
 		c.listener.handshakes.leave(&c.visit)

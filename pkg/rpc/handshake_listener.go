@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// admittedListener accepts every connection at once and returns those whose
-// handshakes may begin. The others wait for that without a goroutine, or are
-// closed.
+// admittedListener accepts every connection at once and returns those whose handshakes may
+// start. The others wait, without a goroutine, or are closed.
 type admittedListener struct {
-	accepting[*admittedConn] // whose ready has room for all handshakes that can be in progress
+	accepting[*admittedConn] // ready has room for the maximum number of handshakes in progress
 	handshakes               *Handshakes
 
 	mu          sync.Mutex
@@ -31,13 +30,13 @@ func newAdmittedListener(l net.Listener, limits Conns) *admittedListener {
 	return a
 }
 
-// judge lets a connection in, makes it wait, or closes it.
+// judge admits a connection, queues it, or closes it.
 func (l *admittedListener) judge(conn net.Conn) {
 	h := l.handshakes
 	c := &admittedConn{Conn: conn, listener: l, left: h.limits.Bytes}
 	c.visit.source, _ = sourceOfAddr(conn.RemoteAddr())
 	c.visit.instance = h.known != nil && h.known(addressOf(conn.RemoteAddr()))
-	c.visit.begin = c.begin
+	c.visit.begin = c.deliver
 	if !l.expect(c) {
 		c.drop()
 		return
@@ -45,8 +44,8 @@ func (l *admittedListener) judge(conn net.Conn) {
 	l.arrive(c)
 }
 
-// expect notes a connection, before another's end can let it in, and reports
-// whether it may be established.
+// expect registers a connection, before the end of another can admit it, and reports whether
+// there is room for it once established.
 func (l *admittedListener) expect(c *admittedConn) bool {
 	known := l.handshakes.isKnown(&c.visit)
 	l.mu.Lock()
@@ -56,28 +55,28 @@ func (l *admittedListener) expect(c *admittedConn) bool {
 	return err == nil
 }
 
-// arrive does with a connection what the budget says.
+// arrive applies the decision about a connection.
 func (l *admittedListener) arrive(c *admittedConn) {
 	h := l.handshakes
 	said := h.arrive(&c.visit)
-	if l.hasClosed(c) { // before it arrived, so that its end gave nothing back
+	if l.hasClosed(c) { // closed before it arrived, so closing it freed nothing
 		h.leave(&c.visit)
 		return
 	}
 	switch said {
 	case admitted:
-		c.begin()
+		c.deliver()
 	case refused:
 		c.drop()
 	case waits:
 		time.AfterFunc(h.limits.Wait, c.expire)
-		if l.closed() { // Close may not have seen it
+		if l.closed() { // Close may have missed it
 			c.drop()
 		}
 	}
 }
 
-// hasClosed reports whether a connection's end has begun.
+// hasClosed reports whether a connection is being closed.
 func (l *admittedListener) hasClosed(c *admittedConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,31 +92,31 @@ func (l *admittedListener) closed() bool {
 	}
 }
 
-// settle counts a connection whose handshake succeeded, or says why it can't be.
-func (l *admittedListener) settle(c *admittedConn, authenticated bool) error {
+// establish counts a connection whose handshake succeeded, or returns why it is refused.
+func (l *admittedListener) establish(c *admittedConn, authenticated bool) error {
 	known := l.handshakes.isKnown(&c.visit)
-	from, err := l.takePlace(c, place{source: c.visit.source, authenticated: authenticated, known: known, end: c.drop})
+	from, err := l.acquirePlace(c, place{source: c.visit.source, authenticated: authenticated, known: known, end: c.drop})
 	if from != nil {
 		from.end()
 	}
 	return err
 }
 
-func (l *admittedListener) takePlace(c *admittedConn, p place) (from *place, err error) {
+func (l *admittedListener) acquirePlace(c *admittedConn, p place) (from *place, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.closed {
 		return nil, net.ErrClosed
 	}
 	c.place = p
-	if from, err = l.established.take(&c.place); err != nil {
+	if from, err = l.established.acquire(&c.place); err != nil {
 		return nil, err
 	}
 	c.settled.Store(true)
 	return from, nil
 }
 
-// forget gives a connection's place back, and reports whether it had one.
+// forget frees a connection's place, and reports whether it had one.
 func (l *admittedListener) forget(c *admittedConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestClosedBeforeItArrives: a listener that closes between noting a connection
-// and its arrival gives back what the arrival takes, whether the connection would
-// have begun its handshake, would have waited, or would have been refused.
+// TestClosedBeforeItArrives: if the listener closes between expect and arrive, what arrive
+// takes is freed, whether the handshake would have started, waited, or been refused.
 func TestClosedBeforeItArrives(t *testing.T) {
 	h := NewHandshakes(HandshakeLimits{Total: 1, Waiting: 1}, nil)
 	others := newGate(t, h.limits)
@@ -18,7 +17,7 @@ func TestClosedBeforeItArrives(t *testing.T) {
 		l := newAdmittedListener(closedListener{}, Conns{Handshakes: h})
 		near, far := net.Pipe()
 		c := &admittedConn{Conn: near, listener: l}
-		c.visit.begin = c.begin
+		c.visit.begin = c.deliver
 		if !l.expect(c) {
 			t.Fatal("there is no room")
 		}
@@ -30,7 +29,7 @@ func TestClosedBeforeItArrives(t *testing.T) {
 		if _, err := far.Write([]byte{0}); err == nil {
 			t.Error("the connection is open")
 		}
-		for _, v := range slices.Backward(taken) { // what waits goes first
+		for _, v := range slices.Backward(taken) { // waiting ones first
 			h.leave(v)
 		}
 	}

@@ -6,24 +6,23 @@ import (
 	"net/netip"
 )
 
-// places are the established connections of a listener. Like admission it knows
-// no connection, no clock and no lock: it counts.
+// places are the established connections of a listener. Like admission it only counts: it uses
+// no connections, clock or locks.
 //
-// A connection without a certificate costs its client one handshake and then
-// nothing, so what such connections take from others is bounded twice: those of
-// strangers leave a quarter to known sources and to who shows a certificate; and
-// where there is no room, a source that has more makes room for one that has
-// less, with the oldest of its connections.
+// A connection without a certificate costs its client one handshake and then nothing, so such
+// connections are limited twice: strangers leave a quarter of the places to known sources and
+// to connections with a certificate; and if there is no room, the source with most of them
+// loses its oldest one to a source that has fewer.
 type places struct {
 	limits    Conns
 	all       int
 	strangers int
-	anonymous map[netip.Prefix]*crowd // those without a certificate
-	taken     uint64                  // places, ever
+	anonymous map[netip.Prefix]*crowd // connections without a certificate
+	taken     uint64                  // places taken so far
 }
 
-// crowd are the connections of a source without a certificate, the oldest first,
-// of strangers and of known visits. An IPv6 /64 may have both.
+// crowd is a source's connections without a certificate, oldest first, of stranger and known
+// visits. An IPv6 /64 may have both.
 type crowd struct{ strangers, known list.List }
 
 func (c *crowd) size(strangers bool) int {
@@ -36,34 +35,34 @@ func (c *crowd) size(strangers bool) int {
 	return c.strangers.Len() + c.known.Len()
 }
 
-// place is that of one connection.
+// place is the place of one connection.
 type place struct {
 	source        netip.Prefix
 	authenticated bool
-	known         bool   // when it was taken
-	end           func() // called when another has got this place
+	known         bool   // when the place was taken
+	end           func() // called when the place was given to another connection
 
 	held   bool
-	number uint64        // in the order of taking
-	of     *list.List    // without a certificate: where it is
-	at     *list.Element // in of
+	number uint64        // in order of taking
+	of     *list.List    // the list it is in, without a certificate
+	at     *list.Element // its element in of
 }
 
 func (n *place) stranger() bool { return !n.authenticated && !n.known }
 
-// knownSourceFactor is how many times as many connections without a certificate a
-// known source may have as another, and handshakes when there is little room.
+// knownSourceFactor is the factor by which a known source's limits on connections without a
+// certificate, and on handshakes under load, exceed those of another source.
 const knownSourceFactor = 4
 
 func newPlaces(limits Conns) *places {
 	return &places{limits: limits, anonymous: make(map[netip.Prefix]*crowd)}
 }
 
-// strangersMost is how many places strangers may have.
+// strangersMost returns the maximum number of places for strangers.
 func (p *places) strangersMost() int { return p.limits.Max - p.limits.Max/4 }
 
-// room returns the place that has to be given up for another to be taken, nil if
-// none has to, or why none can be.
+// room returns the place that must be given up for n, nil if none must be, or an error if
+// there is no room.
 func (p *places) room(n *place) (*place, error) {
 	own, share := p.anonymous[n.source].size(false), p.limits.PerSource
 	if n.known {
@@ -86,9 +85,9 @@ func (p *places) room(n *place) (*place, error) {
 	return nil, nil
 }
 
-// oldestOfMost returns the oldest place of the source that has most connections
-// without a certificate, if those are more than this source's. Of several such
-// sources it is the oldest place of all. With strangers only theirs count.
+// oldestOfMost returns the oldest place of the source with most connections without a
+// certificate, if it has more than this source. Among several such sources it is the oldest
+// place of all. With strangers, only stranger connections count.
 func (p *places) oldestOfMost(source netip.Prefix, strangers bool) (oldest *place) {
 	most := p.anonymous[source].size(strangers)
 	for _, c := range p.anonymous {
@@ -103,9 +102,9 @@ func (p *places) oldestOfMost(source netip.Prefix, strangers bool) (oldest *plac
 	return oldest
 }
 
-// oldest returns the oldest place of a crowd that has one.
+// oldest returns the oldest place of a non-empty crowd.
 func (c *crowd) oldest(strangers bool) *place {
-	front := func(l *list.List) *place { return l.Front().Value.(*place) } //nolint:forcetypeassert // it holds nothing else
+	front := func(l *list.List) *place { return l.Front().Value.(*place) } //nolint:forcetypeassert // it holds only places
 	switch {
 	case strangers || c.known.Len() == 0:
 		return front(&c.strangers)
@@ -115,9 +114,8 @@ func (c *crowd) oldest(strangers bool) *place {
 	return front(&c.strangers)
 }
 
-// take takes a place, if need be that of another, which the caller has to end
-// then, or says why there is none.
-func (p *places) take(n *place) (from *place, err error) {
+// acquire takes a place. If it replaces another, the caller must close from.
+func (p *places) acquire(n *place) (from *place, err error) {
 	if from, err = p.room(n); err != nil {
 		return nil, err
 	}
@@ -144,7 +142,7 @@ func (p *places) take(n *place) (from *place, err error) {
 	return from, nil
 }
 
-// give gives a place back. To give it back twice is to give it back once.
+// give frees a place. Idempotent.
 func (p *places) give(n *place) {
 	if !n.held {
 		return

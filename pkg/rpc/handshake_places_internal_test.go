@@ -8,7 +8,7 @@ import (
 
 func (p *places) takeFrom(source string, known bool) (n, from *place, err error) {
 	n = &place{source: prefixOf(source), known: known}
-	from, err = p.take(n)
+	from, err = p.acquire(n)
 	return n, from, err
 }
 
@@ -21,8 +21,8 @@ func fill(p *places, n int, source string, known bool) (in int) {
 	return in
 }
 
-// TestRegistrationPlaces: eight addresses with as many connections as each may
-// have leave a quarter to known sources, and nobody without a place.
+// TestRegistrationPlaces: eight addresses at their limits leave a quarter to known sources,
+// and no address without a place.
 func TestRegistrationPlaces(t *testing.T) {
 	p := newPlaces(RegistrationConns())
 	for n := range 8 {
@@ -42,8 +42,9 @@ func TestRegistrationPlaces(t *testing.T) {
 	}
 }
 
-// TestPlaceOfAnother: who makes room is the oldest of the source that has most;
-// of two such, the older. A source with no fewer than that makes none.
+// TestPlaceOfAnother: a new connection replaces the oldest one of the source with most
+// connections; of two such sources, the older connection. A source with as many connections
+// itself replaces none.
 func TestPlaceOfAnother(t *testing.T) {
 	p := newPlaces(Conns{Max: 8, PerSource: 4})
 	var first []*place
@@ -52,7 +53,7 @@ func TestPlaceOfAnother(t *testing.T) {
 		first = append(first, n)
 	}
 	fill(p, 2, "192.0.2.2", false)
-	fill(p, 2, "192.0.2.1", false) // six, as many as strangers may have
+	fill(p, 2, "192.0.2.1", false) // six, the maximum for strangers
 	if _, from, err := p.takeFrom("192.0.2.1", false); err == nil || from != nil {
 		t.Errorf("one of the two sources that have most has the place of %+v", from)
 	}
@@ -64,7 +65,7 @@ func TestPlaceOfAnother(t *testing.T) {
 	}
 	certified := Conns{Max: 1, PerSource: 1}
 	p = newPlaces(certified)
-	if _, err := p.take(&place{source: prefixOf("192.0.2.1"), authenticated: true}); err != nil {
+	if _, err := p.acquire(&place{source: prefixOf("192.0.2.1"), authenticated: true}); err != nil {
 		t.Fatal(err)
 	}
 	if _, from, err := p.takeFrom("192.0.2.2", true); err == nil {
@@ -72,9 +73,9 @@ func TestPlaceOfAnother(t *testing.T) {
 	}
 }
 
-// TestPlacesCounts takes and gives in any order: no limit is passed, only
-// connections without a certificate lose their place, a stranger that has none
-// gets one as long as a stranger has one, and at the end nothing is remembered.
+// TestPlacesCounts takes and frees places in random order: no limit is exceeded, only
+// connections without a certificate are replaced, a stranger without a place gets one as long
+// as another has one, and at the end nothing is remembered.
 func TestPlacesCounts(t *testing.T) {
 	limits := Conns{Max: 13, PerSource: 2}
 	for seed := range uint64(200) {
@@ -93,7 +94,7 @@ func TestPlacesCounts(t *testing.T) {
 				authenticated: random.IntN(6) == 0, known: random.IntN(3) == 0,
 			}
 			entitled := n.stranger() && p.anonymous[n.source] == nil && p.strangers > 0
-			from, err := p.take(n)
+			from, err := p.acquire(n)
 			if err == nil {
 				all = append(all, n)
 			}

@@ -15,13 +15,12 @@ import (
 func ended(conn net.Conn) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(time.Nanosecond))
 	_, err := io.Copy(io.Discard, conn)
-	timeout, ok := err.(net.Error) //nolint:errorlint // of this very connection
+	timeout, ok := err.(net.Error) //nolint:errorlint // of this connection
 	return !ok || !timeout.Timeout()
 }
 
-// TestPlacesHeldOpen: strangers who finish their handshakes and then say nothing
-// keep out neither an instance nor another stranger, who has the place of the
-// oldest of theirs.
+// TestPlacesHeldOpen: strangers that finish their handshakes and then send nothing do not keep
+// out an instance, nor another stranger, which replaces the oldest of them.
 func TestPlacesHeldOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := newAuthority(t, cluster)

@@ -20,7 +20,7 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// lane is a listener that is dialled from addresses of the test's choice.
+// lane is a listener that is dialled from chosen addresses.
 type lane struct {
 	arriving chan net.Conn
 	done     chan struct{}
@@ -52,7 +52,7 @@ type from struct {
 
 func (f from) RemoteAddr() net.Addr { return f.addr }
 
-// dial connects from an address; an empty one is of no TCP network.
+// dial connects from an address; an empty one is not TCP.
 func (l *lane) dial(source string) net.Conn {
 	near, far := net.Pipe()
 	accepted := from{far, far.RemoteAddr()}
@@ -76,7 +76,7 @@ func (l *lane) dials(t *testing.T, n int, source string) (all []net.Conn) {
 	return all
 }
 
-// open reports whether the server has not closed a connection yet.
+// open reports whether the server has kept a connection open.
 func open(conn net.Conn) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(time.Nanosecond))
 	_, err := conn.Read(make([]byte, 1))
@@ -93,7 +93,7 @@ func countOpen(conns []net.Conn) (n int) {
 	return n
 }
 
-// door serves the RPC server of config behind these limits.
+// door runs the RPC server of config with these limits.
 func door(t *testing.T, config rpc.ServerConfig, limits rpc.Conns) *lane {
 	t.Helper()
 	l := newLane()
@@ -105,7 +105,7 @@ func budget(known func(netip.Addr) bool) *rpc.Handshakes {
 	return rpc.NewHandshakes(rpc.HandshakeLimits{}, known)
 }
 
-// knock does a handshake from an address and returns how long it took.
+// knock does a handshake from an address and returns its duration.
 func (a *authority) knock(l *lane, source string, keypair *pki.Keypair) (net.Conn, time.Duration, error) {
 	began := time.Now()
 	raw := l.dial(source)
@@ -113,7 +113,7 @@ func (a *authority) knock(l *lane, source string, keypair *pki.Keypair) (net.Con
 	config.NextProtos = []string{"h2"}
 	conn := tls.Client(raw, config)
 	err := conn.Handshake()
-	if err == nil { // the server's verdict on a certificate comes after it
+	if err == nil { // the server checks the certificate after this
 		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		_, err = conn.Read(make([]byte, 1)) // of its SETTINGS
 		_ = conn.SetReadDeadline(time.Time{})
@@ -125,9 +125,9 @@ func (a *authority) knock(l *lane, source string, keypair *pki.Keypair) (net.Con
 	return conn, time.Since(began), err
 }
 
-// TestHandshakesOfStrangers floods a listener from four addresses with
-// connections that say nothing: each has 32 handshakes under way, and those that
-// had to wait are closed after 5 s. An agent of another address comes in at once.
+// TestHandshakesOfStrangers floods a listener from four addresses with silent connections:
+// each has 32 handshakes in progress, and waiting ones are closed after 5 s. An agent from
+// another address is admitted at once.
 func TestHandshakesOfStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := newAuthority(t, cluster)
@@ -154,8 +154,8 @@ func TestHandshakesOfStrangers(t *testing.T) {
 	})
 }
 
-// TestHandshakesOfKnownSources: who has an agent already, or is one by its
-// address, has room left among connections of its own address that say nothing.
+// TestHandshakesOfKnownSources: a source with a connected agent, or with an instance's
+// address, has room even with many silent connections from its own address.
 func TestHandshakesOfKnownSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := newAuthority(t, cluster)
@@ -178,8 +178,8 @@ func TestHandshakesOfKnownSources(t *testing.T) {
 	})
 }
 
-// TestHandshakesOfTwoKnownSources: two instances that leave their handshakes
-// unfinished keep out neither another nor a stranger.
+// TestHandshakesOfTwoKnownSources: two instances with unfinished handshakes do not keep out
+// another one, nor a stranger.
 func TestHandshakesOfTwoKnownSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := newAuthority(t, cluster)
@@ -195,7 +195,7 @@ func TestHandshakesOfTwoKnownSources(t *testing.T) {
 	})
 }
 
-// TestReconnectBehindOneAddress: the first makes the address known.
+// TestReconnectBehindOneAddress: the first connection makes the address known.
 func TestReconnectBehindOneAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := newAuthority(t, cluster)
@@ -213,8 +213,7 @@ func TestReconnectBehindOneAddress(t *testing.T) {
 	})
 }
 
-// TestEstablishedApart: half-open connections take none of the places that
-// established ones have, nor the other way round.
+// TestEstablishedApart: half-open and established connections have separate limits.
 func TestEstablishedApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := newAuthority(t, cluster)
@@ -231,8 +230,8 @@ func TestEstablishedApart(t *testing.T) {
 	})
 }
 
-// TestAnonymousConnectionsPerSource: without a certificate a source has a share,
-// and its end gives it back.
+// TestAnonymousConnectionsPerSource: connections without a certificate are limited per source,
+// and closing one frees its place.
 func TestAnonymousConnectionsPerSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := newAuthority(t, cluster)
@@ -261,8 +260,8 @@ func TestAnonymousConnectionsPerSource(t *testing.T) {
 	})
 }
 
-// bigHello is the beginning of a ClientHello of 64 KiB, in records as large as
-// they may be (RFC 8446, 5.1).
+// bigHello is the start of a 64 KiB ClientHello, in records of the maximum size (RFC 8446,
+// 5.1).
 func bigHello() []byte {
 	const body, record = 65532, 1 << 14
 	message := append([]byte{1, 0, body >> 8 & 0xff, body & 0xff, 3, 3}, make([]byte, body-2)...)
@@ -275,7 +274,7 @@ func bigHello() []byte {
 	return wire
 }
 
-// TestLargeHello: a handshake is read up to 16 KiB, by gRPC and by HTTP.
+// TestLargeHello: a handshake is limited to 16 KiB, for gRPC and HTTP.
 func TestLargeHello(t *testing.T) {
 	for name, serve := range map[string]func(*testing.T, *authority, *rpc.Handshakes) *lane{
 		"grpc": func(t *testing.T, ours *authority, h *rpc.Handshakes) *lane {
@@ -311,7 +310,7 @@ func httpDoor(t *testing.T, ours *authority, limits rpc.Conns) *lane {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(rpc.NewTLSListener(t.Context(), rpc.Limit(l, limits), config, 10*time.Second))
+		_ = server.Serve(rpc.NewTLSListener(t.Context(), rpc.Limit(l, limits), config, 10*time.Second, "election", nil))
 	}()
 	t.Cleanup(func() {
 		_ = server.Close()
@@ -320,8 +319,8 @@ func httpDoor(t *testing.T, ours *authority, limits rpc.Conns) *lane {
 	return l
 }
 
-// TestHandshakesOverHTTP: a flood from one address leaves room for a peer, which
-// is answered, and for itself only what is its share.
+// TestHandshakesOverHTTP: a flood from one address leaves room for a peer, which is answered,
+// and gets only its own share.
 func TestHandshakesOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := newAuthority(t, cluster)
@@ -347,7 +346,7 @@ func TestHandshakesOverHTTP(t *testing.T) {
 	})
 }
 
-// TestListenerEnds: what waits or was not accepted yet ends with the listener.
+// TestListenerEnds: waiting and unaccepted connections are closed with the listener.
 func TestListenerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLane()
@@ -372,13 +371,13 @@ func TestListenerEnds(t *testing.T) {
 	})
 }
 
-// TestCallsBehindHandshakes: a whole call over an admitted connection.
+// TestCallsBehindHandshakes: a complete call over an admitted connection.
 func TestCallsBehindHandshakes(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	listener := must(rpc.Listen(t.Context(), "test", "127.0.0.1:0", rpc.Conns{Handshakes: budget(nil)}))(t)
 	addr := serveOn(t, ours.config(), listener)
 	err := listGroups(t.Context(), ours.dial(addr, ours.operator(time.Hour)))
-	if status.Code(err) != codes.Unimplemented { // by the handler
+	if status.Code(err) != codes.Unimplemented { // from the handler
 		t.Errorf("ListGroups: %v", err)
 	}
 }

@@ -5,15 +5,20 @@ import (
 	"crypto/tls"
 	"net"
 	"time"
+
+	"github.com/nstance/nstance/pkg/audit"
 )
 
-// NewTLSListener is tls.NewListener for an http.Server: what Accept returns has
-// done its handshake, so that the server's own timeouts begin with the request
-// and a handshake ends its share of the budget when it is over. A handshake
-// takes timeout at most, and ends in vain with ctx. The listener should be one of
-// Listen or Limit with Handshakes, which bound how many are in progress.
-func NewTLSListener(ctx context.Context, l net.Listener, config *tls.Config, timeout time.Duration) net.Listener {
-	t := &tlsListener{config: config, timeout: timeout}
+// NewTLSListener is like tls.NewListener, for an http.Server: connections returned by Accept
+// have completed their handshake, so that the server's timeouts start with the request, and a
+// handshake frees its share of the limits as soon as it ends. A handshake is aborted after
+// timeout or when ctx ends. The listener should be from Listen or Limit with Handshakes, to
+// limit handshakes in progress. Refused handshakes are recorded in log, under the listener's
+// name.
+func NewTLSListener(
+	ctx context.Context, l net.Listener, config *tls.Config, timeout time.Duration, name string, log *audit.Log,
+) net.Listener {
+	t := &tlsListener{config: showing(config), timeout: timeout, name: name, log: log}
 	t.accepting = accepting[*tls.Conn]{
 		Listener: l, take: func(raw net.Conn) { go t.handshake(ctx, raw) },
 		ready: make(chan *tls.Conn), errs: make(chan error), done: make(chan struct{}),
@@ -21,11 +26,13 @@ func NewTLSListener(ctx context.Context, l net.Listener, config *tls.Config, tim
 	return t
 }
 
-// tlsListener accepts connections whose handshake succeeded.
+// tlsListener accepts connections whose handshake has succeeded.
 type tlsListener struct {
 	accepting[*tls.Conn]
 	config  *tls.Config
 	timeout time.Duration
+	name    string
+	log     *audit.Log
 }
 
 func (l *tlsListener) handshake(ctx context.Context, raw net.Conn) {
@@ -37,6 +44,9 @@ func (l *tlsListener) handshake(ctx context.Context, raw net.Conn) {
 		err = admitted.finish(len(conn.ConnectionState().PeerCertificates) > 0, err)
 	}
 	if err != nil {
+		if e, ok := refusedHandshake(l.name, raw, err); ok {
+			l.log.Record(ctx, e)
+		}
 		raw.Close()
 		return
 	}
@@ -47,7 +57,7 @@ func (l *tlsListener) handshake(ctx context.Context, raw net.Conn) {
 	}
 }
 
-// Close closes the listener; handshakes under way end in vain.
+// Close closes the listener and aborts handshakes in progress.
 func (l *tlsListener) Close() error {
 	l.end.Do(func() { close(l.done) })
 	return l.Listener.Close()

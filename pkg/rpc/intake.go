@@ -5,42 +5,40 @@ import (
 	"time"
 )
 
-// How much one stream may hold whatever others hold, in bytes as frameCost counts
-// them: a message of 16 KiB, in any two frames; of who shows no certificate, and
-// so may be anybody, one that comes with its prefix in 4 KiB.
+// How much one stream may always hold, whatever others hold, in bytes as counted by frameCost:
+// a 16 KiB message in any two frames; for a caller without a certificate, a 4 KiB message
+// including its prefix.
 const (
 	alwaysPasses          = 33 << 10
 	alwaysPassesOfUnknown = 9 << 10
 )
 
-// frameOverhead is about what a frame costs beside its payload until it is read.
+// frameOverhead is the approximate cost of an unread frame beside its payload.
 const frameOverhead = 128
 
-// intake counts the bytes of one stream that are held: those that have come and
-// that nobody has read yet, those of a unary call that is under way, and those of
-// its answer until it has gone out. They are counted before they are read from
-// the connection, until the stream has ended on it.
+// intake counts the bytes held by one stream: received and not yet read, of a unary call in
+// progress, and of its answer until it was sent. Bytes are counted before they are read from
+// the connection, until the stream ends.
 type intake struct {
 	peers *peers
 	who   identity
-	// over closes, and cancel is called if there is one, when the stream holds more
-	// than it may.
+	// over is closed, and cancel called if set, when the stream exceeds its share.
 	over   chan struct{}
 	cancel context.CancelFunc
 
 	conn   *peerConn
 	stream uint32
-	unread *time.Timer // set under conn.mu, while the stream has not ended: until an answer that nobody reads closes the connection
+	unread *time.Timer // guarded by conn.mu; closes the connection if the answer stays unread
 
-	// Under peers.mu.
+	// Guarded by peers.mu.
 	came, read int // bytes of DATA frames
 	held       int
 	isOver     bool
 	ended      bool
 }
 
-// frameCost is the memory that a DATA frame takes until it is read: the pool's
-// buffer that it comes into, and what keeps it in a queue.
+// frameCost returns the memory that a DATA frame takes until it is read: the pool buffer that
+// it is read into, and its queue entry.
 func frameCost(length int) int {
 	switch {
 	case length <= 1<<10:
@@ -52,8 +50,8 @@ func frameCost(length int) int {
 	}
 }
 
-// take counts a frame that is about to be read.
-func (s *intake) take(length int) {
+// count counts a frame that is about to be read.
+func (s *intake) count(length int) {
 	p := s.peers
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,9 +80,8 @@ func (s *intake) passes() int {
 	return alwaysPasses
 }
 
-// free tells that a message of so many bytes was read from the stream, by a
-// reader that keeps none of it. Nothing is given back before all that came was
-// read, because what frames cost is not known of a part of them.
+// free records that a message was read from the stream and is not kept. Nothing is freed
+// before all received bytes are read, because the cost of part of a frame is unknown.
 func (s *intake) free(length int) {
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()
@@ -93,13 +90,13 @@ func (s *intake) free(length int) {
 	}
 }
 
-// charge counts an answer of so many bytes until the stream ends. It is refused
-// beyond the identity's share, but when the identity holds nothing else.
+// charge counts an answer until the stream ends. It returns false if the answer exceeds the
+// identity's share, unless the identity holds nothing else.
 func (s *intake) charge(size int) bool {
 	p := s.peers
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.ended { // nobody will read it
+	if s.ended { // the answer will not be read
 		return true
 	}
 	h := p.of(s.who)
@@ -114,7 +111,7 @@ func (s *intake) charge(size int) bool {
 	return true
 }
 
-// end gives all back, for good.
+// end frees everything, for good.
 func (s *intake) end() {
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()

@@ -9,16 +9,16 @@ import (
 // RegistrationRate is the limit on calls without a client certificate.
 func RegistrationRate() Rate { return Rate{PerSecond: 50, Burst: 500} }
 
-// limiter counts per source: an IPv4 address, or the /64 that one IPv6 host
-// commonly owns whole. It is safe for concurrent use.
+// limiter limits calls per source: an IPv4 address, or an IPv6 /64, which usually belongs to
+// one host. Safe for concurrent use.
 type limiter struct{ sources *buckets[netip.Prefix] }
 
 func newLimiter(rate Rate, now func() time.Time) *limiter {
 	return &limiter{sources: newBuckets[netip.Prefix](rate, now)}
 }
 
-// allow takes a token of the caller's source. Loopback is exempt: that is the
-// machine itself, where all agents may share one address.
+// allow takes a token of the caller's source. Loopback is exempt: on the local machine all
+// agents may share one address.
 func (l *limiter) allow(addr net.Addr) error {
 	source, ok := sourceOfAddr(addr)
 	rate := l.sources.rate
@@ -31,8 +31,8 @@ func (l *limiter) allow(addr net.Addr) error {
 	return nil
 }
 
-// sourceOfAddr is whom a connection counts for; not ok, and the invalid prefix
-// that all such connections share, when the transport names no address.
+// sourceOfAddr returns the source that a connection counts for. If the transport has no
+// address, ok is false and all such connections share the invalid prefix.
 func sourceOfAddr(addr net.Addr) (netip.Prefix, bool) {
 	ip := addressOf(addr)
 	bits := ip.BitLen()

@@ -11,8 +11,7 @@ func from(i int) net.Addr {
 	return &net.TCPAddr{IP: net.ParseIP(fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255))}
 }
 
-// TestLimiterMemoryIsBounded can't be seen from outside but by running out of
-// memory.
+// TestLimiterMemoryIsBounded is an internal test, since the bound is not visible from outside.
 func TestLimiterMemoryIsBounded(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLimiter(Rate{PerSecond: 1, Burst: 2}, func() time.Time { return now })

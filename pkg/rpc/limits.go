@@ -5,51 +5,50 @@ import (
 	"time"
 )
 
-// Limits bound what one peer can make the server do. A zero field takes the
-// value of DefaultLimits, but where it says that zero is no limit.
+// Limits bound what one peer can make the server do. Zero fields are set from DefaultLimits,
+// except where zero means no limit.
 //
-// An identity is a SPIFFE id, or the source address where no certificate is shown:
-// an IPv4 address, or an IPv6 /64.
+// An identity is a SPIFFE ID, or without a certificate the source address: an IPv4 address, or
+// an IPv6 /64.
 type Limits struct {
 	MaxReceive       int           // bytes of one message
 	MaxHeaderList    uint32        // bytes of one call's metadata (RFC 9113, SETTINGS_MAX_HEADER_LIST_SIZE)
-	MaxStreams       uint32        // calls under way on one connection
-	HandshakeTimeout time.Duration // from the accepted connection to the end of the HTTP/2 preface
-	IdleTimeout      time.Duration // a connection without any call is closed
+	MaxStreams       uint32        // concurrent calls on one connection
+	HandshakeTimeout time.Duration // from accepting the connection to the end of the HTTP/2 preface
+	IdleTimeout      time.Duration // a connection without calls is closed after this
 	PerSource        Rate          // calls without a client certificate, per source address; zero: no limit
 
-	// MaxConns is how many connections one SPIFFE id has at a time. The newest
-	// wins: one more closes the oldest.
+	// MaxConns is the number of connections per SPIFFE ID. Another one closes the oldest.
 	MaxConns int
-	// Opens is how often one SPIFFE id opens a stream. Who is faster is kept
-	// waiting, by not being read.
+	// Opens limits how often a SPIFFE ID may open streams. Beyond it, the connection is not
+	// read for a while.
 	Opens Rate
-	// MaxPause is how long a connection is not read at a time, for Opens or because
-	// the store is being asked about its peer. The call for which that is too short
-	// is refused. It must be well below a client's KeepaliveTimeout.
+	// MaxPause is the longest time that a connection is not read, because of Opens or while
+	// its peer is looked up in the store. A call that would need a longer pause is refused. It
+	// must be well below a client's KeepaliveTimeout.
 	MaxPause time.Duration
-	// MaxHeld and MaxHeldByAll are how many bytes of messages one identity, and all
-	// together, have under way: not read yet, or of a unary call that has not
-	// ended, and of its answer. What goes beyond is RESOURCE_EXHAUSTED, but a message of up to 16 KiB
-	// always passes; 4 KiB of who shows no certificate.
+	// MaxHeld and MaxHeldByAll limit the message bytes in progress, per identity and in total:
+	// unread ones, and those of an unfinished unary call and its answer. Messages beyond them
+	// get RESOURCE_EXHAUSTED, but one of up to 16 KiB always passes, or 4 KiB for a caller
+	// without a certificate.
 	MaxHeld, MaxHeldByAll int
 
-	// MessageTimeout is how long the message of a call, but of one that streams
-	// messages, may take to come.
+	// MessageTimeout is how long the message of a call, other than a client stream, may take
+	// to arrive.
 	MessageTimeout time.Duration
-	// CallTimeout ends the handler of every unary call, counted from the call's
-	// headers. It says nothing of the answer: that is AnswerTimeout.
+	// CallTimeout limits the handler of every unary call, counted from the call's headers. It
+	// does not cover sending the answer; AnswerTimeout does.
 	CallTimeout time.Duration
-	// AnswerTimeout is how long the rest of an answer may take to be read, counted
-	// from when its handler has returned. Then the connection is closed.
+	// AnswerTimeout is how long the client may take to read the rest of an answer after the
+	// handler returned. Then the connection is closed.
 	AnswerTimeout time.Duration
-	// MaxConnectionAge is how long a connection takes calls, give or take a tenth;
-	// calls under way have ConnectionAgeGrace more. Zero is no limit.
+	// MaxConnectionAge is how long a connection accepts calls, plus or minus a tenth; calls in
+	// progress get ConnectionAgeGrace more. Zero means no limit.
 	MaxConnectionAge   time.Duration
 	ConnectionAgeGrace time.Duration
 }
 
-// DefaultLimits suit agents, who hold three streams and make a call now and then.
+// DefaultLimits suit agents, which hold three streams and make an occasional call.
 func DefaultLimits() Limits {
 	return Limits{
 		MaxReceive:       64 << 10,
@@ -68,10 +67,9 @@ func DefaultLimits() Limits {
 	}
 }
 
-// OperatorLimits allow larger requests, because groups carry vars; more of them,
-// because one operator acts for many groups, in many processes; and longer ones,
-// because a refresh of the config waits for the provider for as long as
-// server.request_timeout says, which is ten minutes at most.
+// OperatorLimits allow larger requests, because groups carry vars; more of them, because one
+// operator acts for many groups, in several processes; and longer ones, because a config
+// refresh waits for the provider up to server.request_timeout, which is ten minutes at most.
 func OperatorLimits() Limits {
 	l := DefaultLimits()
 	l.MaxReceive = 1 << 20
@@ -83,8 +81,8 @@ func OperatorLimits() Limits {
 	return l
 }
 
-// RegistrationLimits keep what anybody may hold without a certificate small and
-// short: a registration is one call of a few kilobytes.
+// RegistrationLimits keep what a caller without a certificate may hold small and short: a
+// registration is one call of a few kilobytes.
 func RegistrationLimits() Limits {
 	l := DefaultLimits()
 	l.MaxReceive = 16 << 10

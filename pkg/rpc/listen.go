@@ -9,34 +9,32 @@ import (
 	"syscall"
 )
 
-// Conns bound how many connections a listener holds at once. A zero field takes
-// its default. A source is an IPv4 address or an IPv6 /64.
+// Conns limits the connections of a listener. Zero fields have defaults. A source is an IPv4
+// address or an IPv6 /64.
 type Conns struct {
-	Max int // of all sources; DefaultMaxConns
-	// PerSource bounds those of one source; a quarter of Max, so that no host alone
-	// can fill the listener. With Handshakes it counts only established connections
-	// without a certificate, and known sources may have four times as many: agents
-	// behind one address translator, or of one subnet, are not to be turned away.
-	// Those without a certificate, and not of a known source, have three quarters of
-	// Max at most. Where there is no room, a newcomer has the place of the oldest
-	// connection without a certificate of the source that has most of them, if its
-	// own source has fewer.
+	Max int // in total; default DefaultMaxConns
+	// PerSource limits the connections of one source; default a quarter of Max, so that no
+	// single host can fill the listener. With Handshakes it counts only established
+	// connections without a certificate, and known sources may have four times as many, so
+	// that agents behind one NAT or in one subnet are not refused. Connections without a
+	// certificate from unknown sources get at most three quarters of Max. If there is no room,
+	// a new connection replaces the oldest connection without a certificate of the source that
+	// has most of them, if its own source has fewer.
 	PerSource int
-	// OldestGoes makes room for a newcomer by closing the oldest connection: of the
-	// newcomer's source if that has its share, or else of the source that has most.
-	// It suits requests that are answered at once. Not with Handshakes.
+	// OldestGoes makes room for a new connection by closing the oldest one: of the same source
+	// if it is at its limit, or else of the source that has most. It suits requests that are
+	// answered at once. Not with Handshakes.
 	OldestGoes bool
-	// Handshakes bound the TLS handshakes on the listener, apart from the
-	// connections that Max counts, which are then those whose handshake succeeded.
-	// nil is for listeners without TLS.
+	// Handshakes limits the TLS handshakes on the listener; Max then counts only connections
+	// whose handshake succeeded. nil is for listeners without TLS.
 	Handshakes *Handshakes
 }
 
-// DefaultMaxConns is above the 5,000 agents a shard is built for, and below the
-// file descriptors that a service is commonly allowed.
+// DefaultMaxConns is above the 5,000 agents that a shard is built for, and below the usual
+// file descriptor limit of a service.
 const DefaultMaxConns = 16384
 
-// RegistrationConns suit a listener that anybody may connect to for a moment.
+// RegistrationConns suit a listener that is open to all, with short-lived connections.
 func RegistrationConns() Conns { return Conns{Max: 2048, PerSource: 256} }
 
 // PeerConns suit the listener for the shard's other servers.
@@ -48,10 +46,9 @@ func (c Conns) withDefaults() Conns {
 	return c
 }
 
-// Listen opens a TCP listener. The error begins with field, the name under which
-// the user configured the address, and says what to do. A connection over a
-// limit is closed as soon as it is accepted, so that nobody waits for an answer
-// that can't come; one whose handshake can't begin yet, a little later.
+// Listen opens a TCP listener. The error starts with field, the user's name for the address,
+// and says what to do. A connection over a limit is closed as soon as it is accepted, so that
+// no client waits in vain; one whose handshake can't start yet, a little later.
 func Listen(ctx context.Context, field, addr string, limits Conns) (net.Listener, error) {
 	clean, err := ParseListenAddr(addr)
 	if err != nil {
@@ -73,7 +70,7 @@ func Listen(ctx context.Context, field, addr string, limits Conns) (net.Listener
 	}
 }
 
-// Limit bounds the connections of a listener that is no TCP listener of Listen's.
+// Limit limits the connections of a listener that was not opened by Listen.
 func Limit(l net.Listener, limits Conns) net.Listener {
 	if limits.Handshakes != nil {
 		return newAdmittedListener(l, limits)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// arrivals is a listener at which connections from given addresses arrive.
+// arrivals is a listener with connections from given addresses.
 type arrivals struct {
 	net.Listener
 	from []string
@@ -30,8 +30,8 @@ type arrival struct {
 
 func (a arrival) RemoteAddr() net.Addr { return a.remote }
 
-// TestConnectionsPerSource: one host can't take the places of others, its /64
-// of IPv6 counts as one, and the machine itself is no exception.
+// TestConnectionsPerSource: one host can't use up the places, an IPv6 /64 counts as one, and
+// loopback is no exception.
 func TestConnectionsPerSource(t *testing.T) {
 	at := &arrivals{}
 	l := newCappedListener(at, Conns{Max: 100, PerSource: 2})
@@ -60,7 +60,7 @@ func TestConnectionsPerSource(t *testing.T) {
 		t.Errorf("another address was let in %d times, want once", n)
 	}
 	first[0].Close()
-	first[0].Close() // gives one place back, not two
+	first[0].Close() // frees one place, not two
 	again := let("10.0.0.1:5", "10.0.0.1:6")
 	if len(again) != 1 {
 		t.Errorf("%d connections after one place was given back, want 1", len(again))
@@ -73,12 +73,12 @@ func TestConnectionsPerSource(t *testing.T) {
 	}
 }
 
-// TestOldestGoes: a newcomer has the place of the oldest of its source, or, when
-// all are taken, of the source that has most.
+// TestOldestGoes: a new connection replaces the oldest one of its source, or, if the listener
+// is full, of the source with most.
 func TestOldestGoes(t *testing.T) {
 	at := &arrivals{from: []string{
-		"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", // 1 goes for 4
-		"10.0.0.2:1", "10.0.0.2:2", "10.0.0.3:1", // 10.0.0.1:2 goes for the last
+		"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4", // 1 is closed for 4
+		"10.0.0.2:1", "10.0.0.2:2", "10.0.0.3:1", // 10.0.0.1:2 is closed for the last
 	}}
 	l := newCappedListener(at, Conns{Max: 5, PerSource: 3, OldestGoes: true})
 	for {
@@ -103,7 +103,7 @@ func TestOldestGoes(t *testing.T) {
 	}
 }
 
-// TestConnsDefaults: no host alone can fill a listener.
+// TestConnsDefaults: no single host can fill a listener.
 func TestConnsDefaults(t *testing.T) {
 	for _, c := range []Conns{{}, RegistrationConns(), PeerConns(), ProbeConns(), {Max: 8}, {Max: 2}} {
 		if d := c.withDefaults(); d.Max < 1 || d.PerSource < 1 || d.PerSource >= d.Max {

@@ -6,10 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUserTimeout gives a listener TCP_USER_TIMEOUT (RFC 5482), which accepted
-// connections inherit: data that stays unacknowledged for as long as a keepalive
-// ping may take ends the connection. gRPC does so itself only for a connection
-// that nobody wrapped, and ours are counted.
+// setUserTimeout sets TCP_USER_TIMEOUT (RFC 5482) on a listener, which accepted connections
+// inherit: a connection ends if data stays unacknowledged for as long as a keepalive ping may
+// take. gRPC does so only for unwrapped connections, and these are wrapped.
 func setUserTimeout(_, _ string, c syscall.RawConn) error {
 	var setErr error
 	err := c.Control(func(fd uintptr) {

@@ -4,6 +4,6 @@ package rpc
 
 import "syscall"
 
-// setUserTimeout does nothing where there is no TCP_USER_TIMEOUT: keepalive
-// pings alone notice a dead peer there.
+// setUserTimeout does nothing where TCP_USER_TIMEOUT does not exist: there only keepalive
+// pings detect a dead peer.
 func setUserTimeout(_, _ string, _ syscall.RawConn) error { return nil }

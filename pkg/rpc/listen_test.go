@@ -56,7 +56,7 @@ func TestListenCapsConnections(t *testing.T) {
 		t.Fatalf("the connection over the limit: %v, want it closed", err)
 	}
 	first.Close()
-	first.Close() // gives one place back, not two
+	first.Close() // frees one place, not two
 	dial()
 	fourth := <-accepted
 	defer fourth.Close()
@@ -67,7 +67,7 @@ func TestListenCapsConnections(t *testing.T) {
 	}
 }
 
-// isClosed tells a closed connection (FIN or RST) from a read that timed out.
+// isClosed distinguishes a closed connection (FIN or RST) from a read timeout.
 func isClosed(err error) bool {
 	return errors.Is(err, io.EOF) || strings.Contains(err.Error(), "reset")
 }

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The words of the answer that a server gives to a call that only the leader
-// may answer, as google.rpc.ErrorInfo (AIP-193).
+// The parts of the answer to a leader-only call by a server that is not the leader, as
+// google.rpc.ErrorInfo (AIP-193).
 const (
 	errorDomain       = "nstance.dev"
 	reasonNotLeader   = "NOT_LEADER"
@@ -20,20 +20,20 @@ const (
 	metadataLeaderKey = "leader_addr"
 )
 
-// notLeader is UNAVAILABLE with the leader's address for the called service,
-// which is empty while no leader is known.
+// notLeader returns UNAVAILABLE with the leader's address for the called service, or without
+// one if no leader is known.
 func notLeader(leaderAddr string) error {
-	message := "this server does not lead its shard, and no leader is known yet: try again"
+	message := "this server is not the leader of its shard, and no leader is known yet: try again"
 	info := &errdetails.ErrorInfo{Reason: reasonNotLeader, Domain: errorDomain}
 	if leaderAddr != "" {
-		message = "this server does not lead its shard: ask " + leaderAddr
+		message = "this server is not the leader of its shard: use " + leaderAddr
 		info.Metadata = map[string]string{metadataLeaderKey: leaderAddr}
 	}
 	return withDetails(status.New(codes.Unavailable, message), info)
 }
 
-// NotLeader reports whether err is the answer of a server that does not lead,
-// and the leader's address as far as that server knew one that can be dialed.
+// NotLeader reports whether err is the answer of a server that is not the leader, and returns
+// the leader's address if the server knew one that can be dialed.
 func NotLeader(err error) (addr string, ok bool) {
 	info := errorInfo(err)
 	if info.GetReason() != reasonNotLeader {
@@ -46,22 +46,22 @@ func NotLeader(err error) (addr string, ok bool) {
 	return addr, true
 }
 
-// Revoked reports whether err is the answer to a certificate that was valid
-// once but whose owner is no longer welcome. Trying again is of no use.
+// Revoked reports whether err refuses a certificate that was valid once but whose owner was
+// removed. Retrying is of no use.
 func Revoked(err error) bool { return errorInfo(err).GetReason() == reasonRevoked }
 
-// Shared reports whether err refuses an agent because another machine has its identity
-// too, and keeps it.
+// Shared reports whether err refuses an agent because another machine uses, and keeps, its
+// identity.
 func Shared(err error) bool { return errorInfo(err).GetReason() == reasonShared }
 
 // KeyTaken reports whether err refuses public keys because another instance has them. Its
-// Violations name the fields that hold those keys.
+// Violations name the fields with those keys.
 func KeyTaken(err error) bool { return errorInfo(err).GetReason() == reasonKeyInUse }
 
-// SubmittedKey is the field of a key that an agent submits, as errors name it.
+// SubmittedKey returns the field name of an agent's submitted key in errors.
 func SubmittedKey(name string) string { return fmt.Sprintf("public_keys[%q]", name) }
 
-// errorInfo finds this project's ErrorInfo in err; nil when there is none.
+// errorInfo returns this project's ErrorInfo in err, or nil.
 func errorInfo(err error) *errdetails.ErrorInfo {
 	for _, detail := range statusOf(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == errorDomain {
@@ -71,8 +71,7 @@ func errorInfo(err error) *errdetails.ErrorInfo {
 	return nil
 }
 
-// statusOf digs the status out of a wrapped error; nil, which is a valid empty
-// status, when it has none.
+// statusOf returns the status in a wrapped error, or nil, which is a valid empty status.
 func statusOf(err error) *status.Status {
 	var s interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &s) {

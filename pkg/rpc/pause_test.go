@@ -13,8 +13,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestPausesEndBeforeThePeerGivesUp: a ping is answered within KeepaliveTimeout,
-// whatever the connection waits for.
+// TestPausesEndBeforeThePeerGivesUp: a ping is answered within KeepaliveTimeout, whatever the
+// connection is paused for.
 func TestPausesEndBeforeThePeerGivesUp(t *testing.T) {
 	for _, l := range []rpc.Limits{rpc.DefaultLimits(), rpc.OperatorLimits(), rpc.RegistrationLimits()} {
 		if l.MaxPause <= 0 || l.MaxPause > rpc.KeepaliveTimeout*2/3 {
@@ -23,8 +23,8 @@ func TestPausesEndBeforeThePeerGivesUp(t *testing.T) {
 	}
 }
 
-// TestTooFastForTooLong: the call whose turn is too far away is refused, and the
-// connection is read on.
+// TestTooFastForTooLong: a call that would have to wait too long is refused, and the
+// connection continues.
 func TestTooFastForTooLong(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()
@@ -40,8 +40,8 @@ func TestTooFastForTooLong(t *testing.T) {
 	}
 }
 
-// TestALookThatTakesLong: the calls that would need it are told so, and the
-// connection is read on.
+// TestALookThatTakesLong: calls that need a slow lookup are refused, and the connection
+// continues.
 func TestALookThatTakesLong(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()

@@ -7,18 +7,16 @@ import (
 	"time"
 )
 
-// identity is whom a connection counts for: the SPIFFE id of its certificate, the
-// hash of a certificate that says nothing of a caller, or the source of one that
-// showed none.
+// identity is the key that a connection is counted under: the SPIFFE ID of its certificate,
+// the hash of a certificate that identifies no caller, or the source address if there is none.
 type identity struct {
 	spiffe string
 	source netip.Prefix
 }
 
-// peers count what each identity holds of one server: connections, the bytes of
-// messages under way, how often it opens streams, and whether the store is being
-// asked about it. An identity is remembered for as long as it holds something.
-// It is safe for concurrent use.
+// peers counts what each identity holds of one server: connections, message bytes, stream
+// rate, and whether it is being looked up in the store. An identity is kept while it holds
+// something. Safe for concurrent use.
 type peers struct {
 	limits Limits
 	now    func() time.Time
@@ -26,13 +24,13 @@ type peers struct {
 
 	mu    sync.Mutex
 	known map[identity]*holding
-	held  int // by all, as holding.held
+	held  int // in total, as holding.held
 }
 
 // holding is what one identity holds.
 type holding struct {
 	conns []*peerConn // oldest first
-	held  int         // by messages under way, in bytes as frameCost counts them
+	held  int         // by messages in progress, in bytes as counted by frameCost
 	look  chan struct{}
 }
 
@@ -55,8 +53,8 @@ func (p *peers) forget(who identity, h *holding) {
 	}
 }
 
-// join counts a connection. The newest wins: a peer whose network comes and goes
-// leaves dead connections behind that are not yet noticed, and must not be
+// join counts a connection. If the identity has too many, the oldest is closed: a peer on an
+// unstable network leaves dead connections behind that are not yet detected, and must not be
 // locked out by them.
 func (p *peers) join(c *peerConn) {
 	p.mu.Lock()
@@ -69,7 +67,7 @@ func (p *peers) join(c *peerConn) {
 	if len(h.conns) > p.limits.MaxConns {
 		oldest := h.conns[0]
 		h.conns = slices.Delete(h.conns, 0, 1)
-		go oldest.Close() //nolint:errcheck // it waits for its peer, and may be closed already
+		go oldest.Close() //nolint:errcheck // it waits for the peer, and the connection may be closed already
 	}
 }
 
@@ -82,10 +80,10 @@ func (p *peers) leave(c *peerConn) {
 	p.forget(c.who, h)
 }
 
-// beginLook says that the store is being asked about who, whose connections wait
-// meanwhile. over closes when that has ended; end, which is nil for all but the
-// first, ends it.
-func (p *peers) beginLook(who identity) (over <-chan struct{}, end func()) {
+// startCheck records that an identity is being looked up in the store, which pauses its
+// connections. over is closed when that ends; end ends it, and is nil for all but the first
+// caller.
+func (p *peers) startCheck(who identity) (over <-chan struct{}, end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.of(who)
@@ -106,9 +104,9 @@ func (p *peers) endLook(who identity, look chan struct{}) {
 	p.forget(who, h)
 }
 
-// looking returns what closes when the store has said who is welcome; nil when
-// it is not being asked.
-func (p *peers) looking(who identity) <-chan struct{} {
+// checking returns the channel that is closed when the lookup of an identity ends; nil if
+// there is none.
+func (p *peers) checking(who identity) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h, ok := p.known[who]; ok && h.look != nil {

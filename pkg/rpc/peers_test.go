@@ -34,7 +34,7 @@ func (holding) KeyGenRequests(_ *nstancev1.KeyGenRequestsRequest, stream nstance
 	return stream.Context().Err()
 }
 
-// held opens a stream that stays open, and returns what its end says.
+// held opens a stream that stays open, and returns its final error.
 func held(t *testing.T, conn *grpc.ClientConn) (ended <-chan error) {
 	t.Helper()
 	stream, err := nstancev1.NewAgentServiceClient(conn).KeyGenRequests(t.Context(), &nstancev1.KeyGenRequestsRequest{})
@@ -49,8 +49,8 @@ func held(t *testing.T, conn *grpc.ClientConn) (ended <-chan error) {
 	return end
 }
 
-// TestTheNewestConnectionWins: one more than an identity may have closes the
-// oldest, and nobody else's.
+// TestTheNewestConnectionWins: exceeding the limit of an identity closes its oldest
+// connection, and no other identity's.
 func TestTheNewestConnectionWins(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()
@@ -82,8 +82,8 @@ func TestTheNewestConnectionWins(t *testing.T) {
 	}
 }
 
-// TestTheNewestOfACallerThatIsNoneWins: nor has a certificate that the handshake
-// lets pass and the guard does not more connections than another.
+// TestTheNewestOfACallerThatIsNoneWins: a certificate that passes the handshake but not the
+// guard has the same limit.
 func TestTheNewestOfACallerThatIsNoneWins(t *testing.T) {
 	key := must(pki.GenerateKey(zeroes{}))(t)
 	ours, other := authorityWithKey(t, cluster, key), authorityWithKey(t, "elsewhere", key)
@@ -105,8 +105,8 @@ func TestTheNewestOfACallerThatIsNoneWins(t *testing.T) {
 	conns[1].closed()
 }
 
-// TestOpeningStreamsIsPaced: who opens and closes streams without a pause gets as
-// many as it may, however it spreads them, and others don't wait.
+// TestOpeningStreamsIsPaced: a caller that continuously opens and closes streams is limited to
+// its rate, however it spreads them, and others do not wait.
 func TestOpeningStreamsIsPaced(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()
@@ -127,12 +127,12 @@ func TestOpeningStreamsIsPaced(t *testing.T) {
 			}
 		}()
 	}
-	for opened.Load() < 30 { // 20 more than at once
+	for opened.Load() < 30 { // 20 more than the burst
 		_, err := other.SubmitPublicKeys(t.Context(), &nstancev1.SubmitPublicKeysRequest{})
 		if status.Code(err) != codes.Unimplemented {
 			t.Fatalf("another's call: %v", err)
 		}
-		time.Sleep(200 * time.Millisecond) // 5 a second, which the other one may
+		time.Sleep(200 * time.Millisecond) // 5 a second, within the other caller's rate
 	}
 	stop()
 	n, took := opened.Load(), time.Since(start)
@@ -141,8 +141,8 @@ func TestOpeningStreamsIsPaced(t *testing.T) {
 	}
 }
 
-// flood announces n messages of 1 MiB and sends all of each but a byte. It
-// returns the answers, and what sends the last byte of those that have none.
+// flood starts n messages of 1 MiB and sends all but the last byte of each. It returns the
+// answers, and a function that sends the last bytes of the unanswered ones.
 func (a *authority) flood(t *testing.T, addr string, pair *pki.Keypair, n int) (answers <-chan *http.Response, finish func()) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: a.endpoint(pair).Client("127.0.0.1", shard), ForceAttemptHTTP2: true}
@@ -156,7 +156,7 @@ func (a *authority) flood(t *testing.T, addr string, pair *pki.Keypair, n int) (
 		request.Header.Set("Te", "trailers")
 		return request
 	}
-	// The first makes the connection that the others then share.
+	// The first call opens the connection that the others share.
 	first, err := transport.RoundTrip(ask(healthv1.Health_Check_FullMethodName, bytes.NewReader(make([]byte, 5))))
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func (a *authority) flood(t *testing.T, addr string, pair *pki.Keypair, n int) (
 		request := ask(nstancev1.OperatorService_ListGroups_FullMethodName, io.MultiReader(&message{}, until{end}, &lastByte{}))
 		go func() {
 			response, err := transport.RoundTrip(request)
-			if err != nil { // which has no answer in it
+			if err != nil { // without an answer
 				out <- &http.Response{Status: err.Error()}
 				return
 			}
@@ -178,9 +178,9 @@ func (a *authority) flood(t *testing.T, addr string, pair *pki.Keypair, n int) (
 	return out, func() { close(end) }
 }
 
-const flooded = 1<<20 - 64 // bytes of a message: one field of a type that nobody knows
+const flooded = 1<<20 - 64 // bytes of a message: one field of an unknown type
 
-// message is all of a message but its last byte: field 100, length-delimited.
+// message is a message without its last byte: field 100, length-delimited.
 type message struct{ sent int }
 
 func (m *message) Read(p []byte) (int, error) {
@@ -212,9 +212,8 @@ func (l *lastByte) Read(p []byte) (int, error) {
 	return 1, io.EOF
 }
 
-// TestRefusedSendersFillNothing: whoever is refused is refused before its
-// messages are there, and what it has sent by then is what nobody has asked for,
-// a window for each stream at most.
+// TestRefusedSendersFillNothing: a refused caller is refused before its messages arrive, and
+// has sent at most one window per stream by then.
 func TestRefusedSendersFillNothing(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	revoked := rpc.CertificateRevoked.Errorf("operator %s is gone", operatorID)
@@ -225,13 +224,13 @@ func TestRefusedSendersFillNothing(t *testing.T) {
 		want string
 	}{
 		{"an agent", ours.agent(time.Hour), func(*rpc.ServerConfig) {}, "7"},
-		{"one whom memory knows as gone", ours.operator(time.Hour), func(c *rpc.ServerConfig) {
+		{"one that memory knows as gone", ours.operator(time.Hour), func(c *rpc.ServerConfig) {
 			c.Judge = judge{known: func(pki.Caller) (error, bool) { return revoked, true }}
 		}, "16"},
-		{"one whom the store knows as gone", ours.operator(time.Hour), func(c *rpc.ServerConfig) {
+		{"one that the store knows as gone", ours.operator(time.Hour), func(c *rpc.ServerConfig) {
 			c.Judge = judge{look: func(context.Context, pki.Caller) error { return revoked }}
 		}, "16"},
-		{"anybody, of a standby", ours.operator(time.Hour), func(c *rpc.ServerConfig) { c.Gate = &seat{} }, "14"},
+		{"any caller, of a standby", ours.operator(time.Hour), func(c *rpc.ServerConfig) { c.Gate = &seat{} }, "14"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := ours.config()
@@ -256,7 +255,7 @@ func TestRefusedSendersFillNothing(t *testing.T) {
 	}
 }
 
-// metered counts what is read of its connections.
+// metered counts the bytes read from its connections.
 type metered struct {
 	net.Listener
 	read atomic.Int64
@@ -281,13 +280,14 @@ func (c meteredConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestShareOfBytesUnderWay: of what one identity sends at once, on however many
-// connections, no more is taken than its share, and it all comes back.
+// TestShareOfBytesUnderWay: concurrent messages of one identity, on any number of connections,
+// are limited to its share, and all of it is freed.
 func TestShareOfBytesUnderWay(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()
 	config.Limits = rpc.OperatorLimits()
 	config.Limits.MaxHeld = 2 << 20 // room for one, and not for two
+	config.Limits.MessageTimeout = patience
 	config.Services = serving(func(context.Context) (*nstancev1.ListGroupsResponse, error) {
 		return &nstancev1.ListGroupsResponse{}, nil
 	})
@@ -319,13 +319,13 @@ func TestShareOfBytesUnderWay(t *testing.T) {
 	<-all
 	answers, finish := ours.flood(t, addr, pair, 1)
 	finish()
-	if r := <-answers; r.StatusCode != http.StatusOK || r.Header.Get("Grpc-Status") != "" { // it comes as a trailer
+	if r := <-answers; r.StatusCode != http.StatusOK || r.Header.Get("Grpc-Status") != "" { // otherwise it is in a trailer
 		t.Errorf("the one that there is room for answered %v %v", r.Status, r.Header)
 	}
 }
 
-// TestSmallMessagesAlwaysPass: while others have used up all there is, a message
-// of 16 KiB passes and a larger one does not.
+// TestSmallMessagesAlwaysPass: while others have used up everything, a message of 16 KiB
+// passes and a larger one does not.
 func TestSmallMessagesAlwaysPass(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()
@@ -342,7 +342,7 @@ func TestSmallMessagesAlwaysPass(t *testing.T) {
 	if got := upsert(16<<10 - 8); got != codes.Unimplemented {
 		t.Errorf("16 KiB answered %s while others send", got)
 	}
-	for range 10 { // a message of 1 MiB takes a little more than that
+	for range 10 { // a message of 1 MiB takes slightly more
 		if r := <-answers; r.Header.Get("Grpc-Status") != "8" {
 			t.Fatalf("answered %v, want RESOURCE_EXHAUSTED", r.Header)
 		}
@@ -352,8 +352,7 @@ func TestSmallMessagesAlwaysPass(t *testing.T) {
 	}
 }
 
-// TestTinyFrames: what counts is the memory that frames take, not the bytes in
-// them, on a stream of messages too.
+// TestTinyFrames: the memory of frames is counted, not their bytes, on client streams too.
 func TestTinyFrames(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()
@@ -369,12 +368,12 @@ func TestTinyFrames(t *testing.T) {
 	if got := response.Header.Get("Grpc-Status"); got != "1" && got != "8" { // cut off
 		t.Errorf("grpc-status %q, want that the stream is cut off", got)
 	}
-	if n := tiny.sent.Load(); n > 30<<10 { // about a thousand are held; the others were on their way
+	if n := tiny.sent.Load(); n > 30<<10 { // about a thousand are held; the others were in transit
 		t.Errorf("%d frames of one byte were sent", n)
 	}
 }
 
-// drops reads 60 KiB of a message one byte at a time.
+// drops is a reader of 60 KiB of a message, one byte at a time.
 type drops struct {
 	of   message
 	sent atomic.Int64
@@ -393,7 +392,7 @@ func (d *drops) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// TestManyReports: a stream of messages has its bytes back as they are read.
+// TestManyReports: the bytes of a message stream are freed as they are read.
 func TestManyReports(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	config := ours.config()

@@ -6,18 +6,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Failure is one condition that a request needs and that does not hold.
+// Failure is one failed precondition of a request.
 type Failure struct {
 	Type        string // in capitals, such as GROUP_REMOVED
 	Subject     string // what it is about, such as default/web
 	Description string
 }
 
-// The types of what a refresh of the config fails for.
+// Types of failed preconditions of a config refresh.
 const (
-	GroupRemoved = "GROUP_REMOVED" // the config has no such group any more, and its removal was not accepted
-	GroupEmptied = "GROUP_EMPTIED" // the config sets its size to 0, and that was not accepted
-	GroupKept    = "GROUP_KEPT"    // its removal was accepted, and the config keeps it
+	GroupRemoved = "GROUP_REMOVED" // the config removes the group, and that was not accepted
+	GroupEmptied = "GROUP_EMPTIED" // the config sets the group's size to 0, and that was not accepted
+	GroupKept    = "GROUP_KEPT"    // the group's removal was accepted, but the config keeps it
 )
 
 // PreconditionError is FAILED_PRECONDITION with every failure as a violation of
@@ -42,8 +42,7 @@ func (e *PreconditionError) Error() string {
 // Unwrap makes it an error of kind Precondition.
 func (e *PreconditionError) Unwrap() error { return Precondition }
 
-// Failures returns the failed preconditions that a server's answer carries; nil when
-// there are none.
+// Failures returns the failed preconditions in a server's answer, or nil.
 func Failures(err error) []Failure {
 	var out []Failure
 	for _, detail := range statusOf(err).Details() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"encoding/binary"
+	"net"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// rawClient speaks HTTP/2 as no client library would.
+// rawClient speaks HTTP/2 in ways that no client library does.
 type rawClient struct {
 	t    *testing.T
 	conn *tls.Conn
@@ -22,12 +23,18 @@ type rawClient struct {
 	encoder *hpack.Encoder
 }
 
-// raw connects, and announces these settings.
+// raw connects with these settings.
 func (a *authority) raw(addr string, pair *pki.Keypair, settings ...http2.Setting) *rawClient {
+	a.t.Helper()
+	return a.rawOn(must(net.Dial("tcp", addr))(a.t), pair, settings...)
+}
+
+// rawOn is raw on a connection that is there.
+func (a *authority) rawOn(conn net.Conn, pair *pki.Keypair, settings ...http2.Setting) *rawClient {
 	a.t.Helper()
 	config := a.endpoint(pair).Client("127.0.0.1", shard).Clone()
 	config.NextProtos = []string{"h2"}
-	c := &rawClient{t: a.t, conn: must(tls.Dial("tcp", addr, config))(a.t)}
+	c := &rawClient{t: a.t, conn: tls.Client(conn, config)}
 	a.t.Cleanup(func() { c.conn.Close() })
 	c.must(c.conn.SetDeadline(time.Now().Add(patience)))
 	c.Framer = http2.NewFramer(c.conn, c.conn)
@@ -46,7 +53,7 @@ func (c *rawClient) must(err error) {
 	}
 }
 
-// block encodes the headers of a call, and more of them in pairs.
+// block encodes the headers of a call, and additional pairs.
 func (c *rawClient) block(method string, more ...string) []byte {
 	c.t.Helper()
 	c.headers.Reset()
@@ -64,7 +71,7 @@ func (c *rawClient) call(stream uint32, method string, more ...string) {
 	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.block(method, more...), EndHeaders: true}))
 }
 
-// send sends bytes in frames as large as they may be.
+// send sends bytes in frames of the maximum size.
 func (c *rawClient) send(stream uint32, data []byte) {
 	c.t.Helper()
 	for len(data) > 0 {
@@ -74,7 +81,7 @@ func (c *rawClient) send(stream uint32, data []byte) {
 	}
 }
 
-// framed is a message of one field that nobody knows, of about so many bytes.
+// framed returns a message with one unknown field of about this size.
 func framed(size int) []byte {
 	if size == 0 {
 		return make([]byte, 5)
@@ -84,8 +91,8 @@ func framed(size int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(field))), field...)
 }
 
-// answer reads on until headers of the stream come, and returns their status;
-// empty while none is told.
+// answer reads until headers of the stream arrive, and returns their status, or an empty
+// string.
 func (c *rawClient) answer(stream uint32) string {
 	c.t.Helper()
 	for {
@@ -104,7 +111,7 @@ func (c *rawClient) answer(stream uint32) string {
 	}
 }
 
-// closed reads on until the connection ends.
+// closed reads until the connection ends.
 func (c *rawClient) closed() {
 	c.t.Helper()
 	for {

@@ -18,7 +18,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// journal keeps what is logged.
+// journal collects log lines.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -38,7 +38,7 @@ func (j *journal) refused(t *testing.T) (lines []map[string]any) {
 	return j.lines(t, "refused a call")
 }
 
-// lines returns those that begin with this message.
+// lines returns those with this message.
 func (j *journal) lines(t *testing.T, message string) (lines []map[string]any) {
 	t.Helper()
 	j.mu.Lock()
@@ -55,7 +55,7 @@ func (j *journal) lines(t *testing.T, message string) (lines []map[string]any) {
 	return lines
 }
 
-// TestRefusalsLeaveALine: who, what, from where and why.
+// TestRefusalsLeaveALine: with the caller, the method, the address and the reason.
 func TestRefusalsLeaveALine(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	revoked := rpc.CertificateRevoked.Errorf("instance %s is deleted", instanceID)
@@ -67,11 +67,11 @@ func TestRefusalsLeaveALine(t *testing.T) {
 		pair                         *pki.Keypair
 		set                          func(*rpc.ServerConfig)
 	}{
-		{"wrong role", agentID, list, "is for role operator", ours.agent(time.Hour), func(*rpc.ServerConfig) {}},
+		{"wrong role", agentID, list, "requires role operator", ours.agent(time.Hour), func(*rpc.ServerConfig) {}},
 		{"revoked", agentID, submit, "is deleted", ours.agent(time.Hour), func(c *rpc.ServerConfig) {
 			c.Judge = judge{look: func(context.Context, pki.Caller) error { return revoked }}
 		}},
-		{"no certificate", "none", submit, "needs a client certificate", nil, func(c *rpc.ServerConfig) {
+		{"no certificate", "none", submit, "requires a client certificate", nil, func(c *rpc.ServerConfig) {
 			c.TLS = ours.endpoint(ours.server(shard)).RegistrationServer()
 		}},
 		{"denied by the handler", operatorSPIFFE, list, "not yours", ours.operator(time.Hour), func(c *rpc.ServerConfig) {
@@ -111,7 +111,7 @@ func TestRefusalsLeaveALine(t *testing.T) {
 	}
 }
 
-// TestAnswersAreNoRefusals: what is not turned away leaves no line.
+// TestAnswersAreNoRefusals: other answers leave no line.
 func TestAnswersAreNoRefusals(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	for name, set := range map[string]func(*rpc.ServerConfig){
@@ -138,8 +138,8 @@ func TestAnswersAreNoRefusals(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded: a flood leaves some lines, and the next one says how
-// many it does not have.
+// TestRefusalsAreBounded: a flood leaves some lines, and the next one has the number of
+// omitted ones.
 func TestRefusalsAreBounded(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	var log journal

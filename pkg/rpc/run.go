@@ -8,15 +8,14 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// runHeader carries the run of an agent.
+// runHeader carries an agent's run ID.
 const runHeader = "nstance-run"
 
-// runLength is how many characters a run has.
+// runLength is the length of a run ID.
 const runLength = 32
 
-// WithRun returns a context whose calls name the run of their agent: an id that each
-// process of one draws at random, by which two with the same certificate differ. Without
-// a run it returns ctx.
+// WithRun returns a context whose calls carry their agent's run ID: random per process, it
+// tells apart two processes with the same certificate. With an empty run it returns ctx.
 func WithRun(ctx context.Context, run string) context.Context {
 	if run == "" {
 		return ctx
@@ -24,15 +23,15 @@ func WithRun(ctx context.Context, run string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, runHeader, run)
 }
 
-// RunFrom returns the run that the caller of ctx names; empty: it names none. The error
-// of one that is malformed is of kind Invalid.
+// RunFrom returns the run ID sent by the caller of ctx, or an empty string. The error of a
+// malformed one is of kind Invalid.
 func RunFrom(ctx context.Context) (string, error) {
 	values := metadata.ValueFromIncomingContext(ctx, runHeader)
 	if len(values) == 0 {
 		return "", nil
 	}
 	if len(values) > 1 {
-		return "", Invalid.Errorf("header %s: %d values: want one", runHeader, len(values))
+		return "", Invalid.Errorf("header %s: %d values, want one", runHeader, len(values))
 	}
 	if run := values[0]; isRun(run) {
 		return run, nil
@@ -49,8 +48,8 @@ func isRun(text string) bool {
 	return len(text) == runLength
 }
 
-// SourceFrom returns the address and port that the call of ctx comes from; invalid when
-// the transport has none.
+// SourceFrom returns the address and port of the caller of ctx, or the zero value if the
+// transport has none.
 func SourceFrom(ctx context.Context) netip.AddrPort {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

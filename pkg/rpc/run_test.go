@@ -16,7 +16,7 @@ import (
 
 const aRun = "0123456789abcdef0123456789abcdef"
 
-// incoming is the context of a call whose client had ctx.
+// incoming returns the server-side context of a call with the client context ctx.
 func incoming(ctx context.Context) context.Context {
 	sent, _ := metadata.FromOutgoingContext(ctx)
 	return metadata.NewIncomingContext(ctx, sent)

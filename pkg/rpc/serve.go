@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// registrar registers unary methods as streams of one message. gRPC reads the
-// whole message of a unary method before it asks any interceptor.
+// registrar registers unary methods as streams of one message, because gRPC reads the whole
+// message of a unary method before it calls an interceptor.
 type registrar struct {
 	*grpc.Server
 	guard *guard
@@ -28,12 +28,14 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	streams := *desc
 	streams.Methods, streams.Streams = nil, nil
 	for _, m := range desc.Methods {
+		r.guard.served["/"+desc.ServiceName+"/"+m.MethodName] = true
 		r.guard.unary["/"+desc.ServiceName+"/"+m.MethodName] = true
-		// As a client stream, so that a message is there when it is, and not only
-		// when the client has said that there is no other.
+		// As a client stream, so that the message is available as soon as it arrives, not only
+		// once the client has closed its side.
 		streams.Streams = append(streams.Streams, grpc.StreamDesc{StreamName: m.MethodName, Handler: oneMessage(m), ClientStreams: true})
 	}
 	for _, s := range desc.Streams {
+		r.guard.served["/"+desc.ServiceName+"/"+s.StreamName] = true
 		if s.ClientStreams {
 			r.guard.clientStream["/"+desc.ServiceName+"/"+s.StreamName] = true
 		}
@@ -52,8 +54,8 @@ func oneMessage(m grpc.MethodDesc) grpc.StreamHandler {
 	}
 }
 
-// unserved takes the calls of methods that no service has. They get no further
-// than to the guard, which has no row for them.
+// unserved handles calls to unknown methods. The guard refuses them first, having no row for
+// them.
 func unserved(any, grpc.ServerStream) error { return Unimplemented.Errorf("not served here") }
 
 // servedStream is a stream as its handler sees it.
@@ -62,10 +64,10 @@ type servedStream struct {
 	ctx   context.Context
 	guard *guard
 	call  *call
-	begun bool // a message has come
+	begun bool // a message has arrived
 }
 
-// Context carries the caller.
+// Context returns the context with the caller.
 func (s *servedStream) Context() context.Context { return s.ctx }
 
 // RecvMsg implements grpc.ServerStream.
@@ -96,12 +98,12 @@ func (s *servedStream) RecvMsg(m any) error {
 	case <-s.call.intake.over:
 		return s.exhausted()
 	case <-timer.C:
-		return fmt.Errorf("the message did not come within %s: %w", limit, context.DeadlineExceeded)
+		return fmt.Errorf("the message did not arrive within %s: %w", limit, context.DeadlineExceeded)
 	}
 }
 
-// firstError says of a message that could not be read that it is the caller's
-// fault, and no failure of the server.
+// firstError returns the error for an unreadable message: it is the caller's fault, not a
+// failure of the server.
 func (s *servedStream) firstError(one *measured, err error) error {
 	if errors.Is(err, io.EOF) {
 		return noMessage(s.call.method)
@@ -110,12 +112,11 @@ func (s *servedStream) firstError(one *measured, err error) error {
 }
 
 func noMessage(method string) error {
-	return Invalid.Errorf("the call has no message: %s takes one", method)
+	return Invalid.Errorf("the call has no message: %s needs one", method)
 }
 
-// readError says whose fault it is that a message could not be read. What gRPC
-// found wrong with the message's frame (its length, its compressed flag) it has
-// told the caller already, as INTERNAL: that is the kind for the log alone.
+// readError converts the error of reading a message. For an invalid message frame (its length
+// or compressed flag), gRPC has already answered INTERNAL, so that kind is only logged.
 func readError(one *measured, err error) error {
 	switch {
 	case err == nil && one.err != nil:
@@ -145,48 +146,48 @@ func (s *servedStream) next(m any) error {
 	}
 }
 
-// SendMsg implements grpc.ServerStream. A unary call's answer is kept until its
-// caller reads it; of a stream's, gRPC keeps no more than 64 KiB.
+// SendMsg implements grpc.ServerStream. A unary call's answer is held until its caller reads
+// it; of a stream's messages, gRPC holds at most 64 KiB.
 func (s *servedStream) SendMsg(m any) error {
 	if answer, ok := m.(proto.Message); ok && s.call.unary && !s.call.intake.charge(proto.Size(answer)) {
 		limits := s.guard.config.Limits
-		return Exhausted.Errorf("too many bytes of calls and of answers that were not read are under way: "+
-			"at most %d of one identity and %d of all: "+
-			"read them and try again", limits.MaxHeld, limits.MaxHeldByAll)
+		return Exhausted.Errorf("too many bytes of calls and unread answers are in progress: "+
+			"at most %d per identity and %d in total: "+
+			"read the answers and try again", limits.MaxHeld, limits.MaxHeldByAll)
 	}
 	return s.ServerStream.SendMsg(m)
 }
 
 func (s *servedStream) exhausted() error {
 	limits := s.guard.config.Limits
-	return Exhausted.Errorf("too many bytes of messages are under way: "+
-		"at most %d of one identity and %d of all: try again later",
+	return Exhausted.Errorf("too many bytes of messages are in progress: "+
+		"at most %d per identity and %d in total: try again later",
 		limits.MaxHeld, limits.MaxHeldByAll)
 }
 
-// messageHeader is what stands before each message of a stream, in bytes.
+// messageHeader is the length of the prefix of each message in a stream, in bytes.
 const messageHeader = 5
 
-// measured is a message whose length is to be told.
+// measured is a message to be read along with its length.
 type measured struct {
 	message any
 	length  int
-	err     error // of decoding it
+	err     error // from decoding
 }
 
-// measuringCodec is gRPC's own, and tells the length of what is read.
+// measuringCodec is gRPC's own codec, and records message lengths.
 type measuringCodec struct{ encoding.CodecV2 }
 
 func newMeasuringCodec() measuringCodec {
 	return measuringCodec{encoding.GetCodecV2(encodingproto.Name)}
 }
 
-// Unmarshal implements encoding.CodecV2. It keeps an error of decoding to itself:
-// gRPC would answer INTERNAL before anybody else could.
+// Unmarshal implements encoding.CodecV2. It stores a decoding error instead of returning it,
+// because gRPC would answer INTERNAL before the handler could answer.
 func (c measuringCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(*measured)
 	if !ok {
-		return errors.New("read a message that nobody asked for")
+		return errors.New("message of an unexpected type")
 	}
 	m.length = data.Len()
 	m.err = Aside(func() error { return c.CodecV2.Unmarshal(data, m.message) })

@@ -13,29 +13,30 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+
+	"github.com/nstance/nstance/pkg/audit"
 )
 
-// Both sides ping a silent connection after KeepaliveTime and give it up when no
-// answer comes within KeepaliveTimeout.
+// Both sides ping an idle connection after KeepaliveTime and close it if there is no answer
+// within KeepaliveTimeout.
 const (
 	KeepaliveTime    = 20 * time.Second
 	KeepaliveTimeout = 5 * time.Second
-	// keepaliveMinTime is how often a client may ping at most: more often than
-	// ours do, so that a delayed ping followed by a punctual one is no offence.
+	// keepaliveMinTime is how often a client may ping at most: more often than these clients
+	// do, so that a delayed ping followed by a punctual one is accepted.
 	keepaliveMinTime = 10 * time.Second
 )
 
-// The connection's own buffers. Thousands of agents that say something once a
-// minute should not hold 64 KiB each. Reading needs none (0: no buffer), because
-// TLS reads whole records into one of its own; peerConn counts on that.
+// Buffer sizes per connection. Thousands of agents that send a message a minute should not
+// hold 64 KiB each. Reading needs no buffer (0), because TLS reads whole records into its own;
+// peerConn relies on that.
 const (
 	readBuffer  = 0
 	writeBuffer = 4 << 10
 )
 
-// What a client may send before anybody reads it, of one stream and of all
-// streams of a connection. The smallest there is, and it stays: the windows that
-// grow with the throughput let a client fill 16 MiB for each stream.
+// Flow-control windows per stream and per connection. They are the smallest possible, and
+// fixed: windows that grow with throughput would let a client fill 16 MiB per stream.
 const (
 	streamWindow = 64 << 10
 	connWindow   = 512 << 10
@@ -44,46 +45,53 @@ const (
 // ServerConfig is what NewServer needs.
 type ServerConfig struct {
 	TLS     *tls.Config // from package pki; TLS 1.3
-	Cluster string      // callers with a certificate of another cluster are not authenticated
+	Cluster string      // callers with a certificate of another cluster are unauthenticated
 	Access  Table       // usually Access()
-	// Services registers the services. Every method of theirs needs a row in
-	// Access, or NewServer fails.
+	// Services registers the services. Each of their methods needs a row in Access, or
+	// NewServer fails.
 	Services func(grpc.ServiceRegistrar)
-	Gate     Gate // needed as soon as a registered method is leader-only
-	// Judge judges a caller's certificate beyond its signature and dates; nil: all
-	// are welcome.
+	Gate     Gate // required if a registered method is leader-only
+	// Judge checks a caller's certificate beyond its signature and dates; nil: all callers are
+	// admitted.
 	Judge  Judge
 	Limits Limits
-	Now    func() time.Time // certificates are judged by it again on every call
+	Now    func() time.Time // also checks certificate expiry on every call
 	Logger *slog.Logger
-	Debug  bool // register reflection
+	// Audit records each change and refusal; nil: a new audit log that uses Logger.
+	Audit *audit.Log
+	Name  string // of the listener, for refused handshakes; empty: its address
+	Debug bool   // register reflection
 }
 
 func (c ServerConfig) check() error {
 	switch {
 	case c.TLS == nil:
-		return errors.New("make an RPC server: no TLS config given")
+		return errors.New("new RPC server: no TLS config given")
 	case c.Cluster == "":
-		return errors.New("make an RPC server: no cluster id given")
+		return errors.New("new RPC server: no cluster id given")
 	case c.Services == nil:
-		return errors.New("make an RPC server: no services given")
+		return errors.New("new RPC server: no services given")
 	case c.Now == nil || c.Logger == nil:
-		return errors.New("make an RPC server: no clock or no logger given")
+		return errors.New("new RPC server: no clock or no logger given")
 	}
 	return nil
 }
 
-// NewServer makes a gRPC server that serves the given services and
-// grpc.health.v1. Before it reads a byte of a call's message, it asks whether
-// this server leads, who calls, whether that source calls too often, whether the
-// access table lets such a caller in, and whether the Judge does. It recovers
-// panics, bounds what each identity can take of it (Limits), and logs what it
-// refuses. What a handler returns goes through Status.
+// NewServer returns a gRPC server with the given services and grpc.health.v1. Before it reads
+// a call's message, it checks whether this server leads, the caller's certificate, its rate,
+// the access table, and the Judge. It recovers panics, limits what each identity can use
+// (Limits), and records refusals. Handler errors are converted by Status.
 func NewServer(c ServerConfig) (*grpc.Server, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	c.Limits = c.Limits.withDefaults()
+	if c.Audit == nil {
+		var err error
+		if c.Audit, err = audit.New(audit.Config{Logger: c.Logger, Now: c.Now}); err != nil {
+			return nil, fmt.Errorf("new RPC server: %w", err)
+		}
+	}
 	g := newGuard(c)
 	server := grpc.NewServer(options(c, g)...)
 	r := registrar{Server: server, guard: g}
@@ -93,14 +101,16 @@ func NewServer(c ServerConfig) (*grpc.Server, error) {
 		reflection.Register(r)
 	}
 	if err := c.Access.check(server.GetServiceInfo(), c.Gate); err != nil {
-		return nil, fmt.Errorf("make an RPC server: %w", err)
+		return nil, fmt.Errorf("new RPC server: %w", err)
 	}
 	return server, nil
 }
 
 func options(c ServerConfig, g *guard) []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(peerCredentials{TransportCredentials: credentials.NewTLS(c.TLS), peers: g.peers, cluster: c.Cluster}),
+		grpc.Creds(peerCredentials{
+			TransportCredentials: credentials.NewTLS(showing(c.TLS)), peers: g.peers, cluster: c.Cluster, name: c.Name, audit: c.Audit,
+		}),
 		grpc.InTapHandle(g.tap),
 		grpc.ChainStreamInterceptor(g.stream),
 		grpc.UnknownServiceHandler(unserved),
@@ -124,6 +134,6 @@ func options(c ServerConfig, g *guard) []grpc.ServerOption {
 		}),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WriteBufferSize(writeBuffer),
-		grpc.HeaderTableSize(0), // to remember headers pays for connections that make many calls
+		grpc.HeaderTableSize(0), // header compression only pays for connections with many calls
 	}
 }

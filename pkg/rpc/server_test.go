@@ -23,7 +23,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// groups is an OperatorService whose ListGroups a test writes.
+// groups is an OperatorService whose ListGroups is set by a test.
 type groups struct {
 	nstancev1.UnimplementedOperatorServiceServer
 	list func(context.Context) (*nstancev1.ListGroupsResponse, error)
@@ -235,7 +235,7 @@ func TestReflectionOnlyWithDebug(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A refusal may come before the request is sent; Recv tells it either way.
+		// The refusal may arrive before the request is sent; Recv returns it in either case.
 		_ = stream.Send(&reflectionv1.ServerReflectionRequest{
 			MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{},
 		})
@@ -246,7 +246,7 @@ func TestReflectionOnlyWithDebug(t *testing.T) {
 	}
 }
 
-// fromAddr is a listener whose connections seem to come from elsewhere.
+// fromAddr is a listener whose connections have another remote address.
 type fromAddr struct {
 	net.Listener
 	from func() net.Addr
@@ -269,8 +269,8 @@ func (c addrConn) RemoteAddr() net.Addr { return c.from }
 
 func tcp(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 40000} }
 
-// registering serves registration to callers from what from says, three calls at
-// once and one a second.
+// registering serves registration to callers with the address from, with a burst of three
+// calls and one a second.
 func (a *authority) registering(from func() net.Addr) func() error {
 	a.t.Helper()
 	config := a.config()

@@ -12,36 +12,36 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 )
 
-// Kind says what sort of failure an error is to the caller of an RPC. A kind is
-// an error itself, so errors.Is(err, rpc.NotFound) tests for it, and a service
-// makes an error of a kind with its Errorf. Status alone turns kinds into codes.
+// Kind classifies an error for the caller of an RPC. A kind is itself an error, so
+// errors.Is(err, rpc.NotFound) tests for it, and services create errors of a kind with Errorf.
+// Only Status converts kinds to codes.
 type Kind string
 
-// The kinds. An error of none of them is INTERNAL, and its text stays in the
-// server's log.
+// The kinds. An error of no kind is INTERNAL, and its text is only written to the server's
+// log.
 const (
-	Invalid         Kind = "invalid argument"    // INVALID_ARGUMENT: never valid as it is
-	NotFound        Kind = "not found"           // NOT_FOUND: or another tenant's, which looks the same
+	Invalid         Kind = "invalid argument"    // INVALID_ARGUMENT: never valid
+	NotFound        Kind = "not found"           // NOT_FOUND: also if it is another tenant's
 	Exists          Kind = "already exists"      // ALREADY_EXISTS
-	Precondition    Kind = "precondition failed" // FAILED_PRECONDITION: valid, but not in this state
-	Conflict        Kind = "conflict"            // ABORTED: another change came first; read again and retry
-	Denied          Kind = "permission denied"   // PERMISSION_DENIED: known, but not allowed
-	Unauthenticated Kind = "unauthenticated"     // UNAUTHENTICATED: not known, or no longer
-	Exhausted       Kind = "resource exhausted"  // RESOURCE_EXHAUSTED: a limit was met
+	Precondition    Kind = "precondition failed" // FAILED_PRECONDITION: valid, but not in the current state
+	Conflict        Kind = "conflict"            // ABORTED: a concurrent change came first; read again and retry
+	Denied          Kind = "permission denied"   // PERMISSION_DENIED: authenticated, but not allowed
+	Unauthenticated Kind = "unauthenticated"     // UNAUTHENTICATED: unknown, or removed
+	Exhausted       Kind = "resource exhausted"  // RESOURCE_EXHAUSTED: over a limit
 	Unavailable     Kind = "unavailable"         // UNAVAILABLE: try again later
 	Unimplemented   Kind = "unimplemented"       // UNIMPLEMENTED
-	// CertificateRevoked is UNAUTHENTICATED in the way that Revoked recognises.
+	// CertificateRevoked is an UNAUTHENTICATED that Revoked recognises.
 	CertificateRevoked Kind = "certificate revoked"
-	// IdentityShared is FAILED_PRECONDITION in the way that Shared recognises.
+	// IdentityShared is a FAILED_PRECONDITION that Shared recognises.
 	IdentityShared Kind = "identity shared"
-	// KeyInUse is INVALID_ARGUMENT in the way that KeyTaken recognises.
+	// KeyInUse is an INVALID_ARGUMENT that KeyTaken recognises.
 	KeyInUse Kind = "public key in use"
 )
 
 func (k Kind) Error() string { return string(k) }
 
-// Errorf makes an error of kind k whose text is the formatted one alone; %w
-// keeps the wrapped errors findable. The text is shown to the caller.
+// Errorf returns an error of kind k with the formatted text; %w wraps errors as in fmt.Errorf.
+// The text is shown to the caller.
 func (k Kind) Errorf(format string, args ...any) error {
 	return &kindError{kind: k, err: fmt.Errorf(format, args...)}
 }
@@ -73,7 +73,7 @@ func (k Kind) code() codes.Code {
 	}
 }
 
-// reason is what tells a kind from others of its code; empty: the code says it.
+// reason distinguishes kinds with the same code; empty: the code suffices.
 func (k Kind) reason() string {
 	switch k {
 	case CertificateRevoked:
@@ -95,18 +95,37 @@ type kindError struct {
 func (e *kindError) Error() string   { return e.err.Error() }
 func (e *kindError) Unwrap() []error { return []error{e.kind, e.err} }
 
-// Violation is one thing that is wrong with a request or a config.
+// Violation is one invalid field of a request or a config.
 type Violation struct {
-	Field       string // a path such as groups.default.web.size
-	Description string
+	Field       string `json:"field"` // a path such as groups.default.web.size
+	Description string `json:"description"`
 }
 
-// ViolationsError is INVALID_ARGUMENT with every violation as a BadRequest
-// field violation.
+// ViolationsError is INVALID_ARGUMENT with every violation as a BadRequest field violation.
 type ViolationsError struct {
 	Message    string
 	Violations []Violation
-	Kind       Kind // Invalid unless set; KeyInUse is the other that is INVALID_ARGUMENT
+	Kind       Kind // default Invalid; or KeyInUse, which is INVALID_ARGUMENT too
+}
+
+// InvalidRequest refuses a request with invalid fields.
+func InvalidRequest(violations ...Violation) error {
+	return &ViolationsError{Message: "invalid request", Violations: violations}
+}
+
+// InvalidField refuses a request with one invalid field.
+func InvalidField(field, description string) error {
+	return InvalidRequest(Violation{field, description})
+}
+
+// KeysInUse refuses public keys that other instances have, without naming those instances. use is
+// what to do with a new key.
+func KeysInUse(use string, fields ...string) error {
+	out := &ViolationsError{Message: "invalid request", Kind: KeyInUse}
+	for _, field := range fields {
+		out.Violations = append(out.Violations, Violation{field, "this key belongs to another instance: generate a new key and " + use})
+	}
+	return out
 }
 
 func (e *ViolationsError) Error() string {
@@ -124,8 +143,7 @@ func (e *ViolationsError) Error() string {
 // Unwrap makes it an error of its kind.
 func (e *ViolationsError) Unwrap() error { return cmp.Or(e.Kind, Invalid) }
 
-// Violations returns the field violations that a server's answer carries; nil
-// when there are none.
+// Violations returns the field violations in a server's answer, or nil.
 func Violations(err error) []Violation {
 	var out []Violation
 	for _, detail := range statusOf(err).Details() {
@@ -140,11 +158,10 @@ func Violations(err error) []Violation {
 	return out
 }
 
-// Status turns what a handler returned into what goes over the wire. A status
-// stays as it is; a kind becomes its code; the end of a context CANCELED or
-// DEADLINE_EXCEEDED. Anything else is INTERNAL without its text, because that
-// may name what the caller should not see. The servers made by NewServer apply
-// it to every error, so handlers just return theirs.
+// Status converts a handler's error to a gRPC status. A status is returned unchanged; a kind
+// becomes its code; a context error becomes CANCELED or DEADLINE_EXCEEDED. Anything else
+// becomes INTERNAL without its text, which may contain what the caller should not see. Servers
+// from NewServer apply it to every error, so handlers just return theirs.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -170,7 +187,7 @@ func Status(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return status.Error(codes.DeadlineExceeded, "the call took longer than its deadline")
 	default:
-		return status.Error(codes.Internal, "internal error: the server's log says more")
+		return status.Error(codes.Internal, "internal error: see the server's log")
 	}
 }
 
@@ -195,8 +212,8 @@ func violationsStatus(e *ViolationsError, message string) error {
 	return withDetails(status.New(codes.InvalidArgument, message), details...)
 }
 
-// withDetails leaves the details out when they can't be encoded, which only text
-// that is not UTF-8 brings about: the code and the message matter more.
+// withDetails omits the details if they can't be encoded, which only happens with text that is
+// not UTF-8: the code and the message matter more.
 func withDetails(st *status.Status, details ...protoadapt.MessageV1) error {
 	detailed, err := st.WithDetails(details...)
 	if err != nil {

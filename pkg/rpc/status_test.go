@@ -39,7 +39,7 @@ func TestStatus(t *testing.T) {
 		{fmt.Errorf("wait: %w", context.Canceled), codes.Canceled, "the call was cancelled"},
 		{fmt.Errorf("wait: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "the call took longer than its deadline"},
 		{status.Error(codes.DataLoss, "as is"), codes.DataLoss, "as is"},
-		{errors.New("open /secret/place"), codes.Internal, "internal error: the server's log says more"},
+		{errors.New("open /secret/place"), codes.Internal, "internal error: see the server's log"},
 	} {
 		got := status.Convert(rpc.Status(c.err))
 		if got.Code() != c.code || got.Message() != c.message {
@@ -85,7 +85,7 @@ func TestNotLeaderOfOtherErrors(t *testing.T) {
 	}
 }
 
-// TestReasons: kinds that share a code with others are told apart by their reason.
+// TestReasons: kinds with the same code are distinguished by their reason.
 func TestReasons(t *testing.T) {
 	for kind, want := range map[rpc.Kind][3]bool{
 		rpc.CertificateRevoked: {true, false, false}, rpc.IdentityShared: {false, true, false}, rpc.KeyInUse: {false, false, true},
@@ -98,8 +98,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestKeyTakenNamesTheField: the reason and the fields travel together, and violations of
-// another kind carry no reason.
+// TestKeyTakenNamesTheField: the reason is sent with the fields, and violations of another
+// kind have no reason.
 func TestKeyTakenNamesTheField(t *testing.T) {
 	for kind, taken := range map[rpc.Kind]bool{rpc.KeyInUse: true, "": false} {
 		want := []rpc.Violation{{Field: "public_key", Description: "another has it"}}
@@ -112,14 +112,14 @@ func TestKeyTakenNamesTheField(t *testing.T) {
 
 func TestFailuresTravel(t *testing.T) {
 	want := []rpc.Failure{
-		{Type: rpc.GroupRemoved, Subject: "default/web", Description: "2 instances go"},
+		{Type: rpc.GroupRemoved, Subject: "default/web", Description: "deletes 2 instances"},
 		{Type: rpc.GroupKept, Subject: "a/b", Description: "kept"},
 	}
 	err := rpc.Status(fmt.Errorf("refresh: %w", &rpc.PreconditionError{Message: "refused", Failures: want}))
 	if status.Code(err) != codes.FailedPrecondition || !reflect.DeepEqual(rpc.Failures(err), want) {
 		t.Fatalf("%v carries %v", err, rpc.Failures(err))
 	}
-	if got := status.Convert(err).Message(); got != "refresh: refused: default/web (2 instances go); a/b (kept)" {
+	if got := status.Convert(err).Message(); got != "refresh: refused: default/web (deletes 2 instances); a/b (kept)" {
 		t.Errorf("message %q", got)
 	}
 	if rpc.Failures(errors.New("other")) != nil || rpc.Failures(nil) != nil {

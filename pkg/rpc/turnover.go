@@ -6,16 +6,16 @@ import (
 	"google.golang.org/grpc"
 )
 
-// TurnOver has what begins from now on use a new connection to the same server,
-// which shows the certificate that the TLS config has now. What is open on the
-// old connection goes on until Release, or until the client turns elsewhere.
+// TurnOver makes new calls and streams use a new connection to the same server, with the TLS
+// config's current certificate. Existing streams stay on the old connection until Release, or
+// until the client switches to another server.
 func (c *Client) TurnOver() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.target.Conn == nil {
 		return nil
 	}
-	conn, err := c.dial(c.target.Addr)
+	conn, err := c.dial(c.target.attempts)
 	if err != nil {
 		return err
 	}
@@ -24,8 +24,8 @@ func (c *Client) TurnOver() error {
 	return nil
 }
 
-// Release tells that nothing is open any more that began since Target returned
-// t, so that all but the newest connection can be closed.
+// Release tells the client that nothing started since Target returned t is open any more, so
+// that all but the newest connection can be closed.
 func (c *Client) Release(t Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,9 +41,8 @@ func (c *Client) closeFormer() {
 	c.former = nil
 }
 
-// Latest returns a connection on which each call and each stream begins on the
-// newest connection to t's server. When the client has turned elsewhere, they
-// fail as they do on t.
+// Latest returns a connection on which each call and stream starts on the newest connection to
+// t's server. If the client has switched to another server, they fail as they do on t.
 func (c *Client) Latest(t Target) grpc.ClientConnInterface { return latest{c, t} }
 
 type latest struct {

@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -13,23 +14,28 @@ import (
 
 const listGroupsMethod = nstancev1.OperatorService_ListGroups_FullMethodName
 
-// letsNothingOut keeps a server from sending any message.
+// letsNothingOut prevents a server from sending messages.
 var letsNothingOut = http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
 
-// answering serves answers of so many bytes.
+// answering serves answers of this size.
 func (a *authority) answering(size int, set func(*rpc.Limits)) string {
+	return serve(a.t, a.answers(size, set))
+}
+
+func (a *authority) answers(size int, set func(*rpc.Limits)) rpc.ServerConfig {
 	config := a.config()
 	config.Services = serving(func(context.Context) (*nstancev1.ListGroupsResponse, error) {
 		answer := &nstancev1.ListGroupsResponse{}
 		answer.ProtoReflect().SetUnknown(framed(size)[5:])
 		return answer, nil
 	})
+	config.Limits.AnswerTimeout = patience
 	set(&config.Limits)
-	return serve(a.t, config)
+	return config
 }
 
-// TestDataAfterTheAnswer counts for as long as the client keeps the answer from
-// going out, and is free when the stream or the connection has ended.
+// TestDataAfterTheAnswer: data counts while the client does not read the answer, and is freed
+// when the stream or the connection ends.
 func TestDataAfterTheAnswer(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	addr := ours.answering(0, func(l *rpc.Limits) { l.MaxHeld = 64 << 10 })
@@ -54,8 +60,8 @@ func TestDataAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswersCount: what nobody reads is the share of who asked for it. A
-// single answer passes whatever its size.
+// TestUnreadAnswersCount: an unread answer counts for its caller. A single answer passes
+// whatever its size.
 func TestUnreadAnswersCount(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	addr := ours.answering(600<<10, func(l *rpc.Limits) { l.MaxHeld = 512 << 10 })
@@ -85,15 +91,17 @@ func TestUnreadAnswersCount(t *testing.T) {
 	}
 }
 
-// TestAnswersThatNobodyReads are not kept for long.
+// TestAnswersThatNobodyReads: unread answers are not held for long.
 func TestAnswersThatNobodyReads(t *testing.T) {
-	ours := newAuthority(t, cluster)
-	addr := ours.answering(0, func(l *rpc.Limits) { l.AnswerTimeout = 100 * time.Millisecond })
-	c := ours.raw(addr, ours.operator(time.Hour), letsNothingOut)
-	c.call(1, listGroupsMethod)
-	c.send(1, framed(0))
-	c.closed()
-	if err := listGroups(t.Context(), ours.dial(addr, ours.operator(time.Hour))); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ours := newAuthority(t, cluster)
+		l := serveInside(t, ours.answers(0, func(l *rpc.Limits) { l.AnswerTimeout = 100 * time.Millisecond }))
+		c := ours.rawOn(must(l.Dial())(t), ours.operator(time.Hour), letsNothingOut)
+		c.call(1, listGroupsMethod)
+		c.send(1, framed(0))
+		c.closed()
+		if err := listGroups(t.Context(), ours.dialInside(l, ours.operator(time.Hour))); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -15,8 +15,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestUnreadableMessages: what is no message is its sender's fault, and no failure
-// of the server.
+// TestUnreadableMessages: an invalid message is the sender's fault, not a failure of the
+// server.
 func TestUnreadableMessages(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	list, upsert := nstancev1.OperatorService_ListGroups_FullMethodName, nstancev1.OperatorService_UpsertGroup_FullMethodName
@@ -24,7 +24,7 @@ func TestUnreadableMessages(t *testing.T) {
 	keys, report := nstancev1.AgentService_KeyGenRequests_FullMethodName, nstancev1.AgentService_ReportHealth_FullMethodName
 	agent, operator := ours.agent(time.Hour), ours.operator(time.Hour)
 	endsWithHeaders := []byte{}
-	const invalid, internal = "3", "13" // gRPC itself answers what is wrong with a message's frame
+	const invalid, internal = "3", "13" // gRPC itself answers for an invalid message frame
 	for _, c := range []struct {
 		name, method string
 		pair         *pki.Keypair
@@ -50,7 +50,7 @@ func TestUnreadableMessages(t *testing.T) {
 			}
 			var body io.Reader = bytes.NewReader(c.body)
 			if c.body == nil {
-				body = io.MultiReader(body) // whose length is not known
+				body = io.MultiReader(body) // of unknown length
 			}
 			response, err := ours.post(t, serve(t, config), c.pair, c.method, body)
 			if err != nil {
@@ -66,8 +66,8 @@ func TestUnreadableMessages(t *testing.T) {
 	}
 }
 
-// TestFailuresAreBounded: a failure's line says whose call it was, and a flood of
-// them does not fill the log.
+// TestFailuresAreBounded: a failure's line names the caller, and a flood of failures does not
+// fill the log.
 func TestFailuresAreBounded(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	var log journal

@@ -23,6 +23,7 @@ var epoch = time.Date(2030, 5, 1, 12, 0, 0, 0, time.UTC)
 const (
 	caCert   = "cluster/ca.crt"
 	caKey    = prefix + "ca.key"
+	caBundle = prefix + "ca-bundle"
 	nonceKey = prefix + "registration-nonce.key"
 )
 
@@ -47,7 +48,7 @@ func same(a, b secrets.Trust) bool {
 		bytes.Equal(a.Bundle.PEM(), b.Bundle.PEM()) && a.NonceKey.Equal(b.NonceKey)
 }
 
-// contents is every object of the store, by key.
+// contents returns every object of the store, by key.
 func contents(t testing.TB, store object.Store) map[string]string {
 	t.Helper()
 	all, err := object.All(t.Context(), store, "")
@@ -72,7 +73,7 @@ func TestBootstrapMakesWhatIsMissingOnce(t *testing.T) {
 		t.Errorf("got %v", first)
 	}
 	before := contents(t, store)
-	if len(before) != 3 || before[caCert] == "" || before[caKey] == "" || before[nonceKey] == "" {
+	if len(before) != 4 || before[caCert] == "" || before[caBundle] == "" || before[caKey] == "" || before[nonceKey] == "" {
 		t.Errorf("the store holds %d objects", len(before))
 	}
 	if strings.Contains(before[caKey], "PRIVATE") || strings.Contains(before[nonceKey], "PRIVATE") {
@@ -99,7 +100,7 @@ func TestBootstrapMakesWhatIsMissingOnce(t *testing.T) {
 	}
 }
 
-// counting counts the writes that were applied, by key.
+// counting counts the applied writes, by key.
 type counting struct {
 	object.Store
 	mu      sync.Mutex
@@ -116,7 +117,7 @@ func (c *counting) Put(ctx context.Context, key string, body []byte, pre object.
 	return etag, err
 }
 
-// boot does what a server does: it tries again until the storage lets it.
+// boot retries Bootstrap like a server until the storage works.
 func boot(t *testing.T, store object.Store, seed uint64) (secrets.Trust, bool) {
 	cfg := config(t, store, seed)
 	for range 200 {
@@ -136,8 +137,8 @@ func boot(t *testing.T, store object.Store, seed uint64) (secrets.Trust, bool) {
 	return secrets.Trust{}, false
 }
 
-// Ten servers start at once on an empty bucket that loses, delays and hangs
-// requests. Whatever happens, each part is written once and all ten agree.
+// Ten servers start at once on an empty bucket that loses, delays and blocks requests.
+// Whatever happens, each part is written once and all ten agree.
 func TestRacingServersAgree(t *testing.T) {
 	const seeds, servers = 150, 10
 	for seed := range uint64(seeds) {
@@ -161,7 +162,7 @@ func TestRacingServersAgree(t *testing.T) {
 					t.Errorf("servers 0 and %d disagree", i)
 				}
 			}
-			for _, key := range []string{caCert, caKey, nonceKey} {
+			for _, key := range []string{caCert, caKey, caBundle, nonceKey} {
 				if store.applied[key] != 1 {
 					t.Errorf("%s was written %d times", key, store.applied[key])
 				}
@@ -177,7 +178,7 @@ func TestRacingServersAgree(t *testing.T) {
 	}
 }
 
-// meanwhile lets something happen before its n-th request.
+// meanwhile calls a function before its n-th request.
 type meanwhile struct {
 	object.Store
 	n    int
@@ -200,7 +201,7 @@ func (m *meanwhile) Put(ctx context.Context, key string, body []byte, pre object
 	return m.Store.Put(ctx, key, body, pre)
 }
 
-// Another server comes and finishes between any two requests of this one.
+// Another server completes between any two requests of this one.
 func TestAnotherServerFinishesInBetween(t *testing.T) {
 	for n, happened := 1, true; happened; n++ {
 		happened = false
@@ -220,11 +221,11 @@ func TestAnotherServerFinishesInBetween(t *testing.T) {
 	}
 }
 
-// A server dies at its n-th write, which landed or not; the next one finishes
-// and keeps what is there.
+// A server dies at its n-th write, applied or not; the next one completes and keeps what
+// exists.
 func TestAServerThatDiesHalfWay(t *testing.T) {
 	for name, fault := range map[string]objecttest.Fault{"before": objecttest.Dropped, "after": objecttest.ReplyLost} {
-		for n := 1; n <= 3; n++ {
+		for n := 1; n <= 4; n++ {
 			t.Run(fmt.Sprintf("%s write %d landed", name, n), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := mem.New(mem.Config{})
@@ -233,7 +234,7 @@ func TestAServerThatDiesHalfWay(t *testing.T) {
 					if want := n - 1 + map[objecttest.Fault]int{objecttest.ReplyLost: 1}[fault]; len(before) != want {
 						t.Fatalf("the dead server left %d objects, want %d", len(before), want)
 					}
-					if _, err := secrets.Load(t.Context(), config(t, store, 3)); len(before) < 3 && !errors.Is(err, secrets.ErrNoTrust) {
+					if _, err := secrets.Load(t.Context(), config(t, store, 3)); len(before) < 4 && !errors.Is(err, secrets.ErrNoTrust) {
 						t.Errorf("load half-way: got %v, want ErrNoTrust", err)
 					}
 					bootstrap(t, store, 2)
@@ -243,8 +244,8 @@ func TestAServerThatDiesHalfWay(t *testing.T) {
 							t.Errorf("%s was made anew", key)
 						}
 					}
-					if len(after) != 3 {
-						t.Errorf("%d objects, want 3", len(after))
+					if len(after) != 4 {
+						t.Errorf("%d objects, want 4", len(after))
 					}
 				})
 			})
@@ -252,8 +253,8 @@ func TestAServerThatDiesHalfWay(t *testing.T) {
 	}
 }
 
-// dieAt runs a server whose n-th write fails as told and which reaches nothing
-// from then on.
+// dieAt runs a server whose n-th write fails as given and which can't reach the store
+// afterwards.
 func dieAt(t *testing.T, store object.Store, n int, fault objecttest.Fault) {
 	t.Helper()
 	writes := 0
@@ -295,6 +296,8 @@ func TestRefusedTrust(t *testing.T) {
 	other := mem.New(mem.Config{})
 	bootstrap(t, other, 7)
 	foreign := contents(t, other)
+	ours := contents(t, made(t))[caCert]
+	lookalike := lookalikeOf(t, ours)
 	garbage := func(name string) func(*testing.T, object.Store) {
 		return func(t *testing.T, s object.Store) {
 			remove(prefix+name)(t, s)
@@ -312,6 +315,15 @@ func TestRefusedTrust(t *testing.T) {
 		"certificate is empty":       {overwrite(caCert, ""), "cluster/ca.crt: parse CA bundle"},
 		"key is garbage":             {garbage("ca.key"), "secret ca.key: parse private key"},
 		"key does not decrypt":       {overwrite(caKey, strings.Repeat("x", 100)), "old_encryption_keys"},
+		"bundle is garbage":          {garbage("ca-bundle"), "secret ca-bundle: parse CA bundle"},
+		"bundle does not decrypt":    {overwrite(caBundle, foreign[caKey]), "old_encryption_keys"},
+		"a CA was added":             {overwrite(caCert, ours+foreign[caCert]), "certificate 2 ("},
+		"a CA was put first":         {overwrite(caCert, foreign[caCert]+ours), "certificate 1 ("},
+		"a copy of the CA":           {overwrite(caCert, ours+lookalike), "certificate 2 ("},
+		"bundle gone, a CA added": {func(t *testing.T, s object.Store) {
+			remove(caBundle)(t, s)
+			overwrite(caCert, ours+foreign[caCert])(t, s)
+		}, "certificate 2 ("},
 		"nonce key is garbage":       {garbage("registration-nonce.key"), "secret registration-nonce.key: parse private key"},
 		"nonce key does not decrypt": {overwrite(nonceKey, foreign[caKey]), "old_encryption_keys"},
 	} {
@@ -324,6 +336,12 @@ func TestRefusedTrust(t *testing.T) {
 				"bootstrap": secrets.Bootstrap, "load": secrets.Load,
 			} {
 				_, err := open(t.Context(), config(t, store, 2))
+				if name == "bundle gone, a CA added" && how == "load" {
+					if !errors.Is(err, secrets.ErrNoTrust) {
+						t.Errorf("load: got %v, want ErrNoTrust", err)
+					}
+					continue
+				}
 				if !errors.Is(err, secrets.ErrBrokenTrust) || errors.Is(err, secrets.ErrNoTrust) || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("%s: got %v, want ErrBrokenTrust with %q", how, err, c.want)
 				}
@@ -344,13 +362,13 @@ func TestTheWrongClusterAndTheWrongKeyWriteNothing(t *testing.T) {
 	elsewhere, locked := config(t, store, 2), config(t, store, 3)
 	elsewhere.ClusterID = "elsewhere"
 	locked.Secrets = sealed(t, store, 3, keyB)
-	for want, cfg := range map[string]secrets.BootstrapConfig{`of cluster "example", this is "elsewhere"`: elsewhere, "env KEY_b": locked} {
+	for want, cfg := range map[string]secrets.BootstrapConfig{`cluster "example", not to "elsewhere"`: elsewhere, "env KEY_b": locked} {
 		if _, err := secrets.Bootstrap(t.Context(), cfg); !errors.Is(err, secrets.ErrBrokenTrust) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want ErrBrokenTrust with %q", err, want)
 		}
 	}
-	if n := len(contents(t, store)); n != 2 {
-		t.Errorf("%d objects, want the 2 that were there", n)
+	if n := len(contents(t, store)); n != 3 {
+		t.Errorf("%d objects, want the 3 that were there", n)
 	}
 	_, err := secrets.Bootstrap(t.Context(), secrets.BootstrapConfig{Store: store})
 	if err == nil || !strings.Contains(err.Error(), "cluster id") {
@@ -372,25 +390,13 @@ func TestLoadOnAnEmptyCluster(t *testing.T) {
 func TestABundleOfSeveralCAs(t *testing.T) {
 	store := mem.New(mem.Config{})
 	first := bootstrap(t, store, 1)
-	next, err := pki.NewCA(pki.CAConfig{Cluster: "example", Key: mustKey(t, 77), Now: epoch, Random: seeded(78)})
-	if err != nil {
+	bundle := pki.NewBundle(newCA(t, 77), first.CA.Certificate())
+	if _, err := secrets.TrustCAs(t.Context(), config(t, store, 5), bundle); err != nil {
 		t.Fatal(err)
 	}
-	bundle := pki.NewBundle(next.Certificate(), first.CA.Certificate())
-	if _, err := store.Put(t.Context(), caCert, bundle.PEM(), object.Precondition{}); err != nil {
-		t.Fatal(err)
-	}
+	put(t, store, caCert, string(bundle.PEM()))
 	trust := bootstrap(t, store, 2)
 	if len(trust.Bundle.Certificates()) != 2 || !trust.CA.Certificate().Equal(first.CA.Certificate()) {
 		t.Errorf("got %d certificates and CA %v, want both and the one of the stored key", len(trust.Bundle.Certificates()), trust.CA)
 	}
-}
-
-func mustKey(t *testing.T, seed uint64) []byte {
-	t.Helper()
-	key, err := pki.GenerateKey(seeded(seed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
 }

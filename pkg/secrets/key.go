@@ -13,33 +13,39 @@ import (
 	"time"
 )
 
-// KeySize is the length of an encryption key, in bytes: AES-256's.
+// KeySize is the length of an encryption key in bytes (AES-256).
 const KeySize = 32
 
-// The providers of encryption keys that every build has.
+// minDifferent is the minimum number of different bytes in a key. A random one has fewer only
+// if it uses few symbols: for 32 of base64's 64 symbols, once in 10^13 keys. It catches most
+// words, repetitions and sequences.
+const minDifferent = 12
+
+// makeKey is the command that generates a key: 32 characters of base64.
+const makeKey = "openssl rand -base64 24"
+
+// The built-in providers of encryption keys.
 const (
 	KeyFromEnv  = "env"
 	KeyFromFile = "file"
 )
 
-// keyTimeout bounds one read of a key: a file may be on a disk that hangs, and a
-// cloud may not answer.
+// keyTimeout bounds one read of a key: a disk may hang, and a cloud may not answer.
 const keyTimeout = 10 * time.Second
 
-// keyFileLimit bounds what is read of a key file, so that a wrong path, such as a
-// disk image's, costs no memory.
+// keyFileLimit bounds the read of a key file, so that a wrong path, such as a disk image,
+// costs no memory.
 const keyFileLimit = 1 << 20
 
-// Source reads what one provider of keys keeps under a name. Its error tells why
-// it can't, never what it read; the name is the caller's to tell. A Source that
-// does not mind ctx is left behind when it ends.
+// Source reads the value of a name from one provider of keys. Its error never contains the
+// value, and the caller adds the name. A Source that ignores ctx is abandoned when ctx ends.
 type Source func(ctx context.Context, name string) ([]byte, error)
 
-// Sources are where keys can come from, by the provider's name in a config.
+// Sources are the sources of keys, by provider name.
 type Sources map[string]Source
 
-// LocalSources are the process's environment and the host's files. getenv is
-// os.Getenv but for tests.
+// LocalSources returns the environment and the local files as sources. getenv is usually
+// os.Getenv.
 func LocalSources(getenv func(string) string) Sources {
 	return Sources{
 		KeyFromEnv: func(_ context.Context, name string) ([]byte, error) {
@@ -55,18 +61,16 @@ func LocalSources(getenv func(string) string) Sources {
 
 func (s Sources) have() string { return strings.Join(slices.Sorted(maps.Keys(s)), " or ") }
 
-// KeySource says where an encryption key is: a provider, and the key's name there,
-// which is that of an environment variable, the path of a file, or what a cloud
-// calls it.
+// KeySource is the location of an encryption key: a provider, and the key's name there, which
+// is an environment variable, a file path, or a cloud's name.
 type KeySource struct {
-	Provider string // one of Sources, such as env or file
+	Provider string // a key of Sources, such as env or file
 	Source   string
 }
 
 func (s KeySource) String() string { return s.Provider + " " + s.Source }
 
-// Key is an encryption key. It never shows its bytes when formatted or logged,
-// only where it came from.
+// Key is an encryption key. It is formatted and logged as its source, without its bytes.
 type Key struct {
 	bytes  [KeySize]byte
 	source KeySource
@@ -77,14 +81,32 @@ func (k Key) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "encryption key from "+k.source.String())
 }
 
-// LoadKey reads a key of exactly 32 bytes, within ten seconds. A file may end with
-// one newline after them; nothing else is ever taken off. ErrKey names the source
-// and the length found, never the value.
+// LoadKey reads a key of exactly 32 bytes, at least 12 of them different, within ten seconds.
+// A file may end with one newline; nothing else is trimmed. ErrKey names the source and the
+// problem, never the value.
 func LoadKey(ctx context.Context, s KeySource, sources Sources) (Key, error) {
+	key, err := loadAnyKey(ctx, s, sources)
+	if err != nil {
+		return Key{}, err
+	}
+	different := map[byte]bool{}
+	for _, b := range key.bytes {
+		different[b] = true
+	}
+	if n := len(different); n < minDifferent {
+		return Key{}, fmt.Errorf("%w: %s is not random enough: it has %d different bytes, want at least %d: generate one with %s",
+			ErrKey, s, n, minDifferent, makeKey)
+	}
+	return key, nil
+}
+
+// loadAnyKey also accepts a key that is not random enough, for opening only: otherwise secrets
+// sealed with such a key could not be sealed again.
+func loadAnyKey(ctx context.Context, s KeySource, sources Sources) (Key, error) {
 	read, ok := sources[s.Provider]
 	switch {
 	case ok && s.Source == "":
-		return Key{}, fmt.Errorf("%w: no source is given: want the name of what %s keeps", ErrKey, s.Provider)
+		return Key{}, fmt.Errorf("%w: no source given: want the key's name for provider %s", ErrKey, s.Provider)
 	case ok:
 	case s.Provider == ProviderSecretsManager, s.Provider == ProviderParameterStore:
 		return Key{}, fmt.Errorf("encryption key provider %q is %w: want %s", s.Provider, ErrUnsupported, sources.have())
@@ -101,7 +123,7 @@ func LoadKey(ctx context.Context, s KeySource, sources Sources) (Key, error) {
 		value = value[:KeySize]
 	}
 	if len(value) != KeySize {
-		return Key{}, fmt.Errorf("%w: %s holds %d bytes, want exactly %d", ErrKey, s, len(value), KeySize)
+		return Key{}, fmt.Errorf("%w: %s holds %d bytes, want exactly %d: generate a key with %s", ErrKey, s, len(value), KeySize, makeKey)
 	}
 	return Key{bytes: [KeySize]byte(value), source: s}, nil
 }
@@ -125,11 +147,10 @@ func (read Source) within(ctx context.Context, name string) ([]byte, error) {
 	}
 }
 
-// readKeyFile reads a regular file. Anything else might never answer, and each open
-// that waits holds a thread for as long, one more at every attempt to boot; only that
-// a disk hangs can't be told beforehand.
+// readKeyFile reads a regular file. Anything else may block for ever, and each blocked open
+// holds a thread, one more at every boot attempt. A hanging disk can't be detected in advance.
 func readKeyFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or a pipe waits for its writer here
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // otherwise opening a pipe waits for its writer
 	if err != nil {
 		return nil, plainly(err)
 	}
@@ -151,7 +172,7 @@ func readKeyFile(path string) ([]byte, error) {
 	return value, nil
 }
 
-// plainly leaves out of a file's error the path, which stands before it already.
+// plainly removes the path from a file error, because the message already has it.
 func plainly(err error) error {
 	var at *os.PathError
 	if errors.As(err, &at) {

@@ -13,31 +13,31 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// MaxValue is the longest value of a secret, in bytes; what the smallest of the
-// usual secret stores takes.
+// MaxValue is the maximum length of a secret's value in bytes, the smallest limit among common
+// secret stores.
 const MaxValue = 64 << 10
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_])?$`)
 
-// CheckName reports why s can't be a secret's name; nil when it can.
+// CheckName returns an error if s is not a valid secret name.
 func CheckName(s string) error {
 	if !namePattern.MatchString(s) {
 		return fmt.Errorf("%.80q is not a secret's name: want letters, digits, dots, hyphens and underscores, at most 128, "+
-			"neither end a dot or hyphen", s)
+			"not starting or ending with a dot or hyphen", s)
 	}
 	return nil
 }
 
-// SealedConfig is what a Sealed is made from.
+// SealedConfig is the input of NewSealed.
 type SealedConfig struct {
 	Store   object.Store
 	Prefix  string // of the objects' keys; ends with a slash
 	Key     Key
-	OldKeys []Key     // decrypt only, tried in this order after Key
+	OldKeys []Key     // for decryption only, tried in this order after Key
 	Random  io.Reader // for the nonces; safe for concurrent use
 }
 
-// Sealed keeps secrets in object storage, encrypted.
+// Sealed stores encrypted secrets in object storage.
 type Sealed struct {
 	store  object.Store
 	prefix string
@@ -48,16 +48,16 @@ type Sealed struct {
 
 var _ Secrets = (*Sealed)(nil)
 
-// NewSealed checks the prefix and prepares the keys. It sends no request.
+// NewSealed checks the prefix and prepares the keys. It does no I/O.
 func NewSealed(cfg SealedConfig) (*Sealed, error) {
 	if !strings.HasSuffix(cfg.Prefix, "/") || object.CheckKey(cfg.Prefix+"x") != nil {
-		return nil, fmt.Errorf("open secrets: prefix %.80q: want the beginning of an object key that ends with a slash, "+
+		return nil, fmt.Errorf("open secrets: prefix %.80q: want an object key prefix that ends with a slash, "+
 			"such as cluster/secret/", cfg.Prefix)
 	}
 	s := &Sealed{store: cfg.Store, prefix: cfg.Prefix, random: cfg.Random, keys: append([]Key{cfg.Key}, cfg.OldKeys...)}
 	for _, key := range s.keys {
 		if key == (Key{}) {
-			return nil, fmt.Errorf("open secrets: %w: a key was never loaded", ErrKey)
+			return nil, fmt.Errorf("open secrets: %w: a key was not loaded", ErrKey)
 		}
 		block, err := aes.NewCipher(key.bytes[:])
 		if err != nil {
@@ -105,8 +105,8 @@ func (s *Sealed) Create(ctx context.Context, name string, value []byte) (bool, e
 	if err != nil {
 		return false, fmt.Errorf("create secret %s: %w", key, err)
 	}
-	// The random nonce makes the body unique, as Settle asks for.
-	_, err = object.Settle(ctx, s.store, key, body, object.IfAbsent())
+	// The random nonce makes the body unique, as PutConfirmed requires.
+	_, err = object.PutConfirmed(ctx, s.store, key, body, object.IfAbsent())
 	if errors.Is(err, object.ErrConflict) {
 		return false, nil
 	}
@@ -134,7 +134,7 @@ func (s *Sealed) Replace(ctx context.Context, name string, value []byte) error {
 	}
 	body, err := s.seal(key, value)
 	if err == nil {
-		_, err = object.Settle(ctx, s.store, key, body, pre)
+		_, err = object.PutConfirmed(ctx, s.store, key, body, pre)
 	}
 	if err != nil {
 		return fmt.Errorf("replace secret %s: %w", key, err)
@@ -142,8 +142,8 @@ func (s *Sealed) Replace(ctx context.Context, name string, value []byte) error {
 	return nil
 }
 
-// seal puts the nonce in front of the ciphertext. 96 random bits per value are
-// safe for 2^32 values of one key, far more than a cluster has.
+// seal returns the nonce followed by the ciphertext. 96 random bits per value are safe for
+// 2^32 values of one key, far more than a cluster has.
 func (s *Sealed) seal(key string, value []byte) ([]byte, error) {
 	nonce := make([]byte, s.aeads[0].NonceSize(), s.aeads[0].NonceSize()+len(value)+s.aeads[0].Overhead())
 	if _, err := io.ReadFull(s.random, nonce); err != nil {
@@ -165,6 +165,6 @@ func (s *Sealed) unseal(key string, body []byte) ([]byte, error) {
 	for _, k := range s.keys {
 		sources = append(sources, k.source.String())
 	}
-	return nil, fmt.Errorf("%w with the keys tried (%s): if the encryption key was changed, name the former one in old_encryption_keys; "+
+	return nil, fmt.Errorf("%w with the keys tried (%s): if the encryption key was changed, add the former one to old_encryption_keys; "+
 		"if the object was changed or copied from another name, restore it from a backup", ErrSealed, strings.Join(sources, ", "))
 }

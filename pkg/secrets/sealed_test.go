@@ -11,7 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/secrets/secretstest"
 )
 
-// TestConformance is the contract of all that keep secrets, in object storage.
+// TestConformance runs the common tests of secrets for object storage.
 func TestConformance(t *testing.T) {
 	secretstest.Run(t, secretstest.Harness{Around: synctest.Test, New: func(t *testing.T) secretstest.World {
 		faults := objecttest.NewFaults(mem.New(mem.Config{}), objecttest.Script())
@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 	}})
 }
 
-// failing has the next n writes fail.
+// failing makes the next n writes fail.
 func failing(kind objecttest.Fault, n int) objecttest.Plan {
 	return func(r objecttest.Request) objecttest.Outcome {
 		if r.Verb != object.VerbPut || n == 0 {

@@ -27,8 +27,9 @@ import (
 
 const (
 	prefix = "cluster/secret/"
-	keyA   = "aaaaaaaaaaaaaaaaAAAAAAAAAAAAAAAA"
-	keyB   = "bbbbbbbbbbbbbbbbBBBBBBBBBBBBBBBB"
+	keyA   = "ajR8vQ2mZs5LxW0cTq7YbN4kHd1GfUe9"
+	keyB   = "bP3xKw6tVn9RyC2sMz5JhL8gFq1DaTe4"
+	weak   = "password-password-password-passw" // eight different bytes
 )
 
 func seeded(n uint64) io.Reader {
@@ -96,7 +97,7 @@ func TestASecretIsCreatedOnce(t *testing.T) {
 	}
 }
 
-// The form on storage is a contract: other tools and later versions read it.
+// The stored form is a contract: other tools and later versions read it.
 func TestSealedForm(t *testing.T) {
 	store := mem.New(mem.Config{})
 	create(t, sealed(t, store, 1, keyA), "x", "value", true)
@@ -231,11 +232,12 @@ func TestEncryptionKeys(t *testing.T) {
 		}
 		return secrets.KeySource{Provider: "file", Source: path}
 	}
-	pipe := filepath.Join(dir, "pipe") // nobody ever writes to it
+	pipe := filepath.Join(dir, "pipe") // without a writer
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	lookup := env(map[string]string{"GOOD": keyA, "EMPTY": "", "SHORT": keyA[:31], "LINE": keyA + "\n", "LONG": keyA + keyA})
+	lookup := env(map[string]string{"GOOD": keyA, "EMPTY": "", "SHORT": keyA[:31], "LINE": keyA + "\n", "LONG": keyA + keyA, "WEAK": weak,
+		"ELEVEN": "abcdefghijkabcdefghijkabcdefghij", "TWELVE": "abcdefghijklabcdefghijklabcdefgh"})
 	variable := func(name string) secrets.KeySource { return secrets.KeySource{Provider: "env", Source: name} }
 	for name, c := range map[string]struct {
 		source secrets.KeySource
@@ -251,6 +253,11 @@ func TestEncryptionKeys(t *testing.T) {
 		"variable short":         {variable("SHORT"), secrets.ErrKey, "env SHORT holds 31 bytes, want exactly 32"},
 		"variable with newline":  {variable("LINE"), secrets.ErrKey, "33 bytes"},
 		"variable long":          {variable("LONG"), secrets.ErrKey, "64 bytes"},
+		"variable, of words":     {variable("WEAK"), secrets.ErrKey, "env WEAK is not random enough: it has 8 different bytes, want at least 12"},
+		"variable, too few":      {variable("ELEVEN"), secrets.ErrKey, "11 different bytes, want at least 12: generate one with openssl"},
+		"variable, just enough":  {variable("TWELVE"), nil, ""},
+		"file, zeros":            {file("zeros", strings.Repeat("\x00", 32)), secrets.ErrKey, "1 different bytes"},
+		"file, of words":         {file("words", weak+"\n"), secrets.ErrKey, "not random enough"},
 		"file missing":           {secrets.KeySource{Provider: "file", Source: filepath.Join(dir, "none")}, secrets.ErrKey, "none: no such file"},
 		"file is a directory":    {secrets.KeySource{Provider: "file", Source: dir}, secrets.ErrKey, "is a directory"},
 		"file empty":             {file("empty", ""), secrets.ErrKey, "0 bytes"},
@@ -272,15 +279,15 @@ func TestEncryptionKeys(t *testing.T) {
 				t.Fatalf("got %v, want %v with %q", err, c.want, c.text)
 			}
 			text := fmt.Sprintf("%v %+v %#v %s %x %v", key, key, key, key, key, err)
-			if strings.Contains(text, keyA[:8]) || strings.Contains(text, "6161") {
+			if strings.Contains(text, keyA[:8]) || strings.Contains(text, "616a") {
 				t.Errorf("the key is shown: %s", text)
 			}
 		})
 	}
 }
 
-// TestKeyFromElsewhere: a source of another kind is asked by its name in the
-// config; what it says is told with its name, and one that hangs is left behind.
+// TestKeyFromElsewhere: a source of another kind is used by its name in the config; its error
+// includes the key's name, and one that hangs is abandoned.
 func TestKeyFromElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sources := secrets.Sources{"vault": func(ctx context.Context, name string) ([]byte, error) {
@@ -316,7 +323,7 @@ func TestKeyFromElsewhere(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 			t.Errorf("a caller that gives up: %v after %s", err, time.Since(began))
 		}
-		time.Sleep(2 * time.Hour) // those that were left behind end
+		time.Sleep(2 * time.Hour) // the abandoned ones end
 	})
 }
 
@@ -352,6 +359,36 @@ func TestOpen(t *testing.T) {
 		if _, err := secrets.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", name, err, c.want)
 		}
+	}
+}
+
+// TestAWeakKeyOpensOnly: a weak key opens what it sealed before, so that it can be sealed
+// again, but seals nothing.
+func TestAWeakKeyOpensOnly(t *testing.T) {
+	store := mem.New(mem.Config{})
+	block, err := aes.NewCipher([]byte(weak))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nonce := []byte("twelve bytes")
+	put(t, store, prefix+"x", string(aead.Seal(nonce, nonce, []byte("value"), []byte(prefix+"x"))))
+	cfg := secrets.Config{
+		Provider: "object-storage", Prefix: prefix, Store: store, Random: seeded(1),
+		Key: secrets.KeySource{Provider: "env", Source: "NEW"}, OldKeys: []secrets.KeySource{{Provider: "env", Source: "WEAK"}},
+		Sources: env(map[string]string{"NEW": keyB, "WEAK": weak}),
+	}
+	s, err := secrets.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantValue(t, s, "x", "value")
+	cfg.Key, cfg.OldKeys = cfg.OldKeys[0], nil
+	if _, err := secrets.Open(t.Context(), cfg); !errors.Is(err, secrets.ErrKey) || !strings.Contains(err.Error(), "encryption_key: ") {
+		t.Errorf("as the key that seals: %v", err)
 	}
 }
 

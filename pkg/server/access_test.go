@@ -20,39 +20,44 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// callers are everybody who may try, by what they show.
+// callers are all kinds of callers, by their credentials.
 type callers struct {
-	none, otherCA, agent, operator, server, expired, otherCluster, deleted, otherTenant, removed, unrecorded *pki.Keypair
+	none, otherCA, agent, operator, server, expired, otherCluster, deleted, otherTenant, removed, unrecorded, undeclared *pki.Keypair
 }
 
-// answers is what each caller is to get from one method. UNAVAILABLE is the
-// handshake that fails; OK stands for a stream that stays open, too.
+// answers is the expected code of one method for each caller. UNAVAILABLE means that the
+// handshake fails; OK includes a stream that stays open.
 type answers struct {
-	none, otherCA, agent, operator, server, expired, otherCluster, deleted, otherTenant, removed, unrecorded codes.Code
+	none, otherCA, agent, operator, server, expired, otherCluster, deleted, otherTenant, removed, unrecorded, undeclared codes.Code
 }
 
 const noTLS = codes.Unavailable // the handshake fails
 
-// Whom the three services let in. The caller's own request is empty, so what is
-// let in may still get INVALID_ARGUMENT.
+// The expected codes of the three services for each kind of caller. The request is empty, so a
+// permitted call may still get INVALID_ARGUMENT.
 var (
-	// forAnyone is a service without client certificates: whatever is shown is
-	// never asked for.
-	forAnyone = func(c codes.Code) answers { return answers{c, c, c, c, c, c, c, c, c, c, c} }
+	// forAnyone is a service without client certificates: a certificate is never requested.
+	forAnyone = func(c codes.Code) answers { return answers{c, c, c, c, c, c, c, c, c, c, c, c} }
 	forAgents = func(c codes.Code) answers {
 		return answers{
 			none: noTLS, otherCA: noTLS, agent: c, operator: codes.PermissionDenied, server: codes.PermissionDenied,
 			expired: noTLS, otherCluster: noTLS, deleted: codes.Unauthenticated,
 			otherTenant: codes.Unauthenticated, // an agent's certificate for the same instance, of another tenant
-			removed:     codes.PermissionDenied, unrecorded: codes.PermissionDenied,
+			removed:     codes.PermissionDenied, unrecorded: codes.PermissionDenied, undeclared: codes.PermissionDenied,
 		}
 	}
 	forOperators = func(c, otherTenant codes.Code) answers {
 		return answers{
 			none: noTLS, otherCA: noTLS, agent: codes.PermissionDenied, operator: c, server: codes.PermissionDenied,
 			expired: noTLS, otherCluster: noTLS, deleted: codes.PermissionDenied, otherTenant: otherTenant,
-			removed: codes.Unauthenticated, unrecorded: codes.Unauthenticated,
+			removed: codes.Unauthenticated, unrecorded: codes.Unauthenticated, undeclared: codes.FailedPrecondition,
 		}
+	}
+	// forUndeclaredToo is a method that operators may still call after the config no longer
+	// declares their tenant.
+	forUndeclaredToo = func(a answers) answers {
+		a.undeclared = a.operator
+		return a
 	}
 )
 
@@ -69,10 +74,12 @@ func accessTable() map[string]answers {
 		"AgentService/ReportHealth":     forAgents(codes.OK),
 		"AgentService/RenewCertificate": forAgents(bad),
 
-		"OperatorService/RenewCertificate":   forOperators(bad, bad),
+		"OperatorService/RenewCertificate":   forUndeclaredToo(forOperators(bad, bad)),
 		"OperatorService/GetConfigStatus":    forOperators(codes.OK, codes.PermissionDenied),
 		"OperatorService/RefreshConfig":      forOperators(codes.OK, codes.PermissionDenied),
+		"OperatorService/PreviewConfig":      forOperators(codes.OK, codes.PermissionDenied),
 		"OperatorService/ListGroups":         forOperators(codes.OK, codes.OK),
+		"OperatorService/GetGroup":           forOperators(bad, bad),
 		"OperatorService/UpsertGroup":        forOperators(bad, bad),
 		"OperatorService/DeleteGroup":        forOperators(bad, bad),
 		"OperatorService/ResetGroup":         forOperators(bad, bad),
@@ -84,8 +91,10 @@ func accessTable() map[string]answers {
 		"OperatorService/WatchGroups":        forOperators(codes.OK, codes.OK),
 		"OperatorService/WatchInstances":     forOperators(codes.OK, codes.OK),
 		"OperatorService/WatchErrors":        forOperators(codes.OK, codes.OK),
+		"OperatorService/ListEvents":         forOperators(codes.OK, codes.OK),
+		"OperatorService/WatchEvents":        forOperators(codes.OK, codes.OK),
 		"OperatorService/ListOperators":      forOperators(codes.OK, codes.OK),
-		"OperatorService/RemoveOperator":     forOperators(bad, bad),
+		"OperatorService/RemoveOperator":     forUndeclaredToo(forOperators(bad, bad)),
 	}
 }
 
@@ -104,8 +113,8 @@ func methods() (all []protoreflect.MethodDescriptor) {
 	return all
 }
 
-// TestAccess makes every call of the protocol as everybody, over the
-// server's own listeners, and fails for a method that has no row.
+// TestAccess calls every method as each kind of caller, over the server's own listeners, and
+// fails for a method that has no row.
 func TestAccess(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -139,6 +148,7 @@ func TestAccess(t *testing.T) {
 				{"another tenant", other, want.otherTenant},
 				{"an operator that was removed", who.removed, want.removed},
 				{"an operator without a record", who.unrecorded, want.unrecorded},
+				{"an operator of a tenant that the config does not declare", who.undeclared, want.undeclared},
 			} {
 				if got := s.call(p, m, c.pair); status.Code(got) != c.want {
 					t.Errorf("%s, called with %s, answers %v, want %s", name, c.who, got, c.want)
@@ -151,8 +161,7 @@ func TestAccess(t *testing.T) {
 	})
 }
 
-// callers makes everybody. The instance of the agent lives; another one has been
-// deleted.
+// callers creates one of each kind. The agent's instance lives; another one has been deleted.
 func (s *site) callers(p *process) callers {
 	t := s.t
 	trust := s.trust()
@@ -164,17 +173,6 @@ func (s *site) callers(p *process) callers {
 	p.awaitSize("web", 2)
 
 	own := trust.CA
-	key := newKey(t)
-	server, err := own.IssueServer(pki.ServerRequest{
-		Shard: shardID, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour,
-	}, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	serverPair, err := pki.NewKeypair(server, key)
-	if err != nil {
-		t.Fatal(err)
-	}
 	stale, err := pki.NewCA(pki.CAConfig{Cluster: clusterID, Key: newKey(t), Now: time.Now(), Random: rand.Reader})
 	if err != nil {
 		t.Fatal(err)
@@ -186,19 +184,21 @@ func (s *site) callers(p *process) callers {
 	o, _ := s.operator("default")
 	id := o.ID
 	s.putOperator(fleet.Operator{ID: id, Tenant: "prod"})
+	s.putOperator(fleet.Operator{ID: id, Tenant: "ghost"})
 	gone, removed := s.operator("default")
 	s.putOperator(gone.Remove(id, time.Now()))
 	return callers{
 		otherCA:  issue(t, stale, pki.RoleOperator, "default", id, time.Hour),
 		agent:    issue(t, own, pki.RoleAgent, "default", s.living()[0], time.Hour),
 		operator: issue(t, own, pki.RoleOperator, "default", id, time.Hour),
-		server:   serverPair, expired: s.expired(id), otherCluster: issue(t, foreign, pki.RoleOperator, "default", id, time.Hour),
+		server:   s.serverOf(shardID), expired: s.expired(id), otherCluster: issue(t, foreign, pki.RoleOperator, "default", id, time.Hour),
 		deleted: deleted.pair, otherTenant: issue(t, own, pki.RoleOperator, "prod", id, time.Hour),
 		removed: removed, unrecorded: issue(t, own, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour),
+		undeclared: issue(t, own, pki.RoleOperator, "ghost", id, time.Hour),
 	}
 }
 
-// expired is a certificate of the right CA that ended a minute ago.
+// expired returns a certificate of the right CA that expired a minute ago.
 func (s *site) expired(id fleet.InstanceID) *pki.Keypair {
 	s.t.Helper()
 	key := newKey(s.t)
@@ -215,8 +215,8 @@ func (s *site) expired(id fleet.InstanceID) *pki.Keypair {
 	return pair
 }
 
-// call makes one call with an empty request. A stream that is still open after
-// its first message, or after a while without one, answers nil.
+// call makes one call with an empty request. It returns nil for a stream that is still open
+// after its first message, or after a while without one.
 func (s *site) call(p *process, m protoreflect.MethodDescriptor, pair *pki.Keypair) error {
 	addr := map[protoreflect.Name]func() string{
 		"RegistrationService": p.registrationAddr, "AgentService": p.agentAddr, "OperatorService": p.operatorAddr,
@@ -234,7 +234,7 @@ func (s *site) call(p *process, m protoreflect.MethodDescriptor, pair *pki.Keypa
 	if err != nil {
 		return err
 	}
-	// What a closed stream answers is in RecvMsg.
+	// RecvMsg returns the error of a closed stream.
 	_ = stream.SendMsg(dynamicpb.NewMessage(m.Input()))
 	if m.IsStreamingClient() {
 		_ = stream.CloseSend()
@@ -246,12 +246,29 @@ func (s *site) call(p *process, m protoreflect.MethodDescriptor, pair *pki.Keypa
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(time.Second): // an error that comes at all comes within milliseconds
+	case <-time.After(time.Second): // errors arrive within milliseconds
 		return nil
 	}
 }
 
-// TestAnotherTenantSeesNothing: what is another's looks like what is not there.
+// serverOf issues the certificate of a shard's server.
+func (s *site) serverOf(shard string) *pki.Keypair {
+	s.t.Helper()
+	key := newKey(s.t)
+	certificate, err := s.trust().CA.IssueServer(pki.ServerRequest{
+		Shard: shard, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour,
+	}, rand.Reader)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	pair, err := pki.NewKeypair(certificate, key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return pair
+}
+
+// TestAnotherTenantSeesNothing: another tenant's objects look like absent ones.
 func TestAnotherTenantSeesNothing(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -16,28 +15,27 @@ import (
 // Endpoints are the addresses of a server, each host:port.
 type Endpoints = config.Addrs
 
-// over returns e with every address that o sets.
+// over returns e overridden with every address that o sets.
 func over(e, o Endpoints) Endpoints {
 	return Endpoints{
 		Health: cmp.Or(o.Health, e.Health), Election: cmp.Or(o.Election, e.Election), Registration: cmp.Or(o.Registration, e.Registration),
-		Operator: cmp.Or(o.Operator, e.Operator), Agent: cmp.Or(o.Agent, e.Agent),
+		Operator: cmp.Or(o.Operator, e.Operator), Agent: cmp.Or(o.Agent, e.Agent), Metrics: cmp.Or(o.Metrics, e.Metrics),
 	}
 }
 
-// addresses are where this server listens, and what follows from that.
+// addresses are where this server listens, and what is derived from that.
 type addresses struct {
 	bind       Endpoints
 	advertised Endpoints
-	instances  struct{ Registration, Agent []string } // what new instances are given
-	dns        []string                               // what the server's certificate names
-	ips        []netip.Addr                           // likewise
+	instances  struct{ Registration, Agent []string } // what new instances connect to
+	dns        []string                               // in the server's certificate
+	ips        []netip.Addr                           // in the server's certificate
 }
 
-// settle works out what others are told to dial and what the server's
-// certificate has to name. It runs once for the names, before anything is
-// bound, and once more when the ports are known. A flag that overrides a bound
-// address also overrides what is advertised for it.
-func (a *addresses) settle(ctx context.Context, cfg Config, shard *config.Shard) (err error) {
+// resolve determines the advertised addresses and the names in the server's certificate. It runs
+// once for the names, before anything is bound, and again when the ports are known. A flag that
+// overrides a bound address also overrides the advertised one.
+func (a *addresses) resolve(ctx context.Context, cfg Config, shard *config.Shard) (err error) {
 	host := cfg.AdvertiseHost
 	if host == "" {
 		host = primaryAddress(ctx)
@@ -57,17 +55,9 @@ func (a *addresses) settle(ctx context.Context, cfg Config, shard *config.Shard)
 	return err
 }
 
-// reservedAddr reports whether an address is one of this server's or the leader's.
-func (a *addresses) reservedAddr(ip netip.Addr) bool { return slices.Contains(a.ips, ip) }
-
-// reservedName reports whether a host name is one of this server's.
-func (a *addresses) reservedName(name string) bool {
-	return slices.ContainsFunc(a.dns, func(own string) bool { return strings.EqualFold(own, name) })
-}
-
-// advertise tells what others should dial, given what is bound and what the
-// config says to advertise. An empty or wildcard host becomes host; an empty
-// advertised address, or port 0, takes the bound port.
+// advertise returns the addresses to advertise, from the bound and the configured ones. An
+// empty or wildcard host becomes host; an empty advertised address, or port 0, takes the bound
+// port.
 func advertise(bind, configured Endpoints, host string) (Endpoints, error) {
 	var out Endpoints
 	for _, e := range []struct {
@@ -109,8 +99,8 @@ func wildcard(host string) bool {
 	return err == nil && a.IsUnspecified()
 }
 
-// primaryAddress is the address of the interface that leads out of this host,
-// or loopback on a host without one. Nothing is sent to find it.
+// primaryAddress returns the address of the interface with the default route, or loopback if
+// there is none. No packet is sent to find it.
 func primaryAddress(ctx context.Context) string {
 	var dialer net.Dialer
 	for _, probe := range []struct{ network, to string }{{"udp4", "192.0.2.1:9"}, {"udp6", "[2001:db8::1]:9"}} {
@@ -125,9 +115,9 @@ func primaryAddress(ctx context.Context) string {
 	return "127.0.0.1"
 }
 
-// instanceAddrs are the addresses of one service that new instances are given:
-// the ones configured for them, else the leader's moving addresses and this
-// server's own. A missing host becomes host.
+// instanceAddrs returns the addresses of one service that new instances connect to: the
+// configured ones, else the leader's moving addresses and this server's own. A missing host
+// becomes host.
 func instanceAddrs(configured, leader []string, own, host string) ([]string, error) {
 	var out []string
 	for _, addr := range configured {
@@ -150,14 +140,14 @@ func instanceAddrs(configured, leader []string, own, host string) ([]string, err
 	for _, ip := range leader {
 		out = append(out, net.JoinHostPort(ip, port))
 	}
-	if !slices.Contains(out, own) { // it is the leader's where that is advertised to callers too
+	if !slices.Contains(out, own) { // equal if the leader's address is advertised, too
 		out = append(out, own)
 	}
 	return out, nil
 }
 
-// names collects what the server's certificate has to name: every host that it
-// advertises, the leader's addresses, and itself.
+// names returns the names and addresses for the server's certificate: every advertised host, the
+// leader's addresses, and loopback.
 func names(advertised Endpoints, hosts []string) (dns []string, ips []netip.Addr, err error) {
 	for _, addr := range []string{advertised.Health, advertised.Election, advertised.Registration, advertised.Operator, advertised.Agent} {
 		h, _, err := net.SplitHostPort(addr)

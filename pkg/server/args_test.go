@@ -13,8 +13,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// colourful is a shard whose machines have a colour, that is red or blue, by their
-// vars, and whose provider has no machine of type huge.
+// colourful is a shard whose machines have a colour var, red or blue, and whose provider has no
+// machine of type huge.
 func colourful(t *testing.T) *site {
 	t.Helper()
 	s := newSite(t)
@@ -33,8 +33,8 @@ func colourful(t *testing.T) *site {
 	return s
 }
 
-// TestArgsThatTheProviderRefuses are refused wherever they come in, by their path,
-// and nothing is asked of the provider for it.
+// TestArgsThatTheProviderRefuses: they are refused by every call, with their path, and the
+// provider is not called.
 func TestArgsThatTheProviderRefuses(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := colourful(t)
@@ -87,7 +87,7 @@ func TestArgsThatTheProviderRefuses(t *testing.T) {
 	})
 }
 
-// TestTakeoverOnRefusedArgs runs the config that was accepted last.
+// TestTakeoverOnRefusedArgs: the last accepted config keeps running.
 func TestTakeoverOnRefusedArgs(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := colourful(t)

@@ -14,10 +14,9 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// bootUntilReady boots, again and again if need be, in the same process: a
-// restart loop would only burn object-storage requests. The reason for waiting
-// stands in the log; the health endpoint's answer names the part that it is about.
-// Only what no retry can mend is returned.
+// bootUntilReady retries the boot in the same process: a restart loop would only cost
+// object-storage requests. The log has the reason for waiting; the health endpoint only names
+// the part. Only errors that no retry can fix are returned.
 func (s *Server) bootUntilReady(ctx context.Context) error {
 	var last error
 	for ctx.Err() == nil {
@@ -33,8 +32,8 @@ func (s *Server) bootUntilReady(ctx context.Context) error {
 	return nil
 }
 
-// partAndReason is what the health endpoint shows of an error: the part, and what the
-// store lacks or answers. Neither says anything that only insiders may know.
+// partAndReason returns what the health endpoint shows of an error: the part, and the object
+// store's reason. Neither is confidential.
 func partAndReason(err error) string {
 	text := leader.PartOf(err)
 	if reason := object.Reason(err); reason != "" {
@@ -43,14 +42,13 @@ func partAndReason(err error) string {
 	return text
 }
 
-// fatal is an error that a retry would not mend.
+// fatal is an error that no retry can fix.
 type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// bootOnce goes through the boot sequence. While it is at it the health
-// endpoint says at what, and what the attempt before failed at, so that a store
-// which swallows requests is named rather than waited for in silence.
+// bootOnce runs the boot sequence. Meanwhile the health endpoint shows the current step and the
+// failure of the previous attempt, so that a store that never responds is named.
 func (s *Server) bootOnce(ctx context.Context, last error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Times.BootAttempt)
 	defer cancel()
@@ -67,7 +65,7 @@ func (s *Server) bootOnce(ctx context.Context, last error) error {
 	} {
 		doing := "starting: " + step.part
 		if last != nil {
-			doing += "; not ready in the attempt before: " + partAndReason(last)
+			doing += "; last attempt not ready: " + partAndReason(last)
 		}
 		s.ready.NotReady(doing)
 		if err := step.do(ctx); err != nil {
@@ -88,8 +86,8 @@ func (s *Server) probeStore(ctx context.Context) error {
 	return nil
 }
 
-// readBootConfig reads the config that this process runs on: what changes later
-// under server.bind, server.provider and cluster takes a restart.
+// readBootConfig reads the config that this process is started with: later changes of
+// server.bind, server.provider and cluster require a restart.
 func (s *Server) readBootConfig(ctx context.Context) error {
 	static, err := s.static.Read(ctx)
 	if err != nil {
@@ -97,18 +95,15 @@ func (s *Server) readBootConfig(ctx context.Context) error {
 	}
 	s.boot = static.Shard()
 	s.latest.Store(s.boot)
-	for _, field := range leader.Ineffective(s.boot) {
-		s.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
-	}
 	s.addresses.bind = over(s.boot.Server.Bind, s.cfg.Bind)
-	return s.addresses.settle(ctx, s.cfg, s.boot)
+	return s.addresses.resolve(ctx, s.cfg, s.boot)
 }
 
-// readConcurrency bounds the reads of records under way at a cold start.
+// readConcurrency bounds the concurrent reads of records at a cold start.
 const readConcurrency = 64
 
 func (s *Server) openLedger(ctx context.Context) (err error) {
-	if s.ledger == nil { // else an attempt before opened it: what it has read it keeps
+	if s.ledger == nil { // otherwise an earlier attempt opened it, and what it read is kept
 		s.ledger, err = ledger.Open(ledger.Config{
 			Store: s.store, Shard: s.cfg.Shard, Writer: s.holder,
 			CachePath: s.cfg.cachePath(), Concurrency: readConcurrency, Logger: s.cfg.Logger,
@@ -121,7 +116,7 @@ func (s *Server) openLedger(ctx context.Context) (err error) {
 	return err
 }
 
-// cachePath is the file that records are cached in; empty: none.
+// cachePath returns the file that caches records; empty if there is none.
 func (c Config) cachePath() string {
 	if c.CacheDir == "" {
 		return ""
@@ -129,9 +124,9 @@ func (c Config) cachePath() string {
 	return filepath.Join(c.CacheDir, "db", "nstance.db")
 }
 
-// openServices opens the addresses, campaigns for nothing yet, and serves
-// nothing yet: only now the ports are known that others are to be told of. An
-// address that can't be had is fatal, because somebody else has it.
+// openServices opens the listeners, the elector and the services, without starting them: the
+// ports to advertise are known only now. An address that can't be opened is fatal, because
+// another process uses it.
 func (s *Server) openServices(ctx context.Context) error {
 	listeners, err := s.listen(ctx)
 	if err != nil {
@@ -148,8 +143,11 @@ func (s *Server) useListeners(ctx context.Context, listeners *listeners) (err er
 	if err := s.health.move(ctx, s.addresses.bind.Health); err != nil {
 		return fatal{err}
 	}
+	if err := s.metrics.open(ctx, "server.bind.metrics_addr", s.addresses.bind.Metrics); err != nil {
+		return fatal{err}
+	}
 	s.addresses.bind = listeners.endpoints(s.health.addr)
-	if err := s.addresses.settle(ctx, s.cfg, s.boot); err != nil {
+	if err := s.addresses.resolve(ctx, s.cfg, s.boot); err != nil {
 		return err
 	}
 	if err := s.openElector(); err != nil {

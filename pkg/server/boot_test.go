@@ -15,7 +15,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// awaitHealth waits until the health endpoint says that.
+// awaitHealth waits until the health endpoint returns this code and these texts.
 func (p *process) awaitHealth(code int, texts ...string) {
 	p.t.Helper()
 	eventually(p.t, fmt.Sprintf("health is %d with %q", code, texts), func() error {
@@ -32,9 +32,9 @@ func (p *process) awaitHealth(code int, texts ...string) {
 	})
 }
 
-// TestBootWaitsForWhatCanBeMended breaks what a boot needs, finds the part in the
-// health endpoint's answer and the reason in the log alone, mends it, and the same
-// process goes on.
+// TestBootWaitsForWhatCanBeMended breaks something that a boot needs, expects the part in the
+// health endpoint and the reason only in the log, repairs it, and expects the same process to
+// continue.
 func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 	good := func(s *site) { s.putConfig(shardID) }
 	for name, c := range map[string]struct {
@@ -67,7 +67,7 @@ func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 		"the config is no JSON": {
 			spoil: func(s *site) { s.put("config/"+shardID+".jsonc", `{"cluster": `) },
 			part:  "config",
-			logs:  []string{"config/" + shardID + ".jsonc is not valid", "parsing value"},
+			logs:  []string{"config/" + shardID + ".jsonc is invalid", "parsing value"},
 			mend:  good,
 		},
 	} {
@@ -89,8 +89,8 @@ func TestBootWaitsForWhatCanBeMended(t *testing.T) {
 	}
 }
 
-// TestBootWaitsForTheProvider: one that can't be opened is tried again, and a server
-// that is shut down before it could be has nothing to close.
+// TestBootWaitsForTheProvider: a provider that can't be opened is retried, and a server that is
+// shut down before that has nothing to close.
 func TestBootWaitsForTheProvider(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -114,11 +114,14 @@ func TestBootWaitsForTheProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.awaitHealth(http.StatusOK, "leading")
+		if n := p.log.count("agents run as the server's own user"); n != 1 {
+			t.Errorf("that agents are the server's own user is said %d times", n)
+		}
 	})
 }
 
-// awaitReason waits until the log has those texts, which the health endpoint, that
-// anybody may ask, has not.
+// awaitReason waits until the log has these texts, which the public health endpoint must not
+// have.
 func (p *process) awaitReason(texts ...string) {
 	p.t.Helper()
 	p.await("can't start yet")
@@ -133,8 +136,8 @@ func (p *process) awaitReason(texts ...string) {
 	}
 }
 
-// TestBootNeedsTheEncryptionKey: the key comes with the process, so it is
-// refused for as long as the process lives, and nothing is written.
+// TestBootNeedsTheEncryptionKey: the key comes from the environment, so the process never
+// becomes ready and writes nothing.
 func TestBootNeedsTheEncryptionKey(t *testing.T) {
 	for name, c := range map[string]struct{ key, says string }{
 		"missing": {"", "env NSTANCE_ENCRYPTION_KEY: the environment variable is not set"},
@@ -173,8 +176,8 @@ func TestBootNeedsTheEncryptionKey(t *testing.T) {
 	}))
 }
 
-// TestHealthMoves: before the config is known health is where the flag says, or
-// else at the default address; after that where the config says.
+// TestHealthMoves: before the config is read, the health address is that of the flag or the
+// default; afterwards that of the config.
 func TestHealthMoves(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		const addr = "127.0.0.1:8990"
@@ -186,14 +189,14 @@ func TestHealthMoves(t *testing.T) {
 		p.awaitHealth(http.StatusServiceUnavailable, "object storage")
 		s.store.Set(nil)
 		p.awaitLeading()
-		p.awaitHealth(http.StatusOK) // a flag stands above the config
+		p.awaitHealth(http.StatusOK) // a flag overrides the config
 		if _, err := s.web(loopback).Get("http://" + addr); err == nil {
 			t.Error("the config's health address is served although a flag overrides it")
 		}
 	})
 }
 
-// TestConfigIsChecked: what the flags say wrong is said at once, all of it.
+// TestConfigIsChecked: all invalid flags are reported at once.
 func TestConfigIsChecked(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -211,7 +214,7 @@ func TestConfigIsChecked(t *testing.T) {
 	})
 }
 
-// TestPortZero: others are told of the port that was bound.
+// TestPortZero: the advertised port is the bound one.
 func TestPortZero(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)

@@ -12,18 +12,18 @@ import (
 	"github.com/nstance/nstance/pkg/provider/process"
 )
 
-// This file is what the provider has to say of a config, whether or not it was
-// opened: a config is judged before it runs, and where no machine can be made.
+// This file checks configs with the provider's rules, without opening the provider: a config is
+// checked before it runs, and also where no machine can be created.
 
-// settings are those of a provider, with which it may be opened.
+// settings are a provider's settings, with which it may be opened.
 type settings interface {
 	provider.ArgsChecker
-	// CheckOptions reports, as FieldErrors, options that it could not be opened with.
+	// CheckOptions returns FieldErrors for options that the provider can't be opened with.
 	CheckOptions() error
 }
 
-// settings returns those of the provider that a config names. The error is of what
-// this build does not know.
+// settings returns the settings of the provider in a config, or an error if this build does not
+// support it.
 func (c Config) settings(scope provider.Scope, p config.Provider) (settings, error) {
 	switch p.Kind {
 	case config.ProviderAWS:
@@ -43,8 +43,8 @@ func (c Config) settings(scope provider.Scope, p config.Provider) (settings, err
 	}
 }
 
-// checkShard reports what parsing can't know of a config, be it new or one that was
-// accepted before: what this build does not know.
+// checkShard checks a new or accepted config for what parsing can't know: whether this build
+// supports it.
 func (c Config) checkShard(shard *config.Shard) error {
 	if c.OpenProvider != nil {
 		return nil
@@ -53,10 +53,9 @@ func (c Config) checkShard(shard *config.Shard) error {
 	return fieldProblems("server.provider", err).Err()
 }
 
-// checks are what the provider knows of a config that checkShard has nothing against.
-// They are of new texts only: one that was accepted before they were made runs on.
-// opened is what OpenProvider returned, if it stands in for the real ones and was
-// called already.
+// checks returns the provider's checks of a config that passed checkShard. They apply to new
+// configs only: one that was accepted before stays valid. opened is the result of
+// OpenProvider, if it replaces the real providers and was already called.
 func (c Config) checks(shard *config.Shard, opened provider.Provider) config.Checks {
 	if c.OpenProvider == nil {
 		s, err := c.settings(provider.Scope{}, shard.Server.Provider)
@@ -85,7 +84,7 @@ func argsCheck(checker provider.ArgsChecker) func(fleet.Group, map[string]any) c
 	}
 }
 
-// leaderNetworkProblems are of a leader's address that the provider can't move.
+// leaderNetworkProblems reports a leader's address that the provider can't move.
 func leaderNetworkProblems(s config.Server) (problems config.Problems) {
 	bad := func(field, message string) {
 		problems = append(problems, config.Problem{Path: "server.leader_network." + field, Message: message})
@@ -95,21 +94,21 @@ func leaderNetworkProblems(s config.Server) (problems config.Problems) {
 		return fieldProblems("server", Opening{Leader: n}.awsLeader().Check())
 	}
 	if n.InterfaceID != "" && kind == config.ProviderProcess {
-		bad("interface_id", "the provider process moves no address: remove it")
+		bad("interface_id", "the provider process can't move addresses: remove it")
 	}
 	if n.InterfaceID == "" || kind != config.ProviderDocker {
 		return problems
 	}
 	if n.IPv6 != "" {
-		bad("ipv6", "the provider docker moves an IPv4 address only: remove it")
+		bad("ipv6", "the provider docker can only move an IPv4 address: remove it")
 	}
 	if n.IPv4 == "" {
-		bad("ipv4", "required beside interface_id with the provider docker")
+		bad("ipv4", "required with interface_id by the provider docker")
 	}
 	return problems
 }
 
-// fieldProblems are a provider's FieldErrors as problems of a config, below a path.
+// fieldProblems converts a provider's FieldErrors to config problems below a path.
 func fieldProblems(path string, err error) (problems config.Problems) {
 	var fields provider.FieldErrors
 	if err != nil && !errors.As(err, &fields) {

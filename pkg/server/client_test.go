@@ -17,6 +17,7 @@ import (
 	"github.com/nstance/nstance/pkg/nonce"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/record"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/secrets"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -80,8 +81,7 @@ func (s *site) dialTLS(addr string, c *tls.Config) *grpc.ClientConn {
 	return conn
 }
 
-// handshake connects from an address and ends the connection. It returns what the
-// server showed.
+// handshake connects from an address and closes the connection. It returns the server's state.
 func (s *site) handshake(source, addr string, c *tls.Config) (shown tls.ConnectionState, err error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
 	defer cancel()
@@ -95,7 +95,7 @@ func (s *site) handshake(source, addr string, c *tls.Config) (shown tls.Connecti
 	return client.ConnectionState(), err
 }
 
-// pair is a certificate that the CA issues without asking anybody.
+// issue issues a certificate without any checks.
 func issue(t *testing.T, ca *pki.CA, role pki.Role, tenant string, id fleet.InstanceID, ttl time.Duration) *pki.Keypair {
 	t.Helper()
 	key := newKey(t)
@@ -114,15 +114,14 @@ func issue(t *testing.T, ca *pki.CA, role pki.Role, tenant string, id fleet.Inst
 	return pair
 }
 
-// operator is a client of the server, of a tenant.
+// operator returns a client of a tenant.
 func (p *process) operator(tenant string) nstancev1.OperatorServiceClient {
 	p.t.Helper()
 	_, pair := p.site.operator(tenant)
 	return p.as(pair)
 }
 
-// viewer is an operator of tenant default who looks again and again, at one
-// connection.
+// viewer returns a client of tenant default with a connection that is reused.
 func (p *process) viewer() nstancev1.OperatorServiceClient {
 	p.t.Helper()
 	p.await("serving")
@@ -130,13 +129,13 @@ func (p *process) viewer() nstancev1.OperatorServiceClient {
 	return p.looks
 }
 
-// as is a client of the server with an operator's certificate.
+// as returns a client with an operator's certificate.
 func (p *process) as(pair *pki.Keypair) nstancev1.OperatorServiceClient {
 	p.t.Helper()
 	return nstancev1.NewOperatorServiceClient(p.site.dial(p.operatorAddr(), pair))
 }
 
-// operator makes an operator of a tenant, with its record.
+// operator creates an operator of a tenant, with its record.
 func (s *site) operator(tenant string) (fleet.Operator, *pki.Keypair) {
 	s.t.Helper()
 	o := fleet.Operator{ID: newID(s.t, fleet.OperatorKind), Tenant: tenant, RegisteredAt: time.Now()}
@@ -150,7 +149,17 @@ func (s *site) putOperator(o fleet.Operator) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.put(o.Key(), string(body))
+	s.putSealed(o.Key(), string(body))
+}
+
+// putSealed writes a record of an operator as servers and administrators do.
+func (s *site) putSealed(key, body string) {
+	s.t.Helper()
+	sealed, err := record.NewSeal(s.trust().CA.DeriveKey(fleet.OperatorSeal)).Close(key, []byte(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.put(key, string(sealed))
 }
 
 func (p *process) registration() nstancev1.RegistrationServiceClient {
@@ -165,7 +174,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// refused checks an error's code and that its text names what it should.
+// refused checks an error's code and that its text has the texts.
 func refused(t *testing.T, err error, code codes.Code, texts ...string) {
 	t.Helper()
 	if status.Code(err) != code {
@@ -178,7 +187,7 @@ func refused(t *testing.T, err error, code codes.Code, texts ...string) {
 	}
 }
 
-// fields are the names of the field violations of an answer.
+// fields returns the names of an error's field violations.
 func fields(err error) (names []string) {
 	for _, v := range rpc.Violations(err) {
 		names = append(names, v.Field)
@@ -186,7 +195,7 @@ func fields(err error) (names []string) {
 	return names
 }
 
-// claims are those of a nonce that is good for an instance.
+// claimsOf returns the claims of a nonce that is valid for an instance.
 func claimsOf(id fleet.InstanceID) nonce.Claims {
 	now := time.Now()
 	return nonce.Claims{
@@ -212,7 +221,7 @@ func mint(t *testing.T, trust secrets.Trust, c nonce.Claims) string {
 	return token
 }
 
-// machine is one instance's agent: what a VM runs as soon as it is up.
+// machine is one instance's agent, which a VM runs once it is up.
 type machine struct {
 	site   *site
 	id     fleet.InstanceID
@@ -222,8 +231,7 @@ type machine struct {
 	conn   *grpc.ClientConn
 }
 
-// register registers the agent of an instance with the nonce it was created
-// with.
+// register registers the agent of an instance with the nonce that it was created with.
 func (p *process) register(id fleet.InstanceID) (*machine, error) {
 	spec, ok := p.site.world.Spec(id)
 	if !ok {
@@ -272,12 +280,12 @@ func (m *machine) ended(t *testing.T) error {
 // fleetOfAgents runs the agent of every machine that comes up, against one
 // server, until the test ends.
 type fleetOfAgents struct {
-	turn     chan struct{} // a mutex that does not keep simulated time from passing
+	turn     chan struct{} // a mutex that does not stop simulated time
 	server   *process
 	machines map[fleet.InstanceID]*machine
 }
 
-// populate lets every machine run an agent that reports to p.
+// populate makes every machine run an agent that reports to p.
 func (s *site) populate(p *process) {
 	s.t.Helper()
 	s.agents = &fleetOfAgents{turn: make(chan struct{}, 1), server: p, machines: map[fleet.InstanceID]*machine{}}
@@ -309,7 +317,7 @@ func (f *fleetOfAgents) boot(s *site) (all bool) {
 			err = m.report(f.server)
 		}
 		if err != nil {
-			all = false // it is on its way out already; the group's numbers would tell
+			all = false // it is being removed already; the group's numbers would show that
 			continue
 		}
 		f.machines[vm.ID] = m
@@ -317,7 +325,7 @@ func (f *fleetOfAgents) boot(s *site) (all bool) {
 	return all
 }
 
-// move has all agents report to another server from now on.
+// move makes all agents report to another server.
 func (f *fleetOfAgents) move(p *process) error {
 	defer f.lock()()
 	f.server = p
@@ -330,7 +338,7 @@ func (f *fleetOfAgents) move(p *process) error {
 	return nil
 }
 
-// takesAgents has all agents report to this server from now on.
+// takesAgents makes all agents report to this server.
 func (p *process) takesAgents() {
 	p.t.Helper()
 	if err := p.site.agents.move(p); err != nil {
@@ -351,18 +359,10 @@ func (f *fleetOfAgents) of(id fleet.InstanceID) *machine {
 	return f.machines[id]
 }
 
-// group is what the server says of a group of tenant default.
+// group returns the status of a group of tenant default.
 func (p *process) group(key string) (*nstancev1.GroupStatus, error) {
-	resp, err := p.viewer().ListGroups(within(p.t), &nstancev1.ListGroupsRequest{})
-	if err != nil {
-		return nil, err
-	}
-	for _, g := range resp.GetGroups() {
-		if g.GetKey() == key {
-			return g, nil
-		}
-	}
-	return nil, fmt.Errorf("no group %s", key)
+	resp, err := p.viewer().GetGroup(within(p.t), &nstancev1.GetGroupRequest{Key: key})
+	return resp.GetGroup(), err
 }
 
 // awaitSize waits until a group is complete at size n.
@@ -380,7 +380,7 @@ func (p *process) awaitSize(key string, n int32) {
 	})
 }
 
-// instance is what the server says of an instance of tenant default.
+// instance returns the status of an instance of tenant default.
 func (p *process) instance(id fleet.InstanceID) (*nstancev1.InstanceStatus, error) {
 	resp, err := p.viewer().GetInstanceStatus(within(p.t), &nstancev1.GetInstanceStatusRequest{Id: string(id)})
 	return resp.GetInstance(), err
@@ -397,7 +397,7 @@ func (p *process) awaitPhase(id fleet.InstanceID, want nstancev1.InstancePhase) 
 	})
 }
 
-// living are the ids of the machines that run, sorted.
+// living returns the sorted IDs of the running machines.
 func (s *site) living() (ids []fleet.InstanceID) {
 	for _, vm := range s.world.VMs() {
 		if vm.State.Alive() {

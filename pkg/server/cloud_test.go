@@ -29,17 +29,17 @@ func cloudy(t *testing.T, groups string) *site {
 	    "unused": { "provider": "aws", "filters": [{ "name": "name", "values": ["unused"] }] }
 	  },
 	  "load_balancers": { "www": { "provider": "aws", "target_group_arns": ["` + www + `"] } },
-	  "defaults": { "userdata": { "source": "inline", "encoding": "plain", "content": "boot {{ index .Image \"os\" }}" }`
+	  "defaults": { "tenants": ["default"], "userdata": { "source": "inline", "content": "boot {{ index .Image \"os\" }}" }`
 	s.putConfig(shardID)
 	s.world.AddImage(fake.Image{ID: "ami-13", Owner: "debian", Name: "debian-13-arm64-1"})
 	s.world.AddImage(fake.Image{ID: "ami-12", Owner: "debian", Name: "debian-12-arm64-1"})
 	return s
 }
 
-// registered is who gets the traffic of www.
+// registered returns the machines that receive the traffic of www.
 func (s *site) registered() []string { return slices.Sorted(maps.Keys(s.world.TargetHealth(www))) }
 
-// machines are the provider ids of the VMs that live.
+// machines returns the provider IDs of the live VMs.
 func (s *site) machines() (ids []string) {
 	for _, vm := range s.world.VMs() {
 		if vm.State.Alive() {
@@ -52,7 +52,7 @@ func (s *site) machines() (ids []string) {
 
 func (s *site) awaitRegistered() {
 	s.t.Helper()
-	eventually(s.t, "www knows who lives", func() error {
+	eventually(s.t, "www knows the living", func() error {
 		if got, want := s.registered(), s.machines(); !slices.Equal(got, want) {
 			return fmt.Errorf("registered %v, alive %v", got, want)
 		}
@@ -60,9 +60,9 @@ func (s *site) awaitRegistered() {
 	})
 }
 
-// TestImagesAndLoadBalancers: images that were found by their properties reach
-// args and userdata, and instances reach the load balancer; also by way of the
-// next leader, who registers nobody again.
+// TestImagesAndLoadBalancers: images that were found by their properties reach args and
+// userdata, and instances are registered with the load balancer; the next leader registers
+// none again.
 func TestImagesAndLoadBalancers(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := cloudy(t, `"web": { "template": "knd", "size": 2, "load_balancers": ["www"],
@@ -100,7 +100,7 @@ func TestImagesAndLoadBalancers(t *testing.T) {
 	})
 }
 
-// trouble waits until a group's status tells of a problem in these words.
+// trouble waits until a group's status has a problem with these words.
 func (p *process) trouble(key, words string) {
 	p.t.Helper()
 	eventually(p.t, key+" is in trouble over "+words, func() error {
@@ -117,8 +117,7 @@ func (p *process) trouble(key, words string) {
 	})
 }
 
-// TestImageThatIsNotThere stops the groups that use it, and no others, until it
-// is there.
+// TestImageThatIsNotThere stops only the groups that use it, until it exists.
 func TestImageThatIsNotThere(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := cloudy(t, `"web": { "template": "knd", "size": 1 },
@@ -133,7 +132,7 @@ func TestImageThatIsNotThere(t *testing.T) {
 	})
 }
 
-// TestProviderWithoutTheOptionalParts runs what it can, and says what it can't.
+// TestProviderWithoutTheOptionalParts runs what it supports, and reports the rest.
 func TestProviderWithoutTheOptionalParts(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := cloudy(t, `"web": { "template": "knd", "size": 1, "load_balancers": ["www"] },
@@ -150,7 +149,7 @@ func TestProviderWithoutTheOptionalParts(t *testing.T) {
 		p.awaitSize("api", 1)
 		eventually(t, "the log says what the provider can't do", func() error {
 			text := p.log.String()
-			for _, words := range []string{"images.saved, for which ami-saved is used", "register with load_balancers [www]"} {
+			for _, words := range []string{"images.saved: still using ami-saved", "register with load_balancers [www]"} {
 				if !strings.Contains(text, words) {
 					return fmt.Errorf("nothing of %q", words)
 				}
@@ -163,8 +162,8 @@ func TestProviderWithoutTheOptionalParts(t *testing.T) {
 	})
 }
 
-// TestDynamicSubnetPools: a group made through the API may use the pools that are
-// meant for it, by its own word or by its template's, and no others.
+// TestDynamicSubnetPools: a group created through the API may only use the pools for dynamic
+// groups, set by itself or its template.
 func TestDynamicSubnetPools(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

@@ -1,6 +1,6 @@
-// Package server is nstance-server: Config, Run, and the wiring in between. It
-// boots (boot.go), serves (services.go), campaigns, and while it leads has a term
-// (package leader) in which records are written and groups are reconciled.
+// Package server is nstance-server: Config, Run, and the wiring in between. It boots (boot.go),
+// serves (services.go) and campaigns; while it leads, it has a term (package leader) in which
+// records are written and groups are reconciled.
 package server
 
 import (
@@ -22,42 +22,45 @@ import (
 	"github.com/nstance/nstance/pkg/server/leader"
 )
 
-// Config is what a server is started with. Everything else is in the shard's
-// config in object storage.
+// Config is the start configuration of a server. Everything else is in the shard's config in
+// object storage.
 type Config struct {
 	Shard           string
-	ID              string // names this server in logs; unique among the shard's servers
+	ID              string // in logs; unique among the shard's servers
 	StorageProvider string // s3 | dir
 	StorageBucket   string // a bucket's name, or a directory
+	// InsecureStorage allows plain HTTP to other machines, for the bucket and for secrets at
+	// AWS.
+	InsecureStorage bool
 	CacheDir        string // empty: no cache of records; only together with Store
 	AdvertiseHost   string // empty: the primary interface's address
-	// Self is what the provider calls the machine that this server runs on, such as a
-	// container; empty: the provider finds out.
+	// Self is the provider's ID of the machine or container that this server runs on; empty: the
+	// provider detects it.
 	Self string
-	// Bind overrides the addresses of the shard's config, so that several servers
-	// of a shard can share a host. Port 0 is any free one; the log says which.
+	// Bind overrides the addresses of the shard's config, so that several servers of a shard can
+	// share a host. Port 0 means any free port, which is logged.
 	Bind Endpoints
-	// InstanceRegistrationAddrs and InstanceAgentAddrs are what new instances are
-	// given to dial, instead of the leader's and this server's own address. A
-	// shard with a standby and no moving address names all its servers here.
+	// InstanceRegistrationAddrs and InstanceAgentAddrs are the addresses that new instances
+	// connect to, instead of the leader's and this server's own. A shard with a standby and no
+	// moving address lists all its servers here.
 	InstanceRegistrationAddrs []string
 	InstanceAgentAddrs        []string
 
 	Debug   bool
 	Version string
 
-	// Store and OpenProvider stand in for what the flags and the shard's config
-	// name, in tests and simulations; nil: the real ones.
+	// Store and OpenProvider replace the configured store and provider in tests and simulations;
+	// nil: the configured ones.
 	Store        object.Store
 	OpenProvider func(Opening) (provider.Provider, error)
 	Times        Times
-	// AWS is how AWS is called for secrets. The region is that of the config's secrets; else
-	// the one that is given here; else that of the config's provider, if it is AWS, or as the
-	// environment and the machine say.
+	// AWS is how AWS is called for secrets. The region is that of the config's secrets; else the
+	// one given here; else that of the config's provider, if it is AWS, or the one detected from
+	// the environment and the machine.
 	AWS awsclient.Config
-	// Listen and Dial stand in for TCP in simulations; nil: TCP. Listen opens an
-	// address of this server; connections over the service's limits are closed
-	// whoever made the listener. Dial connects to another server of the shard.
+	// Listen and Dial replace TCP in simulations; nil: TCP. Listen opens an address of this
+	// server; the service's connection limits apply to it, too. Dial connects to another
+	// server of the shard.
 	Listen func(ctx context.Context, addr string) (net.Listener, error)
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 
@@ -67,19 +70,19 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Times are durations that no shard's config can set, because they count while
-// there is none. A zero field takes the value of DefaultTimes.
+// Times are durations that the shard's config can't set, because they apply before it is read. A
+// zero field means that of DefaultTimes.
 type Times struct {
-	BootRetry   time.Duration // from a failed attempt to boot to the next; up to a half more
-	BootAttempt time.Duration // the longest that one attempt may take
+	BootRetry   time.Duration // pause after a failed boot; up to 50% more
+	BootAttempt time.Duration // timeout of one boot
 	Certificate time.Duration // life of the server's own certificate
-	// ClientCertificate is the life of the certificate of an agent or an operator,
-	// whose is pki.MaxOperatorLife at most.
+	// ClientCertificate is the life of certificates of agents and operators; at most
+	// pki.MaxOperatorLife for operators.
 	ClientCertificate time.Duration
-	ConfigLook        time.Duration // from one look at a config that can't run to the next
+	ConfigLook        time.Duration // interval between reads of an invalid config
 }
 
-// DefaultTimes are the times of a server in earnest.
+// DefaultTimes returns the defaults for production.
 func DefaultTimes() Times {
 	const day = 24 * time.Hour
 	return Times{
@@ -97,14 +100,13 @@ func (t Times) withDefaults() Times {
 	}
 }
 
-// DefaultHealthAddr is where a server shows its health before it knows its
-// config.
+// DefaultHealthAddr is the health address until the config is read.
 const DefaultHealthAddr = "0.0.0.0:8990"
 
-// Validate reports everything that is wrong with c, naming the flags.
+// Validate reports all mistakes in c by flag.
 func (c Config) Validate() error {
 	if c.Getenv == nil || c.Now == nil || c.Random == nil || c.Logger == nil {
-		return errors.New("run a server: an environment, a clock, a source of randomness and a logger are needed")
+		return errors.New("server: Getenv, Now, Random and Logger are required")
 	}
 	var errs []error
 	bad := func(flag string, err error) { errs = append(errs, fmt.Errorf("--%s: %w", flag, err)) }
@@ -126,7 +128,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkStorage checks what names the real storage, and the cache beside it.
+// checkStorage checks the flags of the real storage and the cache.
 func (c Config) checkStorage(bad func(flag string, err error)) {
 	if err := bucket.CheckKind(c.StorageProvider); err != nil {
 		bad("storage-provider", err)
@@ -139,11 +141,11 @@ func (c Config) checkStorage(bad func(flag string, err error)) {
 	}
 }
 
-// minClientCertificate leaves time to renew.
+// minClientCertificate leaves time for renewal.
 const minClientCertificate = 10 * time.Second
 
-// checkHost reports why others can't dial host; an empty one stands for the
-// primary interface.
+// checkHost returns an error if other hosts can't dial host. An empty one means the primary
+// interface.
 func checkHost(host string) error {
 	if host == "" {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider/fake"
 )
 
-// TestCreatesFailing: a group whose creates fail says so in the provider's words until
-// one is accepted.
+// TestCreatesFailing: a group whose creates fail reports the provider's error until one
+// succeeds.
 func TestCreatesFailing(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)

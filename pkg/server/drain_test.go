@@ -19,14 +19,14 @@ func (p *process) ack(id fleet.InstanceID) error {
 	return err
 }
 
-// runningWithDrains is like running, with a drain timeout that no test waits for.
+// runningWithDrains is running with a drain timeout longer than any test.
 func runningWithDrains(t *testing.T) (*site, *process) {
 	t.Helper()
 	return running(t, replaced(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`))
 }
 
-// TestAcknowledgeDrained deletes at once what would have gone in an hour, and does
-// no harm when it is said again, or too early.
+// TestAcknowledgeDrained deletes an instance at once instead of in an hour. Repeated and early
+// calls are harmless.
 func TestAcknowledgeDrained(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := runningWithDrains(t)
@@ -44,7 +44,7 @@ func TestAcknowledgeDrained(t *testing.T) {
 		if err := p.ack(oldest); err != nil {
 			t.Fatal(err)
 		}
-		for _, i := range s.records() { // durable when it is answered
+		for _, i := range s.records() { // durable once acknowledged
 			if i.ID == oldest && (i.Drain == nil || i.Drain.AckedAt == nil) {
 				t.Errorf("the record says %+v", i)
 			}
@@ -62,8 +62,8 @@ func TestAcknowledgeDrained(t *testing.T) {
 	})
 }
 
-// TestFirstAcknowledgementCounts: those that come while the first takes effect write
-// nothing, and one whose reply is lost is settled.
+// TestFirstAcknowledgementCounts: concurrent acknowledgements write only once, and a lost
+// reply is resolved.
 func TestFirstAcknowledgementCounts(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := runningWithDrains(t)
@@ -105,8 +105,8 @@ func TestFirstAcknowledgementCounts(t *testing.T) {
 	})
 }
 
-// TestDrainSurvivesItsLeader: the next one keeps to the time that was set, and takes
-// the acknowledgement.
+// TestDrainSurvivesItsLeader: the next leader keeps the drain deadline, and accepts the
+// acknowledgement.
 func TestDrainSurvivesItsLeader(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := runningWithDrains(t)
@@ -135,7 +135,7 @@ func TestDrainSurvivesItsLeader(t *testing.T) {
 	})
 }
 
-// TestWatchersHearOfAcknowledgements: whoever else waits for the drain is told.
+// TestWatchersHearOfAcknowledgements: other watches receive them.
 func TestWatchersHearOfAcknowledgements(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := runningWithDrains(t)
@@ -160,7 +160,7 @@ func TestWatchersHearOfAcknowledgements(t *testing.T) {
 	})
 }
 
-// TestNoDrainTimeout: with a drain timeout of 0 nothing is waited for.
+// TestNoDrainTimeout: a drain timeout of 0 deletes at once.
 func TestNoDrainTimeout(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"time"
 
@@ -22,7 +23,7 @@ func (s *Server) openElector() (err error) {
 			_, err := s.ledger.Load(ctx)
 			return s.ledger.HighestEpoch() + 1, err
 		},
-		Probe: s.couldLead, Needs: s.needs,
+		Probe: s.couldLead, Prepare: s.readAhead, Needs: s.needs,
 		Peers:  peers{s.trust.tls, s.cfg.Shard, s.cfg.Dial},
 		Jitter: s.cfg.jitter,
 		Logger: s.cfg.Logger,
@@ -30,8 +31,18 @@ func (s *Server) openElector() (err error) {
 	return err
 }
 
-// peers dials other servers of the shard. Each address gets a TLS configuration
-// of its own, because the peer's certificate must name the address dialled.
+// readAhead reads the records that changed since this server read them last. The term lists again
+// what it decides on, but then finds most of it read.
+func (s *Server) readAhead(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.boot.Server.LeaderElection.LeaseDuration))
+	defer cancel()
+	if _, err := s.ledger.Load(ctx); err != nil {
+		s.cfg.Logger.Debug("can't read the records ahead of the term", slog.Any("error", err))
+	}
+}
+
+// peers dials other servers of the shard. Each address gets its own TLS configuration, because
+// the peer's certificate must name the dialed address.
 type peers struct {
 	tls   pki.Endpoint
 	shard string
@@ -68,8 +79,7 @@ func (p peers) dialer(addr string) (election.Dialer, error) {
 	return election.NewHTTPDialer(config), nil
 }
 
-// uniform draws from [0, 1), evenly enough for waits; without randomness to be had
-// it is 0.
+// uniform draws from [0, 1); 0 if no randomness is available.
 func (c Config) uniform() float64 {
 	var b [8]byte
 	if _, err := io.ReadFull(c.Random, b[:]); err != nil {
@@ -78,8 +88,7 @@ func (c Config) uniform() float64 {
 	return float64(binary.BigEndian.Uint64(b[:])>>11) / (1 << 53)
 }
 
-// jitter draws from [0, most), so that servers which fail together don't try
-// again together.
+// jitter draws from [0, most), so that servers that fail together do not retry together.
 func (c Config) jitter(most time.Duration) time.Duration {
 	return time.Duration(c.uniform() * float64(max(0, most)))
 }

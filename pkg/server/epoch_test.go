@@ -31,8 +31,8 @@ func (s *site) raised(key, epoch string) {
 	s.put(key, text)
 }
 
-// leadsAbove waits until the server acts so many times in all, now above the epoch
-// that was met, and fails if that took it more than the two terms.
+// leadsAbove waits until the server has become ready so many times in total, now above the later
+// epoch, and fails if that took more than two terms.
 func (p *process) leadsAbove(acts int) {
 	p.t.Helper()
 	eventually(p.t, "it leads above the epoch that it met", func() error {
@@ -49,20 +49,19 @@ func (p *process) leadsAbove(acts int) {
 	}
 }
 
-// TestLaterEpochInTheGroups: a number in an object does not stop the shard, nor
-// change its leader: the record of the election decides who leads.
+// TestLaterEpochInTheGroups: an epoch in an object neither stops the shard nor changes its
+// leader: the election record decides who leads.
 func TestLaterEpochInTheGroups(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
 		q := s.start(named("b"))
 		q.awaitPeer()
 		p.scale(2)
-		s.raised(groupsAt, fmt.Sprint(later))
-		if _, err := p.refresh(); err != nil { // nothing looks at the groups
+		s.raised(webAt, fmt.Sprint(later))
+		if _, err := p.refresh(); err != nil { // nothing reads the groups
 			t.Fatal(err)
 		}
-		s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1s"`)
-		_, _ = p.refresh() // looks at them, and fails
+		_, _ = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(4))}) // reads it, and fails
 		p.leadsAbove(2)
 		p.takesAgents()
 		p.scale(3)
@@ -73,10 +72,10 @@ func TestLaterEpochInTheGroups(t *testing.T) {
 	})
 }
 
-// TestLaterEpochAtATakeover: the next leader meets it when it reads what there is.
+// TestLaterEpochAtATakeover: the next leader finds it while loading.
 func TestLaterEpochAtATakeover(t *testing.T) {
 	for name, key := range map[string]func(*site) string{
-		"groups":           func(*site) string { return groupsAt },
+		"groups":           func(*site) string { return webAt },
 		"applied":          func(*site) string { return appliedAt },
 		"an instance":      func(s *site) string { return s.keys("instance/")[0] },
 		"a spoiled record": func(s *site) string { return s.keys("instance/")[1] },
@@ -109,7 +108,7 @@ func (p *process) remove(id fleet.InstanceID) error {
 	return err
 }
 
-// TestLaterEpochInARecord: a record that is met only when it is to change.
+// TestLaterEpochInARecord: it is found only when the record is changed.
 func TestLaterEpochInARecord(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -128,14 +127,14 @@ func TestLaterEpochInARecord(t *testing.T) {
 	})
 }
 
-// TestEpochThatLeavesNoRoom: an object with such a number is one that can't be
-// read. It is named, and the shard goes on with what it had.
+// TestEpochThatLeavesNoRoom: an object with such an epoch is unreadable. It is reported, and the
+// shard keeps the last known state.
 func TestEpochThatLeavesNoRoom(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
 		p.scale(3)
 		p.awaitSize("web", 3)
-		s.raised(groupsAt, tooHigh)
+		s.raised(webAt, tooHigh)
 		for _, r := range s.records() {
 			if r.Phase == fleet.Running {
 				s.raised("instance/"+shardID+"/default."+r.ID.StorageKey()+".json", tooHigh)
@@ -143,10 +142,10 @@ func TestEpochThatLeavesNoRoom(t *testing.T) {
 			}
 		}
 		s.raised(appliedAt, tooHigh)
-		p.scaleFails(groupsAt)
+		p.scaleFails(webAt)
 		s.replace(`"web": { "template": "knd", "size": 2 }`, `"other": { "template": "knd", "size": 0 }`)
 		_, err := p.refresh()
-		if err == nil || !strings.Contains(err.Error(), groupsAt) || !strings.Contains(err.Error(), tooHigh) {
+		if err == nil || !strings.Contains(err.Error(), webAt) || !strings.Contains(err.Error(), tooHigh) {
 			t.Errorf("refreshed: %v", err)
 		}
 		if g := s.mustGroup(p, "web"); g.GetSize() != 3 || g.GetActualSize() != 3 {
@@ -155,13 +154,13 @@ func TestEpochThatLeavesNoRoom(t *testing.T) {
 		if e := s.leader().Epoch; e != 1 || len(s.living()) != 3 {
 			t.Errorf("epoch %d, %v live", e, s.living())
 		}
-		// What was accepted is written over as soon as the groups can be read.
-		s.put(groupsAt, `{ "groups": {} }`)
+		// The accepted config is overwritten once the record can be read.
+		s.remove(webAt)
 		p.refreshes(updated)
 		if s.accepted() != s.get(configAt) || strings.Contains(s.get(appliedAt), tooHigh) {
 			t.Errorf("applied is %s", s.get(appliedAt))
 		}
-		// An entry that was removed by hand is held, so web lives on by it.
+		// A record that was removed externally is held, so web outlives its definition by it.
 		if g := s.mustGroup(p, "web"); g.GetSize() != 3 || g.GetIsStatic() || len(s.living()) != 3 {
 			t.Errorf("web is %v, %v live", g, s.living())
 		}
@@ -176,8 +175,8 @@ func (p *process) scaleFails(words string) {
 	}
 }
 
-// TestAcceptedConfigThatLeavesNoRoom: with a broken config/ beside it there is no
-// config to start on, and both are named.
+// TestAcceptedConfigThatLeavesNoRoom: if config/ is invalid, too, there is no config to start
+// with, and both are reported.
 func TestAcceptedConfigThatLeavesNoRoom(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -192,14 +191,13 @@ func TestAcceptedConfigThatLeavesNoRoom(t *testing.T) {
 	})
 }
 
-// TestHighestEpoch: the highest number that a term rises above leaves room for all
-// terms that come after it.
+// TestHighestEpoch: the maximum epoch that a term rises above leaves room for all later terms.
 func TestHighestEpoch(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
 		p.scale(2)
 		p.ends()
-		s.raised(groupsAt, "9007199254740992") // 2^53
+		s.raised(webAt, "9007199254740992") // 2^53
 		s.raised(s.keys("instance/")[0], "9007199254740992")
 		for n, name := range []string{"b", "c", "d"} {
 			q := s.start(named(name))

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// guests are the agents of machines, the real ones, each with a disk of its own.
+// guests are the real agents of machines, each with its own disk.
 type guests struct {
 	site *site
 	root string
@@ -34,6 +34,7 @@ type guests struct {
 	stop   map[fleet.InstanceID]context.CancelFunc
 	under  sync.WaitGroup
 	disk   func(fleet.InstanceID) error // puts on a new machine's disk what came with its image; nil: nothing
+	calm   bool                         // reports are rare, where hours are simulated
 }
 
 // furnished is a shard whose instances get files of every kind.
@@ -43,13 +44,15 @@ func furnished(t *testing.T, groups string) *site {
 	s.config["VARS"] = `{ "level": "info" }, "files": {
 	  "app.conf": { "kind": "string", "content": "{{ .Vars.level }} {{ .Instance.Hostname }}" },
 	  "app.env": { "kind": "env", "values": { "LEVEL": "{{ .Vars.level }}" } },
+	  "node.env": { "kind": "env", "values": { "NSTANCE_NODE_PROVIDER_ID": "{{ .Instance.NodeProviderID }}" } },
 	  "app.json": { "kind": "json", "content": { "shard": "{{ .Server.Shard }}" } },
 	  "net.json": { "kind": "storage", "source": "files/net.json" },
 	  "web.crt": { "kind": "certificate", "template": "web", "key": { "source": "agent", "name": "web" } },
 	  "peer.crt": { "kind": "certificate", "template": "web", "key": { "source": "agent", "name": "peer", "algorithm": "ecdsa-p256" } }
 	}`
-	s.config["GROUPS"] = groups + ` }, "certificates": {
-	  "web": { "kind": "server", "cn": "web", "organization": ["{{ .Instance.ID }}"], "dns": ["{{ .Instance.Hostname }}"], "ttl": 24 }`
+	s.config["GROUPS"] = groups + ` }, "files": { "files/": { "tenants": ["*"] } }, "certificates": {
+	  "web": { "tenants": ["*"], "kind": "server", "cn": "web", "organization": ["{{ .Instance.ID }}"],
+	         "dns": ["{{ .Instance.Hostname }}"], "ttl": 24 }`
 	s.put("files/net.json", `{"mtu":1500}`)
 	s.putConfig(shardID)
 	return s
@@ -78,9 +81,9 @@ func (s *site) inhabit(p *process, edits ...func(*guests)) *guests {
 	return g
 }
 
-// whenever has new machines looked for until ctx ends: when any has changed its state,
-// and again while look does not report that it is done with all. To list them all every
-// 10 ms is most of what hours of a simulation cost.
+// whenever calls look until ctx ends: after any machine changed its state, and again while
+// look reports that it is not done. Listing all of them every 10 ms would be most of the cost
+// of a long simulation.
 func (s *site) whenever(ctx context.Context, look func() (done bool)) {
 	for seen, again := uint64(0), true; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
 		if now := s.world.Changes(); again || now != seen {
@@ -105,12 +108,16 @@ func (g *guests) boot(ctx context.Context, id fleet.InstanceID) {
 	if err != nil {
 		g.site.t.Error(err)
 	}
+	interval := time.Second
+	if g.calm {
+		interval = time.Minute
+	}
 	g.under.Go(func() {
 		_ = agent.Run(ctx, agent.Config{ // ends with ctx, or with the machine
 			RegistrationAddrs: []string{g.server.registrationAddr()}, AgentAddrs: []string{g.server.agentAddr()},
 			InstanceID: id, Kind: "knd", Hostname: string(id),
 			IdentityDir: identity, KeysDir: g.path(id, "keys"), RecvDir: g.path(id, "recv"), IdentityMode: 0o600, KeysMode: 0o640, RecvMode: 0o640,
-			ReportInterval: time.Second, SpotPollInterval: time.Hour, Provider: "none",
+			ReportInterval: interval, SpotPollInterval: time.Hour, Provider: "none",
 			Version: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now, Random: func() float64 { return 0 }, Entropy: rand.Reader,
 			Sample: func(context.Context) *nstancev1.Resources { return nil }, Dialer: g.site.connect,
 		})
@@ -121,7 +128,7 @@ func (g *guests) path(id fleet.InstanceID, parts ...string) string {
 	return filepath.Join(append([]string{g.root, string(id)}, parts...)...)
 }
 
-// read is a file that an instance received, or what is wrong with it.
+// read returns a file that an instance received, or an error text.
 func (g *guests) read(id fleet.InstanceID, name string) string {
 	body, err := os.ReadFile(g.path(id, "recv", name))
 	if err != nil {
@@ -130,7 +137,7 @@ func (g *guests) read(id fleet.InstanceID, name string) string {
 	return string(body)
 }
 
-// awaitFile waits until a received file says what it should.
+// awaitFile waits until a received file has the content.
 func (g *guests) awaitFile(id fleet.InstanceID, name, want string) {
 	g.site.t.Helper()
 	eventually(g.site.t, name+" of "+string(id), func() error {
@@ -141,8 +148,8 @@ func (g *guests) awaitFile(id fleet.InstanceID, name, want string) {
 	})
 }
 
-// TestFiles: what a template names is on every machine, and what a group changes
-// gets there without anything being replaced.
+// TestFiles: the files of a template are on every machine, and changes of a group reach them
+// without replacing anything.
 func TestFiles(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := furnished(t, `"default": { "web": { "template": "knd", "size": 2 } }`)
@@ -153,6 +160,7 @@ func TestFiles(t *testing.T) {
 		for _, id := range ids {
 			g.awaitFile(id, "app.conf", "info "+string(id))
 			g.awaitFile(id, "app.env", "LEVEL=info\n")
+			g.awaitFile(id, "node.env", "NSTANCE_NODE_PROVIDER_ID="+p.nodeOf(id)+"\n")
 			g.awaitFile(id, "app.json", "{\n  \"shard\": \"dev-1\"\n}\n")
 			g.awaitFile(id, "net.json", `{"mtu":1500}`)
 			for _, name := range []string{"web", "peer"} {
@@ -187,7 +195,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("certificates were issued anew: %v", log)
 		}
 
-		// A deleted file, and an object that somebody changed.
+		// A deleted file, and a changed object.
 		if err := os.Remove(g.path(ids[0], "recv", "app.env")); err != nil {
 			t.Fatal(err)
 		}
@@ -200,6 +208,16 @@ func TestFiles(t *testing.T) {
 	})
 }
 
+// nodeOf returns the provider ID that an instance's Node must have, as operators are told.
+func (p *process) nodeOf(id fleet.InstanceID) string {
+	p.t.Helper()
+	i, err := p.instance(id)
+	if err != nil || i.GetNodeProviderId() == "" {
+		p.t.Fatalf("instance %s: no provider ID of its node: %v, %v", id, i, err)
+	}
+	return i.GetNodeProviderId()
+}
+
 func (g *guests) hashOf(p *process, id fleet.InstanceID) string {
 	i, err := p.instance(id)
 	if err != nil {
@@ -208,8 +226,8 @@ func (g *guests) hashOf(p *process, id fleet.InstanceID) string {
 	return i.GetConfigHash()
 }
 
-// checkCertificate checks that a certificate is good for its instance, and for
-// the key that never left it.
+// checkCertificate checks that a certificate is valid for its instance and for the key that
+// never left it.
 func (g *guests) checkCertificate(id fleet.InstanceID, name string) {
 	t := g.site.t
 	t.Helper()
@@ -232,7 +250,7 @@ func (g *guests) checkCertificate(id fleet.InstanceID, name string) {
 	}
 }
 
-// TestFilesOfTenants: groups of one name, each with what its own tenant wants.
+// TestFilesOfTenants: groups with one name, each with its own tenant's files.
 func TestFilesOfTenants(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } },
@@ -259,8 +277,7 @@ func TestFilesOfTenants(t *testing.T) {
 	})
 }
 
-// TestFilesFail: a file that can't be made is the group's problem, and over when
-// it can.
+// TestFilesFail: a file that can't be rendered is a problem of the group, until it can.
 func TestFilesFail(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
@@ -283,7 +300,7 @@ func TestFilesFail(t *testing.T) {
 			return ""
 		}
 		eventually(t, "the group says so", func() error {
-			if have := problem(); have != "file net.json: there is no object files/net.json" {
+			if have := problem(); have != "file net.json: object files/net.json does not exist" {
 				return fmt.Errorf("it says %q", have)
 			}
 			return nil
@@ -306,8 +323,7 @@ func TestFilesFail(t *testing.T) {
 	})
 }
 
-// TestNonceHash: a nonce carries the hash that the files of its instance will be
-// known by.
+// TestNonceHash: a nonce has the hash of the instance's files.
 func TestNonceHash(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)

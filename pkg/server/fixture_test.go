@@ -1,5 +1,4 @@
-// A hybrid key exchange costs more than everything else of a handshake, and nothing
-// here depends on it.
+// A hybrid key exchange costs more than the rest of a handshake, and nothing here depends on it.
 //go:debug tlsmlkem=0
 
 package server_test
@@ -34,12 +33,11 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// The tests run whole servers. Time, the network, the object storage and the cloud
-// are simulated (package shardtest has the network), so what takes minutes is over
-// at once, and nothing depends on how busy the machine is. A test is wrapped in
-// simulated, or its body in simulation where it is one of several.
+// The tests run whole servers. Time, the network, the object storage and the cloud are simulated
+// (package shardtest has the network), so minutes pass at once, and nothing depends on the
+// machine's load. A test is wrapped in simulated, or a subtest's body in simulation.
 //
-// What is about the machine's own network is in machine_test.go, and nowhere else.
+// Tests of the machine's own network are only in machine_test.go.
 
 const (
 	clusterID     = "example"
@@ -48,25 +46,25 @@ const (
 	patience      = time.Minute // for what takes milliseconds unless something is wrong
 )
 
-// simulated runs a test in simulated time, beside others. Everything that it starts
-// ends with it. Whoever holds a sync.Mutex must not wait for time to pass: it stands
-// still while somebody waits for the mutex.
+// simulated runs a test in simulated time, in parallel. Everything that it starts ends with
+// it. A holder of a sync.Mutex must not wait for time to pass: time stands still while another
+// goroutine waits for the mutex.
 func simulated(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // for connections and timers of what has ended
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // for remaining connections and timers
 		test(t)
 	})
 }
 
-// simulation is a test that runs in simulated time, for t.Run.
+// simulation wraps a test in simulated time, for t.Run.
 func simulation(test func(t *testing.T)) func(t *testing.T) {
 	return func(t *testing.T) { simulated(t, test) }
 }
 
-// site is everything around the servers of a cluster: its storage, its cloud,
-// and the config of one shard.
+// site is the environment of a cluster's servers: its storage, its cloud, and the config of one
+// shard.
 type site struct {
 	t       *testing.T
 	inner   *mem.Store
@@ -88,7 +86,7 @@ func newSite(t *testing.T, edits ...func(*site)) *site {
 	return s
 }
 
-// latency is how long a byte takes through the simulated network.
+// latency is the latency of the simulated network.
 const latency = 100 * time.Microsecond
 
 // onThisMachine is a site on the machine's own network and time.
@@ -126,7 +124,7 @@ func (s *site) text() string {
 	    "bind": { BIND },
 	    "leader_election": { "renew_interval": "1s", "lease_duration": "10s", "fence_window": "100ms" },
 	    "shutdown_timeout": "2s",
-	    "subnet_pools": { "workers": ["a"], "closed": ["b"] },
+	    "subnet_pools": { "workers": { "subnets": ["a"], "tenants": ["*"] }, "closed": ["b"] },
 	    "dynamic_subnet_pools": ["workers"],
 	    "create_rate": { "per_second": 0 }, "create_backoff": { "settle": "0s" },
 	    "default_drain_timeout": "0s",
@@ -135,7 +133,7 @@ func (s *site) text() string {
 	  },
 	  "tenants": { "prod": {} },
 	  "templates": {
-	    "knd": { "kind": "knd", "arch": "amd64", "subnet_pool": "workers", "vars": VARS },
+	    "knd": { "tenants": ["*"], "kind": "knd", "arch": "amd64", "subnet_pool": "workers", "vars": VARS },
 	    "big": { "kind": "big", "arch": "amd64", "subnet_pool": "closed" },
 	  },
 	  "groups": { GROUPS },
@@ -178,8 +176,18 @@ func (s *site) keys(prefix string) []string {
 	return keys
 }
 
-// trust is the cluster's, as any administrator can read it.
+// trust returns the cluster's, as an administrator reads it.
 func (s *site) trust() secrets.Trust {
+	s.t.Helper()
+	trust, err := secrets.Load(context.Background(), s.trustConfig())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return trust
+}
+
+// trustConfig is the config of trust.
+func (s *site) trustConfig() secrets.BootstrapConfig {
 	s.t.Helper()
 	sealed, err := secrets.Open(context.Background(), secrets.Config{
 		Provider: "object-storage", Prefix: "cluster/secret/", Key: secrets.KeySource{Provider: "env", Source: "K"},
@@ -188,14 +196,10 @@ func (s *site) trust() secrets.Trust {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	trust, err := secrets.Load(context.Background(), secrets.BootstrapConfig{Store: s.inner, Secrets: sealed})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return trust
+	return secrets.BootstrapConfig{Store: s.inner, Secrets: sealed}
 }
 
-// loopback is where servers and clients are.
+// loopback is the address of servers and clients.
 const loopback = "127.0.0.1"
 
 // connect opens a connection to a server.
@@ -212,7 +216,7 @@ func (s *site) connectFrom(ctx context.Context, source, addr string) (net.Conn, 
 	return dialer.DialContext(ctx, "tcp", addr)
 }
 
-// web is a client of health endpoints, at an address.
+// web returns an HTTP client with a source address.
 func (s *site) web(source string) *http.Client {
 	connect := func(ctx context.Context, _, addr string) (net.Conn, error) { return s.connectFrom(ctx, source, addr) }
 	return &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: connect, DisableKeepAlives: true}}
@@ -231,7 +235,7 @@ type process struct {
 	looks nstancev1.OperatorServiceClient
 }
 
-// start starts a server. tweak may change what it is started with.
+// start starts a server. tweak may change its config.
 func (s *site) start(tweaks ...func(*server.Config)) *process {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -272,7 +276,7 @@ func env(vars map[string]string) func(string) string {
 
 func named(id string) func(*server.Config) { return func(c *server.Config) { c.ID = id } }
 
-// shutdown is what SIGTERM does; it returns when the server has.
+// shutdown is SIGTERM; it returns when the server has ended.
 func (p *process) shutdown() error {
 	p.stop()
 	select {
@@ -291,7 +295,7 @@ func (p *process) ends() {
 	}
 }
 
-// addr is an address from the server's log.
+// addr returns an address from the server's log.
 func (p *process) addr(message, name string) string {
 	p.t.Helper()
 	p.await(message)
@@ -358,7 +362,7 @@ func eventually(t *testing.T, what string, check func() error) {
 	}
 }
 
-// records is what the store holds of the shard's instances.
+// records returns the stored records of the shard's instances.
 func (s *site) records() []fleet.Instance {
 	s.t.Helper()
 	l, err := ledger.Open(ledger.Config{Store: s.inner, Shard: shardID, Writer: "test", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
@@ -371,7 +375,7 @@ func (s *site) records() []fleet.Instance {
 	return l.Instances()
 }
 
-// leader is the election record.
+// leader returns the election record.
 func (s *site) leader() election.Record {
 	s.t.Helper()
 	var r election.Record
@@ -381,7 +385,7 @@ func (s *site) leader() election.Record {
 	return r
 }
 
-// journal keeps a server's log.
+// journal records a server's log.
 type journal struct {
 	mu    sync.Mutex
 	lines []slog.Record
@@ -415,7 +419,7 @@ func (j *journal) count(message string) (n int) {
 	return n
 }
 
-// counting counts the lines with a message that have an attribute.
+// counting counts the lines with a message and an attribute.
 func (j *journal) counting(message, name, value string) (n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -433,7 +437,7 @@ func (j *journal) counting(message, name, value string) (n int) {
 	return n
 }
 
-// attr is an attribute of the last line with that message.
+// attr returns an attribute of the last line with that message.
 func (j *journal) attr(message, name string) (value string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -451,7 +455,7 @@ func (j *journal) attr(message, name string) (value string) {
 	return value
 }
 
-// String is the end of the log.
+// String returns the end of the log.
 func (j *journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

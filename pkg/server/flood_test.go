@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// silent opens connections from an address, which say nothing until the test ends.
+// silent opens connections from an address that send nothing until the test ends.
 func (s *site) silent(n int, source, addr string) (conns []net.Conn) {
 	s.t.Helper()
 	for range n {
@@ -53,8 +54,8 @@ func TestLargeHello(t *testing.T) {
 	})
 }
 
-// TestHalfOpen: connections that never begin a handshake take no room from calls,
-// and all but a source's share of them is gone in 5 s.
+// TestHalfOpen: connections that never start a handshake do not block calls, and all but a
+// source's share of them is closed within 5 s.
 func TestHalfOpen(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -85,11 +86,12 @@ func TestHalfOpen(t *testing.T) {
 	})
 }
 
-// TestHalfOpenAtAnInstance: connections that say nothing, from an address that a
-// record names, leave room for a handshake from there; from another they don't.
+// TestHalfOpenAtAnInstance: silent connections from an address in a record leave room for a
+// handshake from there; from another address they don't.
 func TestHalfOpenAtAnInstance(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, id := newborn(t)
+		s.world.Readdress(id, netip.MustParseAddr("127.0.0.3"))
 		_, err := p.registration().RegisterAgent(within(t), &nstancev1.RegisterAgentRequest{
 			Nonce: s.nonceOf(id), PublicKey: publicPEM(t, newKey(t)), Ips: []string{"127.0.0.3"},
 		})
@@ -111,8 +113,8 @@ func TestHalfOpenAtAnInstance(t *testing.T) {
 	})
 }
 
-// loris keeps a connection to addr open, which says a little at a time, and
-// opens the next when that is closed.
+// loris keeps a connection to addr open with a slow request, and opens another when it is
+// closed.
 func (s *site) loris(ctx context.Context, source, addr string, open func(n int)) {
 	for ctx.Err() == nil {
 		conn, err := s.connectFrom(ctx, source, addr)
@@ -139,9 +141,8 @@ func (s *site) loris(ctx context.Context, source, addr string, open func(n int))
 	}
 }
 
-// TestHealthFlood: a thousand clients that never finish their request keep no
-// probe waiting, not even one of their own address, and hold no more than a
-// share of the connections.
+// TestHealthFlood: a thousand clients that never finish their request do not delay probes, not
+// even from their own address, and hold at most a share of the connections.
 func TestHealthFlood(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)

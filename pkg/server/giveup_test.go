@@ -16,7 +16,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// unlisted is a provider that may not list for one server.
+// unlisted is a provider whose listings fail for one server.
 type unlisted struct {
 	*fake.Provider
 	fails *atomic.Bool
@@ -29,7 +29,7 @@ func (p unlisted) List(ctx context.Context) ([]provider.VM, error) {
 	return p.Provider.List(ctx)
 }
 
-// listsUnless has the provider list for a server while fails is false.
+// listsUnless makes the provider list for a server while fails is false.
 func (s *site) listsUnless(fails *atomic.Bool) func(*server.Config) {
 	return func(c *server.Config) {
 		c.OpenProvider = func(o server.Opening) (provider.Provider, error) {
@@ -38,7 +38,7 @@ func (s *site) listsUnless(fails *atomic.Bool) func(*server.Config) {
 	}
 }
 
-// says waits until a server's health endpoint answers 200 with a text.
+// says waits until a server's health endpoint returns 200 and a text.
 func (p *process) says(text string) {
 	p.t.Helper()
 	eventually(p.t, "the health endpoint says "+text, func() error {
@@ -49,8 +49,8 @@ func (p *process) says(text string) {
 	})
 }
 
-// TestStuckLeaderGivesUp the lead to a server for which the provider lists, which
-// then creates what is wanted.
+// TestStuckLeaderGivesUp: the lead passes to a server for which the provider lists, which then
+// creates the missing instances.
 func TestStuckLeaderGivesUp(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -76,8 +76,8 @@ func TestStuckLeaderGivesUp(t *testing.T) {
 	})
 }
 
-// TestStuckLeaderSaysSo, and keeps the lead while there is nobody else. When what
-// was missing is there again nothing more is said of it.
+// TestStuckLeaderSaysSo: it keeps the lead while there is no other server. Once the need is met
+// again, the problem is over.
 func TestStuckLeaderSaysSo(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -86,8 +86,8 @@ func TestStuckLeaderSaysSo(t *testing.T) {
 		var fails atomic.Bool
 		fails.Store(true)
 		a := s.start(s.listsUnless(&fails))
-		a.says("leading; this leader can't act: for 1s or longer, the provider lists no VMs; " +
-			"it keeps the lead until a connected standby shows that it could act")
+		a.says("leading; this leader can't act: for 1s or longer, VM listings fail; " +
+			"it keeps the lead until a connected standby confirms that it can act")
 		a.watchErrors("default").next("it is told", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonStuck })
 		fails.Store(false)
 		eventually(t, "the health endpoint has nothing else to say", func() error {
@@ -102,7 +102,7 @@ func TestStuckLeaderSaysSo(t *testing.T) {
 	})
 }
 
-// unread is a store from which one server may not read all that it needs.
+// unread is a store from which one server can't read everything.
 type unread struct {
 	object.Store
 	fails    *atomic.Bool
@@ -121,8 +121,7 @@ func (s unread) may(key string) error {
 	return lateError{err}
 }
 
-// lateError takes a while to be wrapped. What fails for it fails surely, and not by
-// microseconds, after the read that it is of.
+// lateError takes a while to be wrapped, so that a failure is clearly later than its read.
 type lateError struct{ error }
 
 func (e lateError) Error() string {
@@ -146,11 +145,11 @@ func (s unread) List(ctx context.Context, prefix, token string) (object.Page, er
 	return s.Store.List(ctx, prefix, token)
 }
 
-// TestTakeoverThatFailsGivesUp the lead to a server that can read what it begins
-// with, also when some of it can be read here.
+// TestTakeoverThatFailsGivesUp: the lead passes to a server that can read everything, also if
+// this one can read a part.
 func TestTakeoverThatFailsGivesUp(t *testing.T) {
 	for prefix, because := range map[string]string{
-		"config/": "object storage gives no object", "instance/": "the takeover does not succeed",
+		"": "object storage reads fail", "config/": "the takeover fails", "instance/": "the takeover fails",
 	} {
 		t.Run(prefix, simulation(func(t *testing.T) {
 			s := newSite(t)

@@ -11,8 +11,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestCreateRefusesWhatExists: a group that is there is left as it is, unless it is just
-// what the request makes.
+// TestCreateRefusesWhatExists: an existing group is unchanged, unless it equals the request's
+// result.
 func TestCreateRefusesWhatExists(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -55,7 +55,7 @@ func TestCreateRefusesWhatExists(t *testing.T) {
 		_, err = make(func(r *nstancev1.UpsertGroupRequest) { r.Key, r.Remove = "new", []string{string(s.living()[0])} })
 		refused(t, err, codes.InvalidArgument, "remove")
 
-		p.ends() // the next leader knows it as the store has it
+		p.ends() // the next leader has only the stored state
 		p = s.successor()
 		if again, err := make(same); err != nil || again.GetEtag() != first.GetEtag() {
 			t.Errorf("repeated to the next leader: %v, %v, before %v", again, err, first)
@@ -69,7 +69,7 @@ func TestCreateRefusesWhatExists(t *testing.T) {
 	})
 }
 
-// TestCreateTogether: of several at once with different contents one makes the group.
+// TestCreateTogether: of concurrent creates with different contents one succeeds.
 func TestCreateTogether(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		_, p := running(t)

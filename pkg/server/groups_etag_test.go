@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// upsertTogether has eight callers change a group at the same time, each to another
-// size, and returns the size of the one whose change held. All others are ABORTED.
+// upsertTogether runs eight concurrent changes of a group, each to another size, and returns the
+// size of the one that succeeded. All others are ABORTED.
 func (p *process) upsertTogether(req func(size int32) *nstancev1.UpsertGroupRequest) int32 {
 	p.t.Helper()
 	errs := make([]error, 8)
@@ -41,8 +41,8 @@ func (p *process) upsertTogether(req func(size int32) *nstancev1.UpsertGroupRequ
 	return won
 }
 
-// TestIfETag: of those who change what they have seen, one wins, be the group static
-// or not; who believes that there is no group does not change one.
+// TestIfETag: of concurrent conditional changes one wins, for static and dynamic groups; a
+// change conditional on absence does not change an existing group.
 func TestIfETag(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -55,9 +55,9 @@ func TestIfETag(t *testing.T) {
 		_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(9)), IfEtag: ptr("")})
 		refused(t, err, codes.Aborted, "empty", web.GetEtag())
 		_, err = p.upsert(&nstancev1.UpsertGroupRequest{Key: "new", Template: ptr("knd"), IfEtag: ptr("0123")})
-		refused(t, err, codes.Aborted, `"0123"`, "no group new")
-		if text := s.get(groupsAt); strings.Contains(text, `"web"`) || strings.Contains(text, `"new"`) {
-			t.Errorf("refusals wrote %s", text)
+		refused(t, err, codes.Aborted, `"0123"`, "group new does not exist")
+		if err := errors.Join(s.forgotten("default", "web"), s.forgotten("default", "new")); err != nil {
+			t.Errorf("refusals wrote more than tombstones: %v", err)
 		}
 
 		won := p.upsertTogether(func(size int32) *nstancev1.UpsertGroupRequest {
@@ -86,9 +86,9 @@ func TestIfETag(t *testing.T) {
 	})
 }
 
-// TestIfETagHoldsOnce: a change on condition that is repeated, since its answer got
-// lost, does not undo what others did in between, be it that they made the group what
-// it was, deleted it, or had another leader; nor is it foiled by what changes nothing.
+// TestIfETagHoldsOnce: a conditional change that is repeated after a lost reply does not undo
+// later changes, even if those restored the group, deleted it, or came from another leader;
+// no-op changes do not make it fail.
 func TestIfETagHoldsOnce(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -123,10 +123,7 @@ func TestIfETagHoldsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "own is forgotten", func() error {
-			if strings.Contains(s.get(groupsAt), "own") {
-				return errors.New("it is still there")
-			}
-			return nil
+			return s.forgotten("default", "own")
 		})
 		if err := p.shutdown(); err != nil {
 			t.Fatal(err)
@@ -139,8 +136,8 @@ func TestIfETagHoldsOnce(t *testing.T) {
 	})
 }
 
-// TestIfETagAgainstTheStore: the etag is held against what the write replaces, also
-// when another hand wrote since the leader has read.
+// TestIfETagAgainstTheStore: the etag is compared with the version that the write replaces, also
+// after an external write since the leader read it.
 func TestIfETagAgainstTheStore(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -151,12 +148,12 @@ func TestIfETagAgainstTheStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := groupsAt
+		at := webAt
 		struck := false
 		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
 			if r.Verb == object.VerbPut && r.Key == at && !struck {
 				struck = true
-				s.put(at, strings.Replace(s.get(at), `"size": 3`, `"size": 5`, 1))
+				s.put(at, strings.Replace(s.get(at), `"size":3`, `"size":5`, 1))
 			}
 			return objecttest.Outcome{}
 		})
@@ -168,8 +165,8 @@ func TestIfETagAgainstTheStore(t *testing.T) {
 	})
 }
 
-// TestUnreadableIsNotGone: an instance whose record can't be read may live, so it is
-// not taken for one that has left; what other tenants ask says nothing of it.
+// TestUnreadableIsNotGone: an instance with an unreadable record may live, so it is not
+// treated as gone; calls of other tenants do not reveal it.
 func TestUnreadableIsNotGone(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -198,8 +195,8 @@ func TestUnreadableIsNotGone(t *testing.T) {
 	})
 }
 
-// TestAlreadyGone: who is to leave and has left already is named, and is no error;
-// one that lives elsewhere is.
+// TestAlreadyGone: a leaving instance that is gone already is returned, without an error; one
+// that lives in another group is an error.
 func TestAlreadyGone(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

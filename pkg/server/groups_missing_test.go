@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,8 +22,8 @@ import (
 // missingGroup is the condition of a group whose record is missing.
 const missingGroup = "GroupRecordMissing"
 
-// elevenOf starts a shard in which a group of its own has nine machines, and one of the
-// static config, by an override, two where that says one.
+// elevenOf starts a shard in which a dynamic group has nine machines, and a static one, by an
+// override, two instead of one.
 func elevenOf(t *testing.T) (s *site, p *process, listing *objecttest.Listing) {
 	t.Helper()
 	s = newSite(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 1 } }`),
@@ -47,14 +46,13 @@ func elevenOf(t *testing.T) (s *site, p *process, listing *objecttest.Listing) {
 	return s, p, listing
 }
 
-// idle lets time pass until the groups have been read again, and has clients come with
-// new certificates afterwards.
+// idle waits until the groups have been reread, and gives clients new certificates afterwards.
 func (p *process) idle() {
 	time.Sleep(70 * time.Minute)
 	p.look = sync.Once{}
 }
 
-// keptAll fails unless exactly these machines live and none was to be deleted.
+// keptAll fails unless exactly these machines live and no delete was attempted.
 func (s *site) keptAll(what string, machines []fleet.InstanceID) {
 	s.t.Helper()
 	if now := s.living(); !slices.Equal(now, machines) || len(s.world.Calls(fake.OpDelete)) > 0 {
@@ -74,8 +72,8 @@ func (s *site) remove(key string) {
 	}
 }
 
-// TestListingLacksGroups: a listing that lacks keys, of any prefix, costs no machine, in
-// a running term and at a takeover, with a cache and without.
+// TestListingLacksGroups: a listing that omits keys, of any prefix, costs no machine, in a
+// running term and at a takeover, with and without a cache.
 func TestListingLacksGroups(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, listing := elevenOf(t)
@@ -99,8 +97,28 @@ func TestListingLacksGroups(t *testing.T) {
 	})
 }
 
-// TestListingLacksRecords: at a takeover without a cache, records that are not listed are
-// found by the machines that they stand for.
+// TestListingLacksAGroupThatDrains: a group whose instances are all leaving, and that a listing
+// omits, is not missing.
+func TestListingLacksAGroupThatDrains(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p, listing := elevenOf(t)
+		s.replace(`"default_drain_timeout": "0s"`, `"default_drain_timeout": "1h"`)
+		p.refreshes(updated)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Size: ptr(int32(0))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("job", 0)
+		listing.Hide(func(key string) bool { return strings.HasPrefix(key, "groups/") })
+		p.ends()
+		q := s.successor() // its cache is empty
+		if g := s.mustGroup(q, "job"); condition(g, missingGroup) != nil || g.GetSize() != 0 {
+			t.Errorf("job is %v", g)
+		}
+	})
+}
+
+// TestListingLacksRecords: at a takeover without a cache, records that are not listed are found
+// through their machines.
 func TestListingLacksRecords(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, listing := elevenOf(t)
@@ -123,8 +141,8 @@ func TestListingLacksRecords(t *testing.T) {
 	})
 }
 
-// TestLateListing: a listing that is 20 s behind, a change, and a failover to a server
-// that knows the shard as it was before.
+// TestLateListing: a listing that is 20 s stale, a change, and a failover to a server with the
+// earlier state cached.
 func TestLateListing(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, listing := elevenOf(t)
@@ -132,7 +150,7 @@ func TestLateListing(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.awaitSize("job", 1)
-		q := s.start(func(c *server.Config) { c.ID = "b" }) // it reads the groups as they are
+		q := s.start(func(c *server.Config) { c.ID = "b" }) // it reads the current groups
 		eventually(t, "it follows", func() error {
 			if q.log.count("serving") == 0 {
 				return errors.New("not yet")
@@ -164,29 +182,23 @@ func TestLateListing(t *testing.T) {
 	})
 }
 
-// lost are the ways in which groups lose their records by hand.
+// lost are the ways in which groups lose their records externally.
 func lost() map[string]func(*site) {
-	entry := regexp.MustCompile(`(?s)"groups": \{.*\}`)
 	return map[string]func(*site){
-		"object removed": func(s *site) { s.remove(groupsAt) },
-		"entries removed": func(s *site) {
-			s.put(groupsAt, entry.ReplaceAllString(s.get(groupsAt), `"groups": {} }`))
-		},
-		"older object": func(s *site) {
-			s.put(groupsAt, `{ "epoch": 1, "rev": 1, "writer": "a", "groups": { "job": { "template": "knd", "size": 1 } } }`)
+		"objects removed": func(s *site) { s.remove(webAt); s.remove(groupAt("default", "job")) },
+		"older objects": func(s *site) {
+			s.put(webAt, `{ "epoch": 1, "rev": 1, "writer": "a", "size": 1 }`)
+			s.put(groupAt("default", "job"), `{ "epoch": 1, "rev": 1, "writer": "a", "template": "knd", "size": 1 }`)
 		},
 	}
 }
 
-// TestGroupRecordsLost: a group whose record went by hand is held as it was known and
-// told, by the leader that knows it and by one that knows nothing, until it is said what
-// is meant.
+// TestGroupRecordsLost: a group whose record was removed externally is held in its last known
+// state and reported, by the leader that knows it and by one that does not, until a call
+// resolves it.
 func TestGroupRecordsLost(t *testing.T) {
 	for name, lose := range lost() {
 		for _, cold := range []bool{false, true} {
-			if cold && name != "object removed" {
-				continue // without memory nothing shows that an object is not what it was
-			}
 			t.Run(fmt.Sprint(name, ", cold ", cold), simulation(func(t *testing.T) {
 				s, p, _ := elevenOf(t)
 				machines := s.living()
@@ -210,7 +222,7 @@ func TestGroupRecordsLost(t *testing.T) {
 					}
 				}
 				p.ends()
-				p = s.successorNamed("c") // which has no cache
+				p = s.successorNamed("c") // without a cache
 				time.Sleep(3 * time.Minute)
 				s.keptAll("after another takeover", machines)
 				for key, size := range map[string]int32{"job": 9, "web": 2} {
@@ -218,13 +230,13 @@ func TestGroupRecordsLost(t *testing.T) {
 						t.Errorf("%s is %v", key, g)
 					}
 				}
-				s.endHold(p, cold)
+				s.endHold(p, cold && name == "objects removed")
 			}))
 		}
 	}
 }
 
-// endHold says of the held groups what is meant, in each of the ways that there are.
+// endHold ends the holds of the groups in each possible way.
 func (s *site) endHold(p *process, unknown bool) {
 	s.t.Helper()
 	reset := func(key string) error {
@@ -259,34 +271,28 @@ func (s *site) endHold(p *process, unknown bool) {
 	p.awaitSize("web", 1)
 }
 
-// TestHeldGroupIsDeleted: to delete a group of which nothing but instances is known
-// deletes them.
+// TestHeldGroupIsDeleted: deleting a group of which only its instances are known deletes these.
 func TestHeldGroupIsDeleted(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, _ := elevenOf(t)
 		p.ends()
-		s.remove(groupsAt)
+		s.remove(groupAt("default", "job"))
 		p = s.successor()
 		time.Sleep(time.Minute)
 		if _, err := p.operator("default").DeleteGroup(within(t), &nstancev1.DeleteGroupRequest{Key: "job"}); err != nil {
 			t.Fatal(err)
 		}
 		s.awaitEmpty("default", "job")
-		eventually(t, "it is forgotten", func() error {
-			if strings.Contains(s.get(groupsAt), "job") {
-				return errors.New(s.get(groupsAt))
-			}
-			return nil
-		})
+		eventually(t, "it is forgotten", func() error { return s.forgotten("default", "job") })
 	})
 }
 
-// TestHeldGroupIsKeptAtSize: a machine of a held group that dies is replaced, of the
-// definition that is known.
+// TestHeldGroupIsKeptAtSize: a dead machine of a held group is replaced, with the last known
+// definition.
 func TestHeldGroupIsKeptAtSize(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, _ := elevenOf(t)
-		s.remove(groupsAt)
+		s.remove(groupAt("default", "job"))
 		p.idle()
 		s.world.Kill(s.belonging("default", "job")[0])
 		eventually(t, "it is replaced", func() error {
@@ -301,8 +307,8 @@ func TestHeldGroupIsKeptAtSize(t *testing.T) {
 	})
 }
 
-// TestRemovalByConfigSurvivesCrashes: a static group that leaves the config at a refresh
-// is emptied, also by a leader that comes after one that died at any of the writes.
+// TestRemovalByConfigSurvivesCrashes: a static group that a refresh removes is emptied, even
+// if the leader crashes at any of the writes.
 func TestRemovalByConfigSurvivesCrashes(t *testing.T) {
 	for n := range 6 {
 		t.Run(fmt.Sprint("write ", n), simulation(func(t *testing.T) {
@@ -327,16 +333,11 @@ func TestRemovalByConfigSurvivesCrashes(t *testing.T) {
 			s.store.Set(nil)
 			q := s.successor()
 			q.awaitSize("web", 2)
-			if _, err := q.refresh("default/gone"); err != nil { // as its caller does who got no answer
+			if _, err := q.refresh("default/gone"); err != nil { // as a caller without a reply would
 				t.Fatal(err)
 			}
 			s.awaitEmpty("default", "gone")
-			eventually(t, "it is forgotten", func() error {
-				if strings.Contains(s.get(groupsAt), "gone") {
-					return errors.New(s.get(groupsAt))
-				}
-				return nil
-			})
+			eventually(t, "it is forgotten", func() error { return s.forgotten("default", "gone") })
 		}))
 	}
 }

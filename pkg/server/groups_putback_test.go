@@ -9,18 +9,20 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// TestGoodCopyPutBack: an object put back as it was ends the holds of its groups, though
-// its rev is old. Where it says something else than what is known, the group stays held.
+// TestGoodCopyPutBack: restoring a record ends the hold of its group, despite its old rev. If it
+// differs from the known version, the group stays held.
 func TestGoodCopyPutBack(t *testing.T) {
 	for name, c := range map[string]struct {
-		size string // of job in what is put back
+		size string // of job in the restored record
 		held bool
 	}{"as it was": {"9", false}, "smaller": {"8", true}, "larger": {"10", true}} {
 		t.Run(name, simulation(func(t *testing.T) {
 			s, p, _ := elevenOf(t)
 			machines := s.living()
-			copied := s.get(groupsAt)
-			s.remove(groupsAt)
+			jobAt := groupAt("default", "job")
+			job, web := s.get(jobAt), s.get(webAt)
+			s.remove(jobAt)
+			s.remove(webAt)
 			p.idle()
 			for _, key := range []string{"job", "web"} {
 				if g := s.mustGroup(p, key); condition(g, missingGroup) == nil {
@@ -28,13 +30,14 @@ func TestGoodCopyPutBack(t *testing.T) {
 				}
 			}
 			etag := s.mustGroup(p, "web").GetEtag()
-			s.put(groupsAt, strings.Replace(copied, `"size": 9`, `"size": `+c.size, 1))
+			s.put(jobAt, strings.Replace(job, `"size":9`, `"size":`+c.size, 1))
+			s.put(webAt, web)
 			p.idle()
 			s.keptAll("with the copy", machines)
 			for _, taken := range []bool{false, true} {
 				if taken {
 					p.ends()
-					p = s.successorNamed("c") // which has no cache
+					p = s.successorNamed("c") // without a cache
 					time.Sleep(3 * time.Minute)
 				}
 				if g := s.mustGroup(p, "job"); (condition(g, missingGroup) != nil) != c.held || g.GetSize() != 9 {
@@ -49,8 +52,8 @@ func TestGoodCopyPutBack(t *testing.T) {
 	}
 }
 
-// define gives a held group its definition again. Who got no reply may do the same again,
-// and only that.
+// define gives a held group its definition again. The same call may be repeated after a lost
+// reply, but no other.
 func (s *site) define(p *process) {
 	s.t.Helper()
 	create := func(change func(*nstancev1.UpsertGroupRequest)) (*nstancev1.GroupStatus, error) {
@@ -83,6 +86,6 @@ func (s *site) define(p *process) {
 	if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Size: ptr(int32(9))}); err != nil {
 		s.t.Fatal(err)
 	}
-	_, err = create(same) // its size is one that was asked for now
+	_, err = create(same) // its size was requested explicitly
 	refused(s.t, err, codes.AlreadyExists, "job")
 }

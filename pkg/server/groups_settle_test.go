@@ -13,14 +13,14 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestOneTenantUnreadable: the groups of a tenant that can't be read cost the store no more
-// than a look each minute.
-func TestOneTenantUnreadable(t *testing.T) {
+// TestOneGroupUnreadable: an unreadable group record costs the store one listing per minute.
+func TestOneGroupUnreadable(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
 		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 0 } }`
 		s.putConfig(shardID)
-		s.put(prodAt, `{ "groups": 7 }`)
+		jobAt := groupAt("prod", "job")
+		s.put(jobAt, `{ "size": "7" }`)
 		s.start().awaitLeading()
 		time.Sleep(10 * time.Minute)
 		var looks atomic.Int32
@@ -32,45 +32,43 @@ func TestOneTenantUnreadable(t *testing.T) {
 		})
 		time.Sleep(time.Hour)
 		s.store.Set(nil)
-		s.put(prodAt, `{ "groups": { "job": { "template": "knd", "size": 1 } } }`)
+		s.put(jobAt, `{ "template": "knd", "size": 1 }`)
 		time.Sleep(3 * time.Minute)
-		if !strings.Contains(s.get(prodAt), `"writer"`) {
-			t.Errorf("it was not written: %s", s.get(prodAt))
+		if len(s.belonging("prod", "job")) != 1 {
+			t.Error("it was not read again")
 		}
-		if n := looks.Load(); n > 2*60 { // the old object, and a list
+		if n := looks.Load(); n > 60 {
 			t.Errorf("%d requests in an hour", n)
 		}
 	})
 }
 
-// TestMistakeFoundByAnEdit: a mistake made by hand is told when an edit runs into it,
-// not only when the groups are read the next time.
+// TestMistakeFoundByAnEdit: an invalid external change is reported when an edit finds it, not
+// only after the next relisting.
 func TestMistakeFoundByAnEdit(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
-		time.Sleep(5 * time.Minute) // what is read after a takeover has been
-		watch := p.watchErrors("default")
+		time.Sleep(5 * time.Minute) // the reads after a takeover are done
+		watch := p.watchErrors("prod")
 		watch.quiet()
-		s.put(prodAt, `{ "groups": [`)
-		if _, err := p.operator("prod").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{
-			Key: "job", Template: ptr("knd"), Size: ptr(int32(1)),
-		}); err == nil {
+		jobAt := groupAt("prod", "job")
+		s.put(jobAt, `{ "size": [`)
+		if _, err := p.operator("prod").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "job", Size: ptr(int32(1))}); err == nil {
 			t.Fatal("the edit went through")
 		}
 		watch.next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
-			return e.GetReason() == "GroupsInvalid" && strings.Contains(e.GetMessage(), prodAt)
+			return e.GetReason() == "GroupsInvalid" && strings.Contains(e.GetMessage(), jobAt)
 		})
 	})
 }
 
-// TestDoubtHoldsUpNobody: while one tenant's writes hang, and are tried again and again,
-// others don't wait.
+// TestDoubtHoldsUpNobody: while one tenant's writes hang and are retried, others do not wait.
 func TestDoubtHoldsUpNobody(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
-		time.Sleep(2 * time.Minute) // until the groups have been read again after the takeover
+		time.Sleep(2 * time.Minute) // until the groups have been relisted after the takeover
 		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-			if r.Verb == object.VerbPut && r.Key == prodAt {
+			if r.Verb == object.VerbPut && strings.HasPrefix(r.Key, "groups/"+shardID+"/prod/") {
 				return objecttest.Outcome{Fault: objecttest.Hung}
 			}
 			return objecttest.Outcome{}

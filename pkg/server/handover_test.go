@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestHandover stops a leader: the standby acts at once, with the same machines
-// and nobody created or deleted.
+// TestHandover stops a leader: the standby acts at once, with the same machines; none is
+// created or deleted.
 func TestHandover(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -54,7 +54,7 @@ func TestHandover(t *testing.T) {
 	})
 }
 
-// awaitPeer waits until a standby knows who leads.
+// awaitPeer waits until a standby knows the leader.
 func (p *process) awaitPeer() {
 	p.t.Helper()
 	size := int32(1)
@@ -67,8 +67,8 @@ func (p *process) awaitPeer() {
 	})
 }
 
-// TestStandbyNamesTheLeader: each service of a standby names the leader's address
-// for that very service.
+// TestStandbyNamesTheLeader: each service of a standby returns the leader's address for that
+// service.
 func TestStandbyNamesTheLeader(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -89,7 +89,7 @@ func TestStandbyNamesTheLeader(t *testing.T) {
 				t.Errorf("%s: %v names %q, want %q", name, c.err, addr, c.want)
 			}
 		}
-		// Where the leader is comes before who asks: that costs a standby nothing.
+		// The redirect precedes authentication: that costs a standby nothing.
 		operator := issue(t, s.trust().CA, pki.RoleOperator, "default", newID(t, fleet.OperatorKind), time.Hour)
 		_, err := nstancev1.NewAgentServiceClient(s.dial(q.agentAddr(), operator)).SubmitPublicKeys(within(t),
 			&nstancev1.SubmitPublicKeysRequest{})
@@ -99,8 +99,8 @@ func TestStandbyNamesTheLeader(t *testing.T) {
 	})
 }
 
-// TestWritesAreBounded stops a server whose store has stopped answering: a write
-// under way gets a moment, no more, and its caller no promise.
+// TestWritesAreBounded stops a server whose store is unresponsive: a running write gets a grace
+// period, and its caller no acknowledgement.
 func TestWritesAreBounded(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -136,8 +136,7 @@ func TestWritesAreBounded(t *testing.T) {
 	})
 }
 
-// TestSlowWriteLands: a write that takes its time at the end of a term is not
-// cut off.
+// TestSlowWriteLands: a slow write at the end of a term is not cut off.
 func TestSlowWriteLands(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -155,13 +154,13 @@ func TestSlowWriteLands(t *testing.T) {
 		}()
 		<-arrived
 		p.ends()
-		if text := s.get(groupsAt); !strings.Contains(text, `"size": 5`) {
+		if text := s.get(webAt); !strings.Contains(text, `"size":5`) {
 			t.Errorf("stored: %s", text)
 		}
 	})
 }
 
-// onLine is a log that does something at one line, before whoever writes it goes on.
+// onLine is a log that calls a function at one line, before its writer continues.
 type onLine struct {
 	slog.Handler
 	message string
@@ -175,8 +174,7 @@ func (h onLine) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// TestReadyIsServed: a server that says that it is ready to act answers the call
-// that is made at that very moment.
+// TestReadyIsServed: a server that logs that it is ready serves a call made at that moment.
 func TestReadyIsServed(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -202,8 +200,8 @@ func TestReadyIsServed(t *testing.T) {
 	})
 }
 
-// TestBrokenConfigRotatesNobody: the config turns invalid, or vanishes, before
-// the next server takes over. What was accepted last goes on.
+// TestBrokenConfigRotatesNobody: the config becomes invalid, or vanishes, before the next
+// takeover. The last accepted one stays active.
 func TestBrokenConfigRotatesNobody(t *testing.T) {
 	for name, spoil := range map[string]func(*site){
 		"invalid": func(s *site) {
@@ -238,8 +236,8 @@ func TestBrokenConfigRotatesNobody(t *testing.T) {
 	}
 }
 
-// TestGroupOutlivesItsStaticDefinition: a group that has an entry of its own
-// keeps its machines when static config drops it; one without is emptied.
+// TestGroupOutlivesItsStaticDefinition: a group with a record keeps its machines when static
+// config drops it; one without is emptied.
 func TestGroupOutlivesItsStaticDefinition(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 2 }, "plain": { "template": "knd", "size": 1 } }`))
@@ -259,7 +257,7 @@ func TestGroupOutlivesItsStaticDefinition(t *testing.T) {
 		p.ends()
 		q := s.successor()
 		q.awaitSize("web", 3)
-		q.awaitSize("plain", 1) // no takeover accepts that it goes
+		q.awaitSize("plain", 1) // no takeover accepts its removal
 		q.refreshes(updated, "default/plain")
 		eventually(t, "the group without an entry is emptied", func() error {
 			for _, id := range s.living() {
@@ -275,8 +273,7 @@ func TestGroupOutlivesItsStaticDefinition(t *testing.T) {
 	})
 }
 
-// TestTwoStartsNeverShareAHolder: the same server started again is another holder,
-// of a later epoch.
+// TestTwoStartsNeverShareAHolder: a restarted server is another holder, with a later epoch.
 func TestTwoStartsNeverShareAHolder(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

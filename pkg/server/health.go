@@ -12,15 +12,14 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// Readiness is what the health endpoint shows: 503 and the part that is not ready
-// while the server boots or can't serve, 200 once it is ready to lead. Anybody may
-// ask, so what it shows are names of parts, never an error's text. Safe for
-// concurrent use; the zero value is not ready.
+// Readiness is the health endpoint: 503 and the part that is not ready while the server boots or
+// can't serve, 200 once it is ready to lead. The endpoint is public, so it shows names of parts,
+// never an error's text. Safe for concurrent use; the zero value is not ready.
 type Readiness struct {
 	mu     sync.Mutex
 	ready  bool
 	reason string
-	note   string // beside it
+	note   string // appended to reason
 	down   bool
 }
 
@@ -30,14 +29,21 @@ func (r *Readiness) NotReady(reason string) { r.set(false, reason) }
 // Ready records that the server can serve; note says in which role.
 func (r *Readiness) Ready(note string) { r.set(true, note) }
 
-// Note has the answer say something beside the reason; empty: nothing.
+// Note appends a text to the response; empty removes it.
 func (r *Readiness) Note(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.note = text
 }
 
-// ShutDown records that the server is going down, which is its last word.
+// isReady reports whether the server can serve.
+func (r *Readiness) isReady() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready
+}
+
+// ShutDown records that the server is shutting down. Later changes are ignored.
 func (r *Readiness) ShutDown() {
 	r.set(false, "shutting down")
 	r.mu.Lock()
@@ -53,7 +59,7 @@ func (r *Readiness) set(ready bool, reason string) {
 	}
 }
 
-// ServeHTTP answers every path: whoever probes a server wants one thing.
+// ServeHTTP serves every path the same.
 func (r *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	r.mu.Lock()
 	ready, reason, note := r.ready, r.reason, r.note
@@ -69,7 +75,7 @@ func (r *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, reason)
 }
 
-// healthEndpoint shows readiness on an address.
+// healthEndpoint serves readiness at an address.
 type healthEndpoint struct {
 	cfg   Config
 	ready *Readiness
@@ -78,12 +84,12 @@ type healthEndpoint struct {
 	http  *http.Server
 }
 
-// open shows readiness before anything else is known.
+// open serves readiness before anything else is known.
 func (h *healthEndpoint) open(ctx context.Context) error {
 	return h.show(ctx, "--health-addr", cmp.Or(h.cfg.Bind.Health, DefaultHealthAddr))
 }
 
-// move goes on at the address that the config says, if it is another one.
+// move switches to the configured address, if it differs.
 func (h *healthEndpoint) move(ctx context.Context, addr string) error {
 	if addr == h.asked {
 		return nil
@@ -99,7 +105,7 @@ func (h *healthEndpoint) show(ctx context.Context, field, addr string) error {
 	}
 	srv := rpc.NewProbeServer(h.ready, slog.NewLogLogger(h.cfg.Logger.Handler(), slog.LevelDebug))
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
-	// It ends with close, and when the listener breaks a probe says so best.
+	// It ends with close; if the listener breaks, the probe fails.
 	go func() { _ = srv.Serve(l) }()
 	h.asked, h.addr, h.http = addr, l.Addr().String(), srv
 	return nil

@@ -8,13 +8,12 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// addressesAge is how old the index may be. It is made only while somebody
-// connects, and then takes a few milliseconds for 5,000 instances.
+// addressesAge is the maximum age of the index. It is built only when a connection arrives,
+// which takes a few milliseconds for 5,000 instances.
 const addressesAge = time.Second
 
-// addressIndex has the addresses of the shard's instances, as their records say
-// and, for those that have yet to register, as the provider says. It is safe for
-// concurrent use.
+// addressIndex has the addresses of the shard's instances, from their records and, for those
+// that have not registered yet, from the provider. Safe for concurrent use.
 type addressIndex struct {
 	mu    sync.Mutex
 	at    time.Time

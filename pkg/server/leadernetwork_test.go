@@ -15,17 +15,16 @@ import (
 	"github.com/nstance/nstance/pkg/server"
 )
 
-// address is one that moves between servers: whoever took it last has it.
+// address is an address that moves between servers: the last one to take it holds it.
 type address struct {
 	holder atomic.Value
 	checks atomic.Int32
-	// slow is the server whose calls are allowed and then lost on their way, until land
-	// lets them take effect.
+	// slow is the server whose permitted calls are delayed until land lets them take effect.
 	slow atomic.Value
 	land chan func()
 }
 
-// movedBy is a provider that moves it, if its config names one, for one server.
+// movedBy is a provider that moves the address for one server, if its config names one.
 type movedBy struct {
 	provider.Provider
 	of     server.Opening
@@ -55,8 +54,8 @@ func (p movedBy) Check(context.Context) (bool, error) {
 	return p.moving.holder.Load() == p.of.Leader.InterfaceID+" of "+p.of.Self, nil
 }
 
-// TestLeaderNetwork: two servers run one config, which names the address; which
-// machine each of them is, it is started with. Whoever leads takes the address.
+// TestLeaderNetwork: two servers share one config with the address; each is started with its
+// machine's ID. The leader takes the address.
 func TestLeaderNetwork(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -94,9 +93,8 @@ func TestLeaderNetwork(t *testing.T) {
 	})
 }
 
-// TestLateAssign: a call of the former leader, which it was allowed to make, takes the
-// address away 3 seconds after the next one had it. That is seen within seconds, and what
-// looking costs is bounded.
+// TestLateAssign: a permitted call of the former leader takes the address away 3 seconds after
+// the next leader took it. That is detected within seconds, at a bounded cost.
 func TestLateAssign(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t, with("MORE", `"leader_network": { "ipv4": "10.9.9.9", "interface_id": "eni-1" },`))
@@ -141,8 +139,8 @@ func TestLateAssign(t *testing.T) {
 	})
 }
 
-// TestLeadersAddressOnce: where callers too are told to dial the address that moves,
-// instances are told of it once.
+// TestLeadersAddressOnce: if the moving address is also advertised to callers, instances get it
+// once.
 func TestLeadersAddressOnce(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, _, id := newborn(t, `"leader_network": { "ipv4": "10.9.9.9" },
@@ -155,8 +153,8 @@ func TestLeadersAddressOnce(t *testing.T) {
 	})
 }
 
-// TestAcceptedLeaderNetwork: a shard that ran a config when the provider was not yet
-// asked about the address runs it on, and says what is wrong with it.
+// TestAcceptedLeaderNetwork: a config that was accepted before the provider checked the address
+// stays active, and its mistake is reported.
 func TestAcceptedLeaderNetwork(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		dir := t.TempDir()

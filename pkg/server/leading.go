@@ -11,27 +11,30 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/identities"
 	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/roster"
+	"github.com/nstance/nstance/pkg/server/writes"
 )
 
-// takeOverBackoff is of a leader that can't take over, because the store or the
-// config can't be read. Its lease holds meanwhile; if the store stays away the lease
-// ends the term.
+// takeOverBackoff is the back-off of a leader that can't take over, because the store or the
+// config can't be read. It keeps its lease meanwhile; if the store stays unreachable, the
+// lease expires and ends the term.
 func takeOverBackoff() retry.Backoff {
 	return retry.Backoff{First: time.Second, Limit: 30 * time.Second, Least: 500 * time.Millisecond}
 }
 
-// lead is one term of leadership: it takes over, publishes the term to the
-// services, and reconciles until ctx ends.
+// lead runs one term of leadership: it takes over, publishes the term to the services, and
+// reconciles until ctx ends.
 func (s *Server) lead(ctx context.Context, fence *election.Term) error {
 	began := s.cfg.Now()
 	s.cfg.Logger.Info("leading", slog.Uint64("epoch", fence.Epoch()))
 	defer s.ready.Ready("standing by")
 	for failures := 0; ; failures++ {
-		t, err := leader.Take(ctx, s.leaderConfig(fence))
-		s.needs.Begin(election.NeedTakeover).End(err) // it counts from the first failure
+		t, err := leader.TakeOver(ctx, s.leaderConfig(fence))
+		s.needs.Start(election.NeedTakeover).End(err) // clears the need, or counts the failure
 		if err == nil {
+			defer s.last.Go(func() { t.StoreEvents(context.WithoutCancel(ctx)) }) // after the lead is given up
 			return t.Run(func() (withdraw func()) { return s.publish(t, fence, began) })
 		}
 		switch {
@@ -58,16 +61,19 @@ func (s *Server) leaderConfig(fence *election.Term) leader.Config {
 		Provider: s.provider.Provider, Listing: s.listing,
 		Secrets: s.trust.sealed, CA: s.trust.CA, Bundle: s.trust.bundle, NonceKey: s.trust.NonceKey,
 		Instances: s.addresses.instances, OperatorAddr: s.addresses.advertised.Operator,
-		Running: s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text }, Cut: s.services.agents.Cut,
+		Servers:      identities.Servers{DNS: s.addresses.dns, IPs: s.addresses.ips},
+		Replacements: s.measure.Replacements,
+		Running:      s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text }, Cut: s.services.agents.Cut,
 		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Uniform: s.cfg.uniform, Logger: s.cfg.Logger,
 	}
 }
 
-// publish lets callers in to a term.
+// publish starts serving callers with a term.
 func (s *Server) publish(t *leader.Term, fence *election.Term, began time.Time) (withdraw func()) {
 	s.current.Store(t)
 	s.ready.Ready("leading")
-	// Only now: whoever reads this and calls is answered.
+	s.measure.TookOver(s.cfg.Now().Sub(began))
+	// Logged only now: calls after this line are served.
 	s.cfg.Logger.Info("ready to act", slog.Uint64("epoch", fence.Epoch()), slog.Duration("took", s.cfg.Now().Sub(began)))
 	return func() {
 		if s.current.CompareAndSwap(t, nil) {
@@ -76,11 +82,11 @@ func (s *Server) publish(t *leader.Term, fence *election.Term, began time.Time) 
 	}
 }
 
-// running has the server go by the config that a term runs.
+// running applies the config that a term starts to run to the server.
 func (s *Server) running(c *config.Shard) {
 	s.latest.Store(c)
 	if err := s.elector.SetTiming(timing(c)); err != nil {
-		s.cfg.Logger.Error("the election goes on with its old timing", slog.Any("error", err))
+		s.cfg.Logger.Error("invalid election timing, the previous one stays active", slog.Any("error", err))
 	}
 }
 
@@ -92,20 +98,20 @@ func timing(c *config.Shard) election.Timing {
 	}
 }
 
-// ofTerm is what the current term offers, or what to tell a caller when there is no
+// ofTerm returns a function that returns a part of the current term, or an error if there is no
 // term.
 func ofTerm[T any](s *Server, offer func(*leader.Term) T) func() (T, error) {
 	return func() (none T, err error) {
 		if t := s.current.Load(); t != nil {
 			return offer(t), nil
 		}
-		return none, leader.ErrNoTerm()
+		return none, writes.ErrNoTerm()
 	}
 }
 
-// operatorJudge implements rpc.Judge for operators: it refuses those whose record
-// is gone or says that they were removed. What is remembered is the term's, so
-// that a server which comes to lead trusts nothing it learned long ago.
+// operatorJudge implements rpc.Judge for operators: it refuses those whose record is missing or
+// marked as removed. Verdicts are cached per term, so that a new leader relies on nothing it
+// learned long ago.
 type operatorJudge func() (*roster.Roster, error)
 
 var _ rpc.Judge = operatorJudge(nil)
@@ -119,11 +125,11 @@ func (current operatorJudge) Known(caller pki.Caller) (verdict error, ok bool) {
 	return verdict, ok
 }
 
-// Look implements rpc.Judge.
-func (current operatorJudge) Look(ctx context.Context, caller pki.Caller) error {
+// Verify implements rpc.Judge.
+func (current operatorJudge) Verify(ctx context.Context, caller pki.Caller) error {
 	r, err := current()
 	if err != nil {
 		return err
 	}
-	return r.Look(ctx, caller)
+	return r.Verify(ctx, caller)
 }

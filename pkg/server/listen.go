@@ -11,8 +11,8 @@ import (
 // listeners are the open addresses of the four services.
 type listeners struct{ election, registration, operator, agent net.Listener }
 
-// listen opens the addresses of the four services, or none. The error names the
-// flag or the field of the config that has the address.
+// listen opens the addresses of the four services, or none. The error names the flag or the
+// config field of the address.
 func (s *Server) listen(ctx context.Context) (*listeners, error) {
 	out := &listeners{}
 	flags := s.cfg.Bind
@@ -41,7 +41,7 @@ func (s *Server) listen(ctx context.Context) (*listeners, error) {
 	return out, nil
 }
 
-// open opens one address. The error begins with field, which has the address.
+// open opens one address. The error begins with field, the address's flag or config field.
 func (c Config) open(ctx context.Context, field, addr string, limits rpc.Conns) (net.Listener, error) {
 	if c.Listen == nil {
 		return rpc.Listen(ctx, field, addr, limits)
@@ -53,7 +53,7 @@ func (c Config) open(ctx context.Context, field, addr string, limits rpc.Conns) 
 	return rpc.Limit(l, limits), nil
 }
 
-// endpoints are the addresses as bound, with the port that 0 stood for.
+// endpoints returns the bound addresses, with the actual ports.
 func (l *listeners) endpoints(health string) Endpoints {
 	return Endpoints{
 		Health: health, Election: l.election.Addr().String(), Registration: l.registration.Addr().String(),
@@ -61,7 +61,7 @@ func (l *listeners) endpoints(health string) Endpoints {
 	}
 }
 
-// close closes what is open; closing again does no harm.
+// close closes the listeners. Idempotent.
 func (l *listeners) close() {
 	for _, one := range []net.Listener{l.election, l.registration, l.operator, l.agent} {
 		if one != nil {

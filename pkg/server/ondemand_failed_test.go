@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// impatient starts a server that waits a second for the machine of an on-demand
-// instance, and a group of two.
+// impatient starts a server with a create timeout of a second for on-demand instances, and a
+// group of two.
 func impatient(t *testing.T) (*site, *process) {
 	t.Helper()
 	s := newSite(t)
@@ -29,12 +29,12 @@ func impatient(t *testing.T) (*site, *process) {
 	return s, p
 }
 
-// noRoom has the provider refuse every create until it is mended.
+// noRoom makes the provider refuse every create until it is restored.
 func (s *site) noRoom() {
 	s.world.FailNext(fake.OpCreate, 1000, fake.Fault{Err: fmt.Errorf("the zone is out of them: %w", provider.ErrQuota)})
 }
 
-// failed makes an on-demand instance for which no room is found in time.
+// failed creates an on-demand instance that fails for lack of capacity.
 func (s *site) failed(p *process, key string) fleet.InstanceID {
 	s.t.Helper()
 	s.noRoom()
@@ -44,8 +44,8 @@ func (s *site) failed(p *process, key string) fleet.InstanceID {
 	return id
 }
 
-// TestOnDemandWaits: while there is no room it stays pending and says why, to nobody
-// but its tenant; then it is made, and nothing is wrong any more.
+// TestOnDemandWaits: without capacity the instance stays pending and reports the reason, to its
+// tenant only; then it is created, and the problem is over.
 func TestOnDemandWaits(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -74,9 +74,8 @@ func TestOnDemandWaits(t *testing.T) {
 	})
 }
 
-// TestFailedKeyIsUsedAgain: however it failed, one new instance comes of its key,
-// whoever asks at the same time and whatever gets lost; and that one lived, so the
-// key names it for ever.
+// TestFailedKeyIsUsedAgain: however the instance failed, its key leads to one new instance,
+// despite concurrent calls and lost replies; once that one ran, the key names it permanently.
 func TestFailedKeyIsUsedAgain(t *testing.T) {
 	for name, fault := range map[string]objecttest.Fault{
 		"nothing lost": 0, "the reply": objecttest.ReplyLost, "the write": objecttest.Dropped,
@@ -110,8 +109,7 @@ func TestFailedKeyIsUsedAgain(t *testing.T) {
 	}
 }
 
-// askTogether has several callers create with one key, which names a new instance
-// then, the same for all of them.
+// askTogether runs concurrent creates with one key, which then all return the same new instance.
 func (s *site) askTogether(p *process, key string, old fleet.InstanceID) fleet.InstanceID {
 	s.t.Helper()
 	ids := make([]fleet.InstanceID, 8)
@@ -133,9 +131,8 @@ func (s *site) askTogether(p *process, key string, old fleet.InstanceID) fleet.I
 	return ids[0]
 }
 
-// TestRefusedKeyIsUsedAgain: what the provider refuses for good ends at once, and may
-// be asked for otherwise with the same key, by whichever leader, with the record of
-// the first one or after it.
+// TestRefusedKeyIsUsedAgain: a permanently refused create ends at once, and the key may be
+// reused with other fields, by any leader, before or after the first record is pruned.
 func TestRefusedKeyIsUsedAgain(t *testing.T) {
 	for name, pruned := range map[string]bool{"its record is there": false, "its record is gone": true} {
 		t.Run(name, func(t *testing.T) {
@@ -169,8 +166,8 @@ func TestRefusedKeyIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestReclaimedKeyAcrossLeaders: a leader that ends between the request and the
-// record of the new instance leaves what the next goes on with.
+// TestReclaimedKeyAcrossLeaders: if a leader ends between the request and the record of the new
+// instance, the next one continues.
 func TestReclaimedKeyAcrossLeaders(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := impatient(t)
@@ -207,8 +204,8 @@ func TestReclaimedKeyAcrossLeaders(t *testing.T) {
 	})
 }
 
-// TestRemovedKeyIsNotUsedAgain: who asked that a failed instance goes finds it gone
-// when the creation is repeated.
+// TestRemovedKeyIsNotUsedAgain: a failed instance whose removal was requested is gone when the
+// creation is repeated.
 func TestRemovedKeyIsNotUsedAgain(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := impatient(t)
@@ -248,8 +245,8 @@ func TestRemovedKeyIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-// TestKeysExpire: long after the end of an instance its key names nothing any more, and
-// the request is gone; that of an instance that lives stays.
+// TestKeysExpire: long after the end of an instance its key names nothing, and the request is
+// deleted; that of a live instance stays.
 func TestKeysExpire(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// TestLateRecordOfALeaderBefore: a record that lands when another leads already is
-// taken up by who asks again, not mourned.
+// TestLateRecordOfALeaderBefore: a record that lands under the next leader is adopted by a
+// repeated call, not abandoned.
 func TestLateRecordOfALeaderBefore(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, q, id := halfMade(t, "k")
@@ -35,8 +35,8 @@ func TestLateRecordOfALeaderBefore(t *testing.T) {
 	})
 }
 
-// TestDeleteByKeyOfHalfMade: what was deleted is not made by a creation repeated
-// later, nor by a record that lands later.
+// TestDeleteByKeyOfHalfMade: after the delete, neither a repeated creation nor a late record
+// creates the instance.
 func TestDeleteByKeyOfHalfMade(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, q, id := halfMade(t, "k")
@@ -53,7 +53,7 @@ func TestDeleteByKeyOfHalfMade(t *testing.T) {
 	})
 }
 
-// lastTerm is the right to act while no server runs.
+// lastTerm is a fence for use while no server runs.
 type lastTerm struct{ epoch uint64 }
 
 func (t lastTerm) Epoch() uint64 { return t.epoch }
@@ -64,8 +64,8 @@ func (t lastTerm) Act(ctx context.Context, write func(context.Context) error) er
 	return write(ctx)
 }
 
-// prune removes the tombstone of an instance as a leader does when its retention is
-// over, which is a minute at the least.
+// prune removes the tombstone of an instance like a leader after its retention, which is at
+// least a minute.
 func (s *site) prune(id fleet.InstanceID) {
 	s.t.Helper()
 	l, err := ledger.Open(ledger.Config{Store: s.inner, Shard: shardID, Writer: "test", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
@@ -80,7 +80,7 @@ func (s *site) prune(id fleet.InstanceID) {
 	}
 }
 
-// TestKeyOutlivesItsInstance: when the record is pruned the key still names it.
+// TestKeyOutlivesItsInstance: after the record is pruned, the key still names it.
 func TestKeyOutlivesItsInstance(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -108,8 +108,7 @@ func TestKeyOutlivesItsInstance(t *testing.T) {
 	})
 }
 
-// TestOverrides: what was asked for one instance alone reaches its machine, its
-// files and its status, and no other's.
+// TestOverrides: an instance's overrides reach only its own machine, files and status.
 func TestOverrides(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
@@ -134,13 +133,13 @@ func TestOverrides(t *testing.T) {
 	})
 }
 
-// TestDeleteManaged: a group's own instance is replaced, the new one first.
+// TestDeleteManaged: a managed instance is replaced before it is drained.
 func TestDeleteManaged(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
 		before := s.living()
 		s.world.ForgetCalls()
-		for range 2 { // once is enough
+		for range 2 { // idempotent
 			if err := p.delete(before[0]); err != nil {
 				t.Fatal(err)
 			}

@@ -15,9 +15,9 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// reclaimedMeanwhile has one caller ask about a key whose instance failed and is
-// pruned, and another creates with it between this caller's two reads of the key.
-// It returns the instance that the key names now, once the first caller is answered.
+// reclaimedMeanwhile runs call for a key whose instance failed and is pruned, while another
+// caller creates with it between this call's two reads of the key. It returns the instance
+// that the key names then.
 func reclaimedMeanwhile(
 	t *testing.T, ask func(context.Context, nstancev1.OperatorServiceClient) error,
 ) (*site, *process, fleet.InstanceID) {
@@ -48,8 +48,8 @@ func reclaimedMeanwhile(
 	return s, q, now
 }
 
-// slowSecondRead has the second read of keys under a prefix take two seconds, and
-// says when it has begun.
+// slowSecondRead delays the second read of keys under a prefix by two seconds, and signals its
+// start.
 func (s *site) slowSecondRead(prefix string) (reached <-chan struct{}) {
 	began, reads := make(chan struct{}), 0
 	s.store.Set(func(r objecttest.Request) (o objecttest.Outcome) {
@@ -64,8 +64,8 @@ func (s *site) slowSecondRead(prefix string) (reached <-chan struct{}) {
 	return began
 }
 
-// TestCreateWhileKeyIsReclaimed: whoever read the key before another caller had it
-// name another instance is told that one, and there is one machine.
+// TestCreateWhileKeyIsReclaimed: a caller that read the key before another one reclaimed it gets
+// the new instance, and there is one machine.
 func TestCreateWhileKeyIsReclaimed(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		var told string
@@ -84,8 +84,7 @@ func TestCreateWhileKeyIsReclaimed(t *testing.T) {
 	})
 }
 
-// TestDeleteByKeyWhileItIsReclaimed: what is answered to be on its way out is what
-// the key names, not what it named.
+// TestDeleteByKeyWhileItIsReclaimed: the deleted instance is the one that the key names now.
 func TestDeleteByKeyWhileItIsReclaimed(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, id := reclaimedMeanwhile(t, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {

@@ -21,7 +21,7 @@ const (
 	isDeleted  = nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
 )
 
-// create asks for an on-demand instance of group web.
+// create requests an on-demand instance of group web.
 func (p *process) create(key string, tweaks ...func(*nstancev1.CreateInstanceRequest)) (*nstancev1.InstanceStatus, error) {
 	req := &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: key}
 	for _, tweak := range tweaks {
@@ -31,7 +31,7 @@ func (p *process) create(key string, tweaks ...func(*nstancev1.CreateInstanceReq
 	return resp.GetInstance(), err
 }
 
-// created asks for one that has to be granted.
+// created requests one that has to be granted.
 func (p *process) created(key string, tweaks ...func(*nstancev1.CreateInstanceRequest)) fleet.InstanceID {
 	p.t.Helper()
 	i, err := p.create(key, tweaks...)
@@ -53,13 +53,13 @@ func (p *process) deleteByKey(key string) error {
 	return err
 }
 
-// onDemand are the records of on-demand instances.
+// onDemand returns the records of on-demand instances.
 func (s *site) onDemand() []fleet.Instance {
 	s.t.Helper()
 	return slices.DeleteFunc(s.records(), func(i fleet.Instance) bool { return !i.OnDemand })
 }
 
-// failFirst has the first write to keys under a prefix meet a fault.
+// failFirst injects a fault into the first write to keys under a prefix.
 func (s *site) failFirst(prefix string, fault objecttest.Fault) {
 	met := false
 	s.store.Set(func(r objecttest.Request) objecttest.Outcome {
@@ -71,8 +71,8 @@ func (s *site) failFirst(prefix string, fault objecttest.Fault) {
 	})
 }
 
-// TestOnDemand: an instance that was asked for comes up beside the group's own, who
-// are neither counted with it nor scaled for it, and goes when it is asked to.
+// TestOnDemand: a requested instance runs beside the group's managed ones, which neither count
+// it nor are scaled for it, until its deletion.
 func TestOnDemand(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -130,7 +130,7 @@ func TestOnDemand(t *testing.T) {
 	})
 }
 
-// TestOnDemandRefusals: each wrong thing is named, and makes nothing.
+// TestOnDemandRefusals: each invalid field is named, and nothing is created.
 func TestOnDemandRefusals(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -192,7 +192,7 @@ func TestOnDemandRefusals(t *testing.T) {
 	})
 }
 
-// TestOnDemandOfLeavingGroup: a group that is being deleted makes nothing more.
+// TestOnDemandOfLeavingGroup: a group that is being deleted creates nothing.
 func TestOnDemandOfLeavingGroup(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -209,7 +209,7 @@ func TestOnDemandOfLeavingGroup(t *testing.T) {
 		}
 		_, err := p.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Group = "job" })
 		refused(t, err, codes.FailedPrecondition, "job is being deleted")
-		s.put(groupsAt, `{"groups": {"bad": {"template": "nope"}}}`)
+		s.put(groupAt("default", "bad"), `{"template": "nope"}`)
 		p.ends()
 		q := s.start(named("b")).awaitLeading()
 		_, err = q.create("k", func(r *nstancev1.CreateInstanceRequest) { r.Group = "bad" })
@@ -220,8 +220,8 @@ func TestOnDemandOfLeavingGroup(t *testing.T) {
 	})
 }
 
-// TestOneKeyIsOneInstance: however often, at however many places and with whatever
-// losses a key is used, one instance comes of it.
+// TestOneKeyIsOneInstance: however often a key is used, on any servers and with any lost
+// replies, it leads to one instance.
 func TestOneKeyIsOneInstance(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -264,8 +264,8 @@ func TestOneKeyIsOneInstance(t *testing.T) {
 	}
 }
 
-// halfMade has a leader end between the request and the record of an instance, and
-// returns the next.
+// halfMade ends a leader between the request and the record of an instance, and returns the next
+// leader.
 func halfMade(t *testing.T, key string) (*site, *process, fleet.InstanceID) {
 	t.Helper()
 	s, p := running(t)
@@ -295,7 +295,7 @@ func halfMade(t *testing.T, key string) (*site, *process, fleet.InstanceID) {
 	return s, q, fleet.InstanceID(id[:29])
 }
 
-// TestKeyAcrossLeaders: the next leader goes on where the one before ended.
+// TestKeyAcrossLeaders: the next leader continues.
 func TestKeyAcrossLeaders(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, q, id := halfMade(t, "k")

@@ -17,9 +17,9 @@ func (p *process) watchAll(tenant, token string) *watched[nstancev1.WatchInstanc
 	return follow(p.t, stream, err)
 }
 
-// TestWhatGroupsHave: the machines of a group under their nodes' names, how many are
-// of its present definition, and what its instance type has, which comes to be known
-// without anybody waiting for it.
+// TestWhatGroupsHave: the status of a group has its machines by node name, how many have its
+// current definition, and the resources of its instance type, which are queried in the
+// background.
 func TestWhatGroupsHave(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -53,7 +53,7 @@ func TestWhatGroupsHave(t *testing.T) {
 		if err != nil || resp.GetProviderKind() != "fake" || resp.GetRegion() != "r" || resp.GetZone() != "z" {
 			t.Errorf("listed %v, %v", resp, err)
 		}
-		// Another type has its machines replaced one by one; at first all are of the old one.
+		// With another type its machines are replaced one by one; at first all have the old one.
 		change := &nstancev1.UpsertGroupRequest{Key: "web", InstanceType: ptr("unheard-of")}
 		if changed, err := p.upsert(change); err != nil || changed.GetUpToDateSize() != 0 || changed.GetCapacity() != nil {
 			t.Errorf("changed to %v, %v", changed, err)
@@ -62,8 +62,8 @@ func TestWhatGroupsHave(t *testing.T) {
 	})
 }
 
-// TestFollowAll: a watch of all sees an instance come and go, goes on where it broke
-// off, and is told everything anew by the next leader.
+// TestFollowAll: a watch of all groups sees an instance come and go, resumes after a break, and
+// gets a full snapshot from the next leader.
 func TestFollowAll(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

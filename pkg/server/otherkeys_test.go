@@ -17,7 +17,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// registered registers a machine with a key, and returns what it shows from then on.
+// registered registers a machine with a key, and returns its certificate.
 func (p *process) registered(id fleet.InstanceID, key ed25519.PrivateKey) *pki.Keypair {
 	p.t.Helper()
 	resp, err := p.registerWith(p.site.nonceOf(id), key)
@@ -27,8 +27,8 @@ func (p *process) registered(id fleet.InstanceID, key ed25519.PrivateKey) *pki.K
 	return renewed(p.t, resp.GetIdentity(), key)
 }
 
-// TestRenewedKeyOfAnother: the key that a certificate was renewed with is no other
-// instance's either, on this leader and the next, until its instance is gone.
+// TestRenewedKeyOfAnother: the key of a renewal is reserved for its instance, on this leader and
+// the next, until the instance is gone.
 func TestRenewedKeyOfAnother(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, ids := newborns(t)
@@ -94,8 +94,8 @@ func ecdsaPEM(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// TestSubmitKeyOfAnother: a key that one machine submitted, or registered with, is
-// refused from another, by its name; with it all that came at the same time.
+// TestSubmitKeyOfAnother: a key that one machine submitted, or registered with, is refused from
+// another by name, with its whole batch.
 func TestSubmitKeyOfAnother(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := furnished(t, `"default": { "web": { "template": "knd", "size": 2 } }`)
@@ -128,9 +128,9 @@ func TestSubmitKeyOfAnother(t *testing.T) {
 	})
 }
 
-// TestImageWithKeysOfAnother: a machine came with the keys of another, and no word of
-// whose they are. It makes new ones and gets its files; the other's are left alone, and
-// known to the next leader by the records.
+// TestImageWithKeysOfAnother: a machine starts with another one's keys and without its owner
+// file. It generates new ones and gets its files; the other's are unaffected, and the next
+// leader knows them from the records.
 func TestImageWithKeysOfAnother(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
@@ -177,8 +177,8 @@ func TestImageWithKeysOfAnother(t *testing.T) {
 	})
 }
 
-// successorKnows starts another server, which no agent knows of, and registers one more
-// machine with a key that one of the others has.
+// successorKnows starts another server, which no agent uses yet, and registers one more machine
+// with another one's key.
 func (s *site) successorKnows(p *process, key string) {
 	s.t.Helper()
 	private, err := pki.ParsePrivateKey([]byte(key))

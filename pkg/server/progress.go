@@ -10,9 +10,9 @@ import (
 	"github.com/nstance/nstance/pkg/server/election"
 )
 
-// accounted is the store with each read noted, so that a leader for whom nothing
-// can be read is found out. Writes are not: the election's own, which every act
-// needs, tell of them.
+// accounted is the store with each read recorded, so that a leader whose reads all fail is
+// detected. Writes are not recorded: the election's own writes, which every action needs, cover
+// them.
 type accounted struct {
 	object.Store
 	needs *election.Needs
@@ -22,7 +22,7 @@ var _ object.Store = accounted{}
 
 // Get implements object.Store.
 func (s accounted) Get(ctx context.Context, key string) (object.Object, error) {
-	try, began := s.needs.Begin(election.NeedRead), time.Now()
+	try, began := s.needs.Start(election.NeedRead), time.Now()
 	o, err := s.Store.Get(ctx, key)
 	ended(ctx, try, began, err)
 	return o, err
@@ -30,36 +30,36 @@ func (s accounted) Get(ctx context.Context, key string) (object.Object, error) {
 
 // List implements object.Store.
 func (s accounted) List(ctx context.Context, prefix, token string) (object.Page, error) {
-	try, began := s.needs.Begin(election.NeedRead), time.Now()
+	try, began := s.needs.Start(election.NeedRead), time.Now()
 	p, err := s.Store.List(ctx, prefix, token)
 	ended(ctx, try, began, err)
 	return p, err
 }
 
-// patience is how long the store is given for a read before the end of the time that
-// its caller had says something about the store.
+// patience is the minimum duration after which a read that ran into its caller's deadline
+// counts as a failure of the store.
 const patience = 5 * time.Second
 
-// ended notes how a read ended. That there is no such object is an answer.
+// ended records the result of a read. ErrNotFound counts as success.
 func ended(ctx context.Context, try *election.Attempt, began time.Time, err error) {
 	switch {
 	case err == nil, errors.Is(err, object.ErrNotFound):
 		try.End(nil)
 	case errors.Is(ctx.Err(), context.Canceled), ctx.Err() != nil && time.Since(began) < patience:
-		try.End(context.Canceled) // a store may not say so itself
+		try.End(context.Canceled) // the store may return another error
 	default:
 		try.End(err)
 	}
 }
 
-// listing is what the loop tells of its lists.
+// listing records the loop's listings of VMs.
 func (s *Server) listing() (page func(), ended func(error)) {
-	try := s.needs.Begin(election.NeedList)
+	try := s.needs.Start(election.NeedList)
 	return try.Progress, try.End
 }
 
-// couldLead does what a leader must be able to do and the election does not: it
-// reads the config, the groups and the records, and lists the provider's VMs once.
+// couldLead does what a leader must be able to do apart from the election: it reads the
+// config, the groups and the records, and lists the provider's VMs once.
 func (s *Server) couldLead(ctx context.Context) error {
 	if _, err := s.static.ReadFor(ctx, s.boot); err != nil {
 		return err

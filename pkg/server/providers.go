@@ -3,49 +3,52 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
 	"github.com/nstance/nstance/pkg/provider/docker"
-	"github.com/nstance/nstance/pkg/provider/kubenode"
 	"github.com/nstance/nstance/pkg/provider/process"
+	"github.com/nstance/nstance/pkg/server/measure"
 )
 
-// Opening says what a provider is opened for.
+// Opening is what a provider is opened with.
 type Opening struct {
 	Scope    provider.Scope
 	Provider config.Provider
-	Leader   config.LeaderNetwork // the address that is to follow the leader; zero: none
-	Self     string               // what the provider calls the machine that this server runs on; empty: it has to find out
+	Leader   config.LeaderNetwork // the address that follows the leader; zero: none
+	Self     string               // the provider's ID of this server's machine; empty: detected
 }
 
 // openedProvider is the provider of this process.
 type openedProvider struct {
-	provider.Provider
+	provider.Provider // measured
+	inner             provider.Provider
+	calls             *measure.Calls
 }
 
 // open opens the provider that the config names.
 func (p *openedProvider) open(ctx context.Context, cfg Config, shard *config.Shard) error {
-	p.close() // an attempt's before
+	p.close() // from an earlier attempt
 	opened, err := newProvider(ctx, cfg, Opening{
 		Scope:    provider.Scope{ClusterID: shard.Cluster.ID, Shard: cfg.Shard},
 		Provider: shard.Server.Provider, Leader: shard.Server.LeaderNetwork, Self: cfg.Self,
 	})
 	if err != nil {
-		return err // what came with it may be a nil pointer, which would not look like no provider
+		return err // opened may be a typed nil pointer
 	}
-	p.Provider = opened
+	p.inner, p.Provider = opened, p.calls.Provider(opened)
 	return nil
 }
 
-// close lets go of what the provider holds; instances live on.
+// close releases the provider's resources; instances keep running.
 func (p *openedProvider) close() {
-	if c, ok := p.Provider.(interface{ Close() }); ok {
+	if c, ok := p.inner.(interface{ Close() }); ok {
 		c.Close()
 	}
-	*p = openedProvider{}
+	p.Provider, p.inner = nil, nil
 }
 
 func newProvider(ctx context.Context, cfg Config, o Opening) (provider.Provider, error) {
@@ -59,43 +62,39 @@ func newProvider(ctx context.Context, cfg Config, o Opening) (provider.Provider,
 	switch c := s.(type) {
 	case process.Config:
 		p, err := process.New(c)
-		return o.withNodes(cfg, p, err, c.Kubeconfig) //nolint:contextcheck // it outlives the boot
+		if err == nil && c.UserRange == "" {
+			cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "agents run as the server's own user",
+				slog.String("means", "they can read what the server can, and end it"),
+				slog.String("instead", "server.provider.options.user_range, which a server that is root can give"))
+		}
+		return p, err
 	case aws.Config:
 		c.Leader = o.awsLeader()
-		return aws.New(ctx, c) // without Nodes: Kubernetes has a cloud provider for these
+		return aws.New(ctx, c)
 	case docker.Config:
 		c.Leader = o.dockerLeader()
-		p, err := docker.New(c)
-		return o.withNodes(cfg, p, err, c.Kubeconfig) //nolint:contextcheck // it outlives the boot
+		return docker.New(c)
 	default:
-		return nil, fmt.Errorf("server.provider.kind: nobody can open %q", o.Provider.Kind)
+		return nil, fmt.Errorf("server.provider.kind: unsupported provider kind %q", o.Provider.Kind)
 	}
 }
 
-// withNodes returns a provider that was opened, with Nodes if a kubeconfig says where.
-func (o Opening) withNodes(cfg Config, p provider.Provider, err error, kubeconfig string) (provider.Provider, error) {
-	if err != nil || kubeconfig == "" {
-		return p, err
-	}
-	return kubenode.Wrap(p, kubenode.Default(kubeconfig, o.Scope, o.Provider.Kind, cfg.Logger)), nil
-}
-
-// awsLeader is the address that the provider moves; nil when there is none, or somebody
-// else moves it.
+// awsLeader returns the address that the provider moves; nil if there is none, or another
+// program moves it.
 func (o Opening) awsLeader() *aws.Leader {
 	if o.Leader.InterfaceID == "" {
 		return nil
 	}
 	l := &aws.Leader{Interface: o.Leader.InterfaceID, Self: o.Self}
-	// What is no address was refused when the config was read.
+	// Invalid addresses were refused when the config was read.
 	l.IPv4, _ = netip.ParseAddr(o.Leader.IPv4)
 	l.IPv6, _ = netip.ParseAddr(o.Leader.IPv6)
 	return l
 }
 
-// dockerLeader is the network that the leader's address is of; nil when the config
-// names none, and the address, if there is one, is moved by somebody else. So it is
-// with an address of IPv6 alone, which a config had that was accepted earlier.
+// dockerLeader returns the network of the leader's address; nil if the config names none, and
+// the address, if there is one, is moved by something else. It is also nil for an IPv6 address
+// alone, which an earlier accepted config may have.
 func (o Opening) dockerLeader() *docker.Leader {
 	addr, err := netip.ParseAddr(o.Leader.IPv4)
 	if err != nil || o.Leader.InterfaceID == "" {

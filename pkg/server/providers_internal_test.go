@@ -9,7 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// dockerOpening is for an engine that is not there, which opening one does not need.
+// dockerOpening is for an engine that does not exist, which opening one does not need.
 func dockerOpening(leader config.LeaderNetwork) Opening {
 	return Opening{
 		Scope: provider.Scope{ClusterID: "c", Shard: "s"},
@@ -20,15 +20,15 @@ func dockerOpening(leader config.LeaderNetwork) Opening {
 	}
 }
 
-// TestDockerMovesTheLeadersAddress: the real provider is told of the address that the
-// config names, and of the container to give it to.
+// TestDockerMovesTheLeadersAddress: the real provider gets the configured address and the
+// container to give it to.
 func TestDockerMovesTheLeadersAddress(t *testing.T) {
 	for name, c := range map[string]struct {
 		leader config.LeaderNetwork
 		moves  bool
 	}{
 		"no address":              {config.LeaderNetwork{}, false},
-		"moved by somebody else":  {config.LeaderNetwork{IPv4: "10.0.0.9"}, false},
+		"moved by something else": {config.LeaderNetwork{IPv4: "10.0.0.9"}, false},
 		"moved by the provider":   {config.LeaderNetwork{IPv4: "10.0.0.9", InterfaceID: "net"}, true},
 		"accepted, with an IPv6":  {config.LeaderNetwork{IPv4: "10.0.0.9", IPv6: "fd00::9", InterfaceID: "net"}, true},
 		"accepted, with one only": {config.LeaderNetwork{IPv6: "fd00::9", InterfaceID: "net"}, false},
@@ -51,7 +51,7 @@ func TestDockerMovesTheLeadersAddress(t *testing.T) {
 	}
 }
 
-// TestAcceptedRunsOn: what only new texts are refused for.
+// TestAcceptedRunsOn: checks for new texts only.
 func TestAcceptedRunsOn(t *testing.T) {
 	cfg := Config{Logger: slog.New(slog.DiscardHandler)}
 	processes := config.Provider{Kind: config.ProviderProcess, Options: map[string]any{"dir": "/d", "agent": "/a"}}

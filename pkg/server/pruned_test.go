@@ -13,8 +13,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestPrunedAgentsCallsAreCheap: its certificate is good, its record is gone,
-// and it calls and calls.
+// TestPrunedAgentsCallsAreCheap: its certificate is valid, its record is gone, and it calls
+// repeatedly.
 func TestPrunedAgentsCallsAreCheap(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)

@@ -32,7 +32,7 @@ func newborns(t *testing.T) (*site, *process, []fleet.InstanceID) {
 	return s, p, s.living()
 }
 
-// keyTaken checks that a key was refused as another instance's, which is not named.
+// keyTaken checks that a key was refused as another instance's, without naming that.
 func keyTaken(t *testing.T, err error, field string, others ...fleet.InstanceID) {
 	t.Helper()
 	if status.Code(err) != codes.InvalidArgument || !rpc.KeyTaken(err) || !slices.Equal(fields(err), []string{field}) {
@@ -45,8 +45,8 @@ func keyTaken(t *testing.T, err error, field string, others ...fleet.InstanceID)
 	}
 }
 
-// TestRegisterWithOneKey: of three machines that register with one key at the same time
-// one gets in. The nonces of the others are as good as before, with keys of their own.
+// TestRegisterWithOneKey: of three machines that register concurrently with one key, one
+// succeeds. The nonces of the others stay valid with their own keys.
 func TestRegisterWithOneKey(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, ids := newborns(t)
@@ -110,7 +110,7 @@ func TestKeyOfAnotherAcrossServers(t *testing.T) {
 	})
 }
 
-// TestKeyOfOneThatIsGone: the key of an instance that was deleted is in nothing's way.
+// TestKeyOfOneThatIsGone: the key of a deleted instance may be used again.
 func TestKeyOfOneThatIsGone(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, ids := newborns(t)

@@ -20,7 +20,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// failures are the types and subjects of the failed preconditions of an answer.
+// failures returns the types and subjects of an error's failed preconditions.
 func failures(err error) (all []string) {
 	for _, f := range rpc.Failures(err) {
 		all = append(all, f.Type+" "+f.Subject)
@@ -44,8 +44,8 @@ func (s *site) groupsBecome(groups string) {
 	s.putConfig(shardID)
 }
 
-// TestRefreshNeedsRemovalsAccepted: a config that takes groups with instances away is
-// refused with their names, and nothing changes, until a refresh names all of them.
+// TestRefreshNeedsRemovalsAccepted: a config that removes groups with instances is refused with
+// their names, and nothing changes, until a refresh names all of them.
 func TestRefreshNeedsRemovalsAccepted(t *testing.T) {
 	for name, c := range map[string]struct {
 		groups string
@@ -71,7 +71,7 @@ func TestRefreshNeedsRemovalsAccepted(t *testing.T) {
 			}
 			for _, some := range [][]string{nil, names[1:], {"default/other"}} {
 				_, err := p.refresh(some...)
-				refused(t, err, codes.FailedPrecondition, names[0], "2 instances go")
+				refused(t, err, codes.FailedPrecondition, names[0], "deletes 2 instances")
 				if have := failures(err); !slices.Contains(have, c.want[0]) || len(some) == 0 && !slices.Equal(have, c.want) {
 					t.Errorf("failures %q, want %q", have, c.want)
 				}
@@ -93,7 +93,7 @@ func TestRefreshNeedsRemovalsAccepted(t *testing.T) {
 	}
 }
 
-// TestRefreshNeedsNoWord: what takes no instance away is accepted unasked.
+// TestRefreshNeedsNoWord: a config that removes no instance needs no confirmation.
 func TestRefreshNeedsNoWord(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := runningTwo(t)
@@ -103,7 +103,7 @@ func TestRefreshNeedsNoWord(t *testing.T) {
 		machines := s.living()
 		s.world.ForgetCalls()
 		s.groupsBecome(`"default": { "web": { "template": "knd", "size": 3 }, "more": { "template": "knd", "size": 1 } }`)
-		p.refreshes(updated) // idle has none, db lives on by its entry
+		p.refreshes(updated) // idle has none, db is kept by its record
 		p.awaitSize("web", 3)
 		p.awaitSize("more", 1)
 		p.awaitSize("db", 2)
@@ -115,12 +115,12 @@ func TestRefreshNeedsNoWord(t *testing.T) {
 	})
 }
 
-// TestRefreshAcceptedOfWhatStays: a removal that is none is refused by its name; what is
-// no group's name at all is not valid.
+// TestRefreshAcceptedOfWhatStays: accepting a removal that the config does not make is refused
+// with its name; an invalid group name is an invalid argument.
 func TestRefreshAcceptedOfWhatStays(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := runningTwo(t)
-		for range 2 { // the text that runs, and another one
+		for range 2 { // the running text, and another one
 			_, err := p.refresh("default/web")
 			refused(t, err, codes.FailedPrecondition, "default/web", "keeps it")
 			if have := failures(err); !slices.Equal(have, []string{rpc.GroupKept + " default/web"}) {
@@ -141,8 +141,8 @@ func TestRefreshAcceptedOfWhatStays(t *testing.T) {
 	})
 }
 
-// TestRefreshOfATenantNeedsItsGroups: a tenant that goes takes its groups with it, those
-// from the API included.
+// TestRefreshOfATenantNeedsItsGroups: a removed tenant takes its groups with it, including
+// dynamic ones.
 func TestRefreshOfATenantNeedsItsGroups(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t, with("GROUPS",
@@ -179,8 +179,8 @@ func TestRefreshOfATenantNeedsItsGroups(t *testing.T) {
 	})
 }
 
-// TestTakeoverAcceptsNoRemoval: a standby, and a server that starts anew, run on what
-// was accepted last, and say what they wait for, until a refresh names it.
+// TestTakeoverAcceptsNoRemoval: a standby and a restarted server run the last accepted config,
+// and report what they wait for, until a refresh names it.
 func TestTakeoverAcceptsNoRemoval(t *testing.T) {
 	for name, edit := range map[string]struct {
 		groups string
@@ -232,7 +232,7 @@ func TestTakeoverAcceptsNoRemoval(t *testing.T) {
 				if st := q.configStatus(); st.GetRunningApplied() || len(st.GetAwaitsConfirmation()) > 0 {
 					t.Errorf("status: %v", st)
 				}
-				q.ends() // what was accepted is what the next one runs
+				q.ends() // the next one runs what was accepted
 				r := s.successorNamed("c")
 				if st := r.configStatus(); st.GetRunningApplied() || len(st.GetRestartRequired()) > 0 {
 					t.Errorf("status of the next: %v", st)
@@ -242,9 +242,9 @@ func TestTakeoverAcceptsNoRemoval(t *testing.T) {
 	}
 }
 
-// TestTakeoverThatSeesNoRecordsAcceptsNoRemoval: a server that starts without a cache on a
-// listing that lacks all records does not take a group for empty, nor does a refresh that
-// comes before the provider has listed the machines.
+// TestTakeoverThatSeesNoRecordsAcceptsNoRemoval: a server that starts without a cache, on a
+// listing without any records, does not treat a group as empty, and neither does a refresh
+// before the provider has listed the machines.
 func TestTakeoverThatSeesNoRecordsAcceptsNoRemoval(t *testing.T) {
 	for name, groups := range map[string]string{
 		"removed": `"default": { "db": { "template": "knd", "size": 2 } }`,
@@ -276,14 +276,14 @@ func TestTakeoverThatSeesNoRecordsAcceptsNoRemoval(t *testing.T) {
 				t.Error("it was kept as accepted")
 			}
 			_, err = q.refresh()
-			refused(t, err, codes.FailedPrecondition, "default/web", "2 instances go")
+			refused(t, err, codes.FailedPrecondition, "default/web", "deletes 2 instances")
 			q.refreshes(updated, "default/web")
 			s.awaitEmpty("default", "web")
 		}))
 	}
 }
 
-// awaitsConfirmation expects a server to say that config/ waits for these removals.
+// awaitsConfirmation expects a server to report that config/ waits for these removals.
 func (p *process) awaitsConfirmation(names ...string) {
 	p.t.Helper()
 	var have []string
@@ -310,8 +310,8 @@ func (p *process) awaitsConfirmation(names ...string) {
 	}
 }
 
-// TestAwaitingEnds: the text is looked at while it waits. It is over when it is what
-// runs again, and when it takes nothing away any more it waits for a refresh only.
+// TestAwaitingEnds: the text is reread while it waits. Waiting ends when it is the running text
+// again; when it removes nothing any more, it waits for a refresh only.
 func TestAwaitingEnds(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t, with("GROUPS", twoGroups))
@@ -323,7 +323,7 @@ func TestAwaitingEnds(t *testing.T) {
 		s.groupsBecome(`"default": { "web": { "template": "knd", "size": 2 } }`)
 		_, err := p.refresh()
 		refused(t, err, codes.FailedPrecondition)
-		time.Sleep(time.Second) // many looks
+		time.Sleep(time.Second) // many reads
 		p.awaitsConfirmation("default/db")
 		errs := p.watchErrors("default")
 		over := func(e *nstancev1.WatchErrorsResponse) bool {
@@ -351,8 +351,8 @@ func TestAwaitingEnds(t *testing.T) {
 	})
 }
 
-// TestTakeoverAcceptsTheRest: a text that takes no instance away is accepted unasked by
-// a takeover, whichever group it names no more, and so is the first one of a shard.
+// TestTakeoverAcceptsTheRest: a takeover accepts a text that removes no instance, even if it
+// drops a group, and the first text of a shard.
 func TestTakeoverAcceptsTheRest(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := runningTwo(t)
@@ -371,8 +371,8 @@ func TestTakeoverAcceptsTheRest(t *testing.T) {
 	})
 }
 
-// TestCrashWhileARemovalIsAccepted: whichever of its writes is the last, the next leader
-// has all machines of the group, or none, by what a refresh accepted.
+// TestCrashWhileARemovalIsAccepted: after a crash at any write, the next leader has all
+// machines of the group, or none, as a refresh accepted.
 func TestCrashWhileARemovalIsAccepted(t *testing.T) {
 	for name, c := range map[string]struct {
 		prefix string
@@ -397,7 +397,7 @@ func TestCrashWhileARemovalIsAccepted(t *testing.T) {
 				switch hit := strings.HasPrefix(r.Key, c.prefix); {
 				case hit && !struck.Swap(true):
 					return objecttest.Outcome{Fault: c.fault}
-				case struck.Load(): // and nothing is written any more
+				case struck.Load(): // after that, nothing is written
 					return objecttest.Outcome{Fault: objecttest.Dropped}
 				}
 				return objecttest.Outcome{}

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestRefreshWithoutStorage: what can't be read or kept does not run.
+// TestRefreshWithoutStorage: a config that can't be read or recorded does not run.
 func TestRefreshWithoutStorage(t *testing.T) {
 	for name, c := range map[string]struct {
 		prefix string
@@ -50,8 +50,8 @@ func TestRefreshWithoutStorage(t *testing.T) {
 	}
 }
 
-// TestRefreshUnfenced: a leader that can't prove that it still leads has kept the
-// config, but neither runs it nor says so.
+// TestRefreshUnfenced: a leader that can't confirm its term has recorded the config, but neither
+// runs it nor acknowledges it.
 func TestRefreshUnfenced(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t, with("MORE", `"request_timeout": "300ms",`))
@@ -76,8 +76,8 @@ func TestRefreshUnfenced(t *testing.T) {
 	})
 }
 
-// TestRefreshTakenBack: a config that was kept but never ran is not the one that
-// was accepted last any more when the one that runs is back in its place.
+// TestRefreshTakenBack: a config that was recorded but never ran is no longer the accepted one
+// once the running config is back in its place.
 func TestRefreshTakenBack(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t, with("MORE", `"request_timeout": "300ms",`))
@@ -100,14 +100,14 @@ func TestRefreshTakenBack(t *testing.T) {
 		s.put(configAt, good)
 		eventually(t, "the refresh is answered", func() error { _, err := p.refresh(); return err })
 		if s.accepted() != good {
-			t.Error("who takes over on a broken config would run what was taken back")
+			t.Error("a takeover on a broken config would run what was taken back")
 		}
 		p.awaitSize("web", 2)
 	})
 }
 
-// TestRefreshLostReplies loses the store's reply to the write of applied/, once
-// applied and once not.
+// TestRefreshLostReplies loses the store's reply to the write of applied/, once after applying
+// it and once without.
 func TestRefreshLostReplies(t *testing.T) {
 	for name, fault := range map[string]objecttest.Fault{"applied": objecttest.ReplyLost, "not applied": objecttest.Dropped} {
 		t.Run(name, simulation(func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestRefreshLostReplies(t *testing.T) {
 	}
 }
 
-// TestRefreshOrder: the config is kept before it runs.
+// TestRefreshOrder: the config is recorded before it runs.
 func TestRefreshOrder(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

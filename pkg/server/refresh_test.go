@@ -24,7 +24,7 @@ const (
 	configAt  = "config/" + shardID + ".jsonc"
 )
 
-// refresh asks for a refresh that accepts removals.
+// refresh requests a refresh that accepts removals.
 func (p *process) refresh(accept ...string) (*nstancev1.RefreshConfigResponse, error) {
 	return p.operator("default").RefreshConfig(within(p.t), &nstancev1.RefreshConfigRequest{AcceptRemovals: accept})
 }
@@ -48,7 +48,7 @@ func (p *process) configStatus() *nstancev1.GetConfigStatusResponse {
 	return resp
 }
 
-// replace puts the config with some text replaced, in pairs.
+// replace stores the config with texts replaced, in pairs.
 func (s *site) replace(pairs ...string) {
 	s.t.Helper()
 	text := strings.NewReplacer(pairs...).Replace(s.text())
@@ -82,7 +82,7 @@ func TestRefreshUpdates(t *testing.T) {
 		if g, err := p.group("web"); err != nil || g.GetVars().GetFields()["n"].GetNumberValue() != 2 {
 			t.Errorf("web is %v, %v", g, err)
 		}
-		for _, id := range machines { // streams survive, and vars rotate nobody
+		for _, id := range machines { // streams survive, and vars rotate no instance
 			if i, err := p.instance(id); err != nil || !i.GetConnected() {
 				t.Errorf("%s is %v, %v", id, i, err)
 			}
@@ -111,7 +111,7 @@ func TestRefreshUnchanged(t *testing.T) {
 		s, p := running(t)
 		var requests atomic.Int32
 		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-			if !strings.HasPrefix(r.Key, "leader/") && !strings.HasPrefix(r.Key, "cluster/operator/") { // who asks is new
+			if !strings.HasPrefix(r.Key, "leader/") && !strings.HasPrefix(r.Key, "cluster/operator/") { // the caller is new
 				requests.Add(1)
 			}
 			return objecttest.Outcome{}
@@ -126,8 +126,8 @@ func TestRefreshUnchanged(t *testing.T) {
 	})
 }
 
-// TestRefreshRefusesAnInvalidConfig: every problem is told, the config that runs
-// stays, and it shows until the config is mended.
+// TestRefreshRefusesAnInvalidConfig: every problem is returned, the running config stays active,
+// and the status shows it until the config is corrected.
 func TestRefreshRefusesAnInvalidConfig(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(*site)
@@ -185,22 +185,6 @@ func TestRefreshRefusesAnInvalidConfig(t *testing.T) {
 	}
 }
 
-// mustGroupOf is a group as a client sees it.
-func mustGroupOf(t *testing.T, client nstancev1.OperatorServiceClient, key string) *nstancev1.GroupStatus {
-	t.Helper()
-	list, err := client.ListGroups(within(t), &nstancev1.ListGroupsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range list.GetGroups() {
-		if g.GetKey() == key {
-			return g
-		}
-	}
-	t.Fatalf("there is no group %s", key)
-	return nil
-}
-
 func (s *site) mustGroup(p *process, key string) *nstancev1.GroupStatus {
 	s.t.Helper()
 	g, err := p.group(key)
@@ -210,7 +194,7 @@ func (s *site) mustGroup(p *process, key string) *nstancev1.GroupStatus {
 	return g
 }
 
-// TestTwoRefreshesAtOnce: one does it, the other finds it done.
+// TestTwoRefreshesAtOnce: one applies the config, the other finds it applied.
 func TestTwoRefreshesAtOnce(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -244,8 +228,8 @@ func TestTwoRefreshesAtOnce(t *testing.T) {
 	})
 }
 
-// TestRefreshNeedsARestart: what a process can't change while it runs is told of,
-// stays as it was started, and keeps nothing else from taking effect.
+// TestRefreshNeedsARestart: fields that can't change at run time are reported and unchanged;
+// everything else takes effect.
 func TestRefreshNeedsARestart(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -274,8 +258,8 @@ func TestRefreshNeedsARestart(t *testing.T) {
 	})
 }
 
-// TestRefreshMovesTheLead: the standby of a leader that accepted such a change is
-// started anew on it.
+// TestRefreshMovesTheLead: the standby of a leader that accepted such a change is restarted with
+// it.
 func TestRefreshMovesTheLead(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -291,7 +275,7 @@ func TestRefreshMovesTheLead(t *testing.T) {
 	})
 }
 
-// TestRefreshTiming: a shorter lease is taken up without a term being lost.
+// TestRefreshTiming: a shorter lease takes effect without ending a term.
 func TestRefreshTiming(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

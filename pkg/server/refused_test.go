@@ -14,8 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// TestRefusedUnread: whoever may not call is told so although no byte of a
-// message has come.
+// TestRefusedUnread: an unauthorized caller is refused before any byte of a message has arrived.
 func TestRefusedUnread(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -45,7 +44,7 @@ func TestRefusedUnread(t *testing.T) {
 	})
 }
 
-// unsent makes a call and waits for its answer without sending its message.
+// unsent makes a call and waits for its result without sending its message.
 func unsent(ctx context.Context, conn *grpc.ClientConn, method string) error {
 	defer conn.Close()
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
@@ -55,8 +54,8 @@ func unsent(ctx context.Context, conn *grpc.ClientConn, method string) error {
 	return stream.RecvMsg(&emptypb.Empty{})
 }
 
-// TestRefusedNoncesLeaveLines: a forged nonce and a spent one, which is never
-// quoted, and of which machine the spent one is.
+// TestRefusedNoncesLeaveLines: a forged nonce and a spent one are logged, without the nonce, and
+// the latter with its machine.
 func TestRefusedNoncesLeaveLines(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p, id := newborn(t)
@@ -77,7 +76,7 @@ func TestRefusedNoncesLeaveLines(t *testing.T) {
 			t.Errorf("%d lines about refused calls, want 3", n)
 		}
 		for _, says := range []string{"RegisterAgent", "RegisterOperator", "from=127.0.0.1:", "caller=none",
-			"another key already: instance " + string(id)} {
+			"with another key: instance " + string(id)} {
 			if !strings.Contains(log, says) {
 				t.Errorf("no line says %q", says)
 			}

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestRegisterOperator registers operators on whichever shard's leader.
+// TestRegisterOperator registers operators with the leader of any shard.
 func TestRegisterOperator(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -97,7 +97,7 @@ func (s spender) spend(ctx context.Context, claims nonce.Claims, key string) err
 	return err
 }
 
-// TestNoncesAreSpentOnce holds both registrations to the contract of spending.
+// TestNoncesAreSpentOnce runs the spending suite for both registrations.
 func TestNoncesAreSpentOnce(t *testing.T) {
 	t.Run("operators", simulation(func(t *testing.T) {
 		s := newSite(t)
@@ -134,8 +134,8 @@ func TestNoncesAreSpentOnce(t *testing.T) {
 	}))
 }
 
-// forInstance spends the nonce of another instance than the suite asks for, with keys of
-// that instance: no two may have one key.
+// forInstance spends the nonce of another instance than the suite's, with that instance's
+// keys: no two instances may share a key.
 type forInstance struct {
 	spender
 	id fleet.InstanceID

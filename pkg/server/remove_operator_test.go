@@ -50,7 +50,7 @@ func remove(t *testing.T, client nstancev1.OperatorServiceClient, id fleet.Insta
 	return resp.GetOperator(), err
 }
 
-// powerless checks that an operator gets nothing from a server any more.
+// powerless checks that a server refuses every call of an operator.
 func (p *process) powerless(n newcomer) {
 	p.t.Helper()
 	client := p.as(n.pair)
@@ -69,8 +69,8 @@ func (p *process) powerless(n newcomer) {
 	refused(p.t, err, codes.PermissionDenied, "was removed")
 }
 
-// TestRemoveOperator: its calls, its streams, its renewals and its nonce end at
-// once, everywhere that was told, and on every leader to come.
+// TestRemoveOperator: its calls, streams, renewals and nonce end at once on informed servers,
+// and on every later leader.
 func TestRemoveOperator(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -121,15 +121,14 @@ func TestRemoveOperator(t *testing.T) {
 	})
 }
 
-// TestRemovedOperatorsRecord says when and by whom, is bound to no key, and keeps
-// what another version has put there.
+// TestRemovedOperatorsRecord has the time and the remover, has no key, and keeps unknown fields.
 func TestRemovedOperatorsRecord(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
 		p := s.start().awaitLeading()
 		n := p.enrol("default")
 		key := fleet.OperatorKey("default", n.id)
-		s.put(key, strings.Replace(s.get(key), "{", `{"later":{"a":1},`, 1))
+		s.putSealed(key, strings.Replace(s.get(key), "{", `{"later":{"a":1},`, 1))
 		me, pair := s.operator("default")
 		if _, err := remove(t, p.as(pair), n.id); err != nil {
 			t.Fatal(err)
@@ -154,7 +153,7 @@ func TestRemovedOperatorsRecord(t *testing.T) {
 	})
 }
 
-// TestOperatorRemovesItself, the last one there is: it gets its answer.
+// TestOperatorRemovesItself: even the last operator gets its response.
 func TestOperatorRemovesItself(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -172,8 +171,8 @@ func TestOperatorRemovesItself(t *testing.T) {
 	})
 }
 
-// TestListOperators: those that were removed are shown when that is wanted, and a
-// damaged record too, so that it can be removed.
+// TestListOperators: removed operators are listed on request, and damaged records, too, so that
+// they can be removed.
 func TestListOperators(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -246,7 +245,7 @@ func TestOperatorRequestsAreChecked(t *testing.T) {
 	})
 }
 
-// TestRemovalWhoseReplyIsLost is carried out once, and answered.
+// TestRemovalWhoseReplyIsLost: it is done once, and acknowledged.
 func TestRemovalWhoseReplyIsLost(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -283,8 +282,7 @@ func TestRemovalWhoseReplyIsLost(t *testing.T) {
 	})
 }
 
-// TestRemovalThatTheStoreDoesNotTake is not acknowledged, and the operator has its
-// power still.
+// TestRemovalThatTheStoreDoesNotTake: it is not acknowledged, and the operator keeps its access.
 func TestRemovalThatTheStoreDoesNotTake(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t, with("MORE", `"request_timeout": "1s",`))
@@ -305,8 +303,8 @@ func TestRemovalThatTheStoreDoesNotTake(t *testing.T) {
 	})
 }
 
-// TestRemovalWithoutAFence: who asked is not told that it was done, because this
-// server may not lead any more. But the record says so, for good, and it holds.
+// TestRemovalWithoutAFence: it is not acknowledged, because this server may no longer lead.
+// But the record has it, permanently, and it is effective.
 func TestRemovalWithoutAFence(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t, with("MORE", `"request_timeout": "1s",`))

@@ -15,12 +15,13 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/server"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc/codes"
 )
 
-// renewed joins an answered certificate with its key.
+// renewed combines an issued certificate with its key.
 func renewed(t *testing.T, identity *nstancev1.Identity, key ed25519.PrivateKey) *pki.Keypair {
 	t.Helper()
 	cert, err := pki.ParseCertificate([]byte(identity.GetCertificate()))
@@ -49,8 +50,8 @@ func (p *process) renewOperator(pair *pki.Keypair, key ed25519.PrivateKey) (*nst
 	return resp.GetIdentity(), err
 }
 
-// TestAgentRenews: the stream goes on, the certificate is for the same instance
-// and the new key, and the nonce still is for the key it was spent with.
+// TestAgentRenews: the stream continues, the certificate is for the same instance and the new
+// key, and the nonce stays bound to the key it was spent with.
 func TestAgentRenews(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -94,7 +95,7 @@ func TestAgentRenews(t *testing.T) {
 	})
 }
 
-// record is an instance's record as it is stored.
+// record returns an instance's stored record.
 func (s *site) record(id fleet.InstanceID) fleet.Instance {
 	s.t.Helper()
 	all := s.records()
@@ -111,7 +112,7 @@ func TestAgentsThatMayNotRenew(t *testing.T) {
 		ids := s.living()
 		m := s.agents.of(ids[0])
 		_, err := p.renewAgent(m.pair, m.key)
-		refused(t, err, codes.InvalidArgument, "present certificate")
+		refused(t, err, codes.InvalidArgument, "current certificate")
 		if got := fields(err); !slices.Equal(got, []string{"public_key"}) {
 			t.Errorf("the answer names %v", got)
 		}
@@ -133,7 +134,7 @@ func TestAgentsThatMayNotRenew(t *testing.T) {
 			}
 		}
 		_, err = p.renewAgent(m.pair, newKey(t))
-		refused(t, err, codes.ResourceExhausted, "too often")
+		refused(t, err, codes.ResourceExhausted, "too many renewals")
 		if _, err := p.renewAgent(s.agents.of(ids[1]).pair, newKey(t)); err != nil {
 			t.Errorf("another instance pays for it: %v", err)
 		}
@@ -173,8 +174,8 @@ func TestOperatorRenews(t *testing.T) {
 	})
 }
 
-// TestServerRenewsItsCertificate: at two thirds of its life, for a new key, and
-// open streams go on.
+// TestServerRenewsItsCertificate: at two thirds of its life, with a new key, while open streams
+// continue.
 func TestServerRenewsItsCertificate(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -193,7 +194,7 @@ func TestServerRenewsItsCertificate(t *testing.T) {
 		}
 		first := shown()
 		p.await("server certificate renewed")
-		if at := time.Since(pki.RenewAt(first)); at < 0 || at > 310*time.Millisecond { // it is looked at each twentieth of its life
+		if at := time.Since(pki.RenewAt(first)); at < 0 || at > 310*time.Millisecond { // it is checked each twentieth of its life
 			t.Errorf("renewed %s after two thirds of its life", at)
 		}
 		if cert := shown(); cert.SerialNumber.Cmp(first.SerialNumber) == 0 || cert.PublicKey.(ed25519.PublicKey).Equal(first.PublicKey) {
@@ -208,8 +209,8 @@ func TestServerRenewsItsCertificate(t *testing.T) {
 	})
 }
 
-// TestBundleOfTwoCAs: whoever has a certificate of either CA is let in, agents,
-// operators and the shard's other servers, and everybody is told of both.
+// TestBundleOfTwoCAs: certificates of either CA are accepted, of agents, operators and the
+// shard's other servers, and all receive both CAs.
 func TestBundleOfTwoCAs(t *testing.T) {
 	t.Parallel()
 	for name, order := range map[string]func(ours, next string) string{
@@ -224,7 +225,11 @@ func TestBundleOfTwoCAs(t *testing.T) {
 				t.Fatal(err)
 			}
 			ours := s.trust().CA
-			s.put("cluster/ca.crt", order(s.get("cluster/ca.crt"), string(pki.EncodeCertificate(next.Certificate()))))
+			alone := s.get("cluster/ca.crt")
+			if _, err := secrets.TrustCAs(context.Background(), s.trustConfig(), pki.NewBundle(next.Certificate())); err != nil {
+				t.Fatal(err)
+			}
+			s.put("cluster/ca.crt", order(alone, string(pki.EncodeCertificate(next.Certificate()))))
 			q, r := s.start(), s.start(named("b"))
 			eventually(t, "one of the two leads", func() error {
 				if q.log.count("ready to act")+r.log.count("ready to act") == 0 {
@@ -255,8 +260,8 @@ func TestBundleOfTwoCAs(t *testing.T) {
 	}
 }
 
-// TestRealAgentsRenew runs agents through several of their certificates' lives:
-// they are for new keys each time, and nobody's streams break.
+// TestRealAgentsRenew runs agents through several certificate lifetimes: keys are new each time,
+// and no stream breaks.
 func TestRealAgentsRenew(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -282,7 +287,7 @@ func TestRealAgentsRenew(t *testing.T) {
 			return pair
 		}
 		first := identity(ids[0]).Certificate()
-		time.Sleep(time.Until(first.NotAfter) + time.Second) // the first ones are over for certain
+		time.Sleep(time.Until(first.NotAfter) + time.Second) // the first ones have certainly expired
 		if n := p.log.count("certificate renewed"); n < 2 || n > 12 {
 			t.Errorf("%d renewals of two agents in the life of one certificate", n)
 		}

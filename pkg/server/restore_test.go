@@ -10,7 +10,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// copied is what the store holds under the prefixes that a backup has.
+// copied returns the stored objects under the prefixes of a backup.
 func (s *site) copied() map[string]string {
 	s.t.Helper()
 	all := map[string]string{}
@@ -22,7 +22,7 @@ func (s *site) copied() map[string]string {
 	return all
 }
 
-// putBack makes the store what it was.
+// putBack restores the store.
 func (s *site) putBack(was map[string]string) {
 	s.t.Helper()
 	for key := range s.copied() {
@@ -37,10 +37,10 @@ func (s *site) putBack(was map[string]string) {
 	}
 }
 
-// TestBucketPutBack: the bucket is put back as it was in the term before, so that the next
-// term has the epoch of the last one. A client that watches on goes on with none of the
-// instances that the bucket does not have any more. leader/ is put back too, though no one
-// should: then only the writer tells the two terms apart.
+// TestBucketPutBack: the bucket is restored to the previous term, so that the next term has the
+// epoch of the last one. A client that resumes its watch keeps none of the instances that the
+// bucket no longer has. leader/ is restored, too, though it should not be: then only the writer
+// distinguishes the two terms.
 func TestBucketPutBack(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -63,7 +63,7 @@ func TestBucketPutBack(t *testing.T) {
 		}
 		r.takesAgents()
 		other := r.watchFrom("")
-		for n := range int32(6) { // as much happens as the client has seen before
+		for n := range int32(6) { // more events than the client has seen before
 			r.scale(3 - n%2)
 			r.awaitSize("web", 3-n%2)
 			other.quiet()
@@ -88,7 +88,7 @@ func TestBucketPutBack(t *testing.T) {
 
 func (p *process) watchFrom(token string) *watched[nstancev1.WatchInstancesResponse] {
 	p.t.Helper()
-	time.Sleep(time.Second) // what is there to be told has been gathered
+	time.Sleep(time.Second) // all pending events have been collected
 	stream, err := p.operator("default").WatchInstances(p.t.Context(), &nstancev1.WatchInstancesRequest{All: true, ResumeToken: token})
 	return follow(p.t, stream, err)
 }

@@ -10,31 +10,34 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// newerField is what a version to come says beside, in every object.
+// newerField is a field of a later version in every object.
 const newerField = `"newer":{"by":["x",2.50]}`
 
-// modernize has every object of the shard look as if a newer version had written
-// it, the static config included.
+// modernize makes every object of the shard look as if a later version had written it, including
+// the static config.
 func (s *site) modernize() {
 	s.t.Helper()
-	for _, prefix := range []string{"config/", "applied/", "groups/", "leader/", "instance/", "request/", "cluster/operator/"} {
+	for _, prefix := range []string{"config/", "applied/", "groups/", "leader/", "instance/", "request/", fleet.OperatorPrefix} {
 		keys := s.keys(prefix)
 		if len(keys) == 0 {
 			s.t.Fatalf("there is nothing under %s", prefix)
 		}
 		for _, key := range keys {
 			text := strings.Replace(s.get(key), "{", "{"+newerField+",", 1)
-			if header, config, ok := strings.Cut(text, "\n"); ok && prefix == "applied/" { // which is of one write, the text is not
+			if header, config, ok := strings.Cut(text, "\n"); ok && prefix == "applied/" { // whose header is that of one write
 				text = header + "\n" + strings.Replace(config, "{", "{"+newerField+",", 1)
+			}
+			if prefix == fleet.OperatorPrefix {
+				s.putSealed(key, text)
+				continue
 			}
 			s.put(key, text)
 		}
 	}
 }
 
-// TestRollback: a newer version led, released, and this one takes over. It leads at
-// once, keeps all machines, works on all objects, and loses nothing of what it does
-// not know.
+// TestRollback: a later version led and released, and this one takes over. It leads at once,
+// keeps all machines, can change all objects, and loses no unknown fields.
 func TestRollback(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

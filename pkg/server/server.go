@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
@@ -15,38 +17,44 @@ import (
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/ledger"
+	"github.com/nstance/nstance/pkg/server/measure"
 )
 
-// Server is one running server. Its fields are set in the order of the boot and
-// do not change after it, but for latest and current.
+// Server is one running server. Its fields are set in the order of the boot and immutable
+// afterwards, except latest and current.
 type Server struct {
 	cfg         Config
 	holder      string       // the server's name in elections and records, unique to this start
-	bare        object.Store // the election's and the operators': their reads are no progress of the work
+	bare        object.Store // for the election and the operators: their reads are no progress of the shard's work
 	store       object.Store
 	needs       *election.Needs
-	handshakes  *rpc.Handshakes // on all listeners
-	instancesAt addressIndex    // of instances
+	handshakes  *rpc.Handshakes // of all listeners
+	audit       *audit.Log      // of all listeners
+	instancesAt addressIndex    // addresses of the shard's instances
 	ready       Readiness
 	health      healthEndpoint
+	measure     *measure.Server
+	metrics     metricsEndpoint
 
 	static    *leader.Static
-	boot      *config.Shard                // what this process was started on
-	latest    atomic.Pointer[config.Shard] // what it ran last
+	boot      *config.Shard                // the config this process was started with
+	latest    atomic.Pointer[config.Shard] // the config it ran last
 	addresses addresses
 	trust     trust
 	provider  openedProvider
 	ledger    *ledger.Ledger
 	elector   *election.Elector
 	services  *services
-	fail      context.CancelCauseFunc // ends the process for a reason
+	fail      context.CancelCauseFunc // ends the process with a cause
 
-	stuck   atomic.Value                // string: what keeps this leader from acting; empty: nothing
+	booted  atomic.Bool                 // the fields above are set
+	stuck   atomic.Value                // string: why this leader can't act; empty if it can
 	current atomic.Pointer[leader.Term] // nil while this server does not lead
+	last    sync.WaitGroup              // what terms that are over still write
 }
 
-// Run runs a server until ctx ends, and then hands over: it stops acting,
-// releases the lead, sends its clients away and returns.
+// Run runs a server until ctx ends, and then hands over: it stops acting, releases the lead,
+// disconnects its clients and returns.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -60,6 +68,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer s.close()
+	if err := s.metrics.open(ctx, "--metrics-addr", cfg.Bind.Metrics); err != nil {
+		return err
+	}
 	cfg.Logger.Info("starting", slog.String("version", cfg.Version), slog.String("shard", cfg.Shard),
 		slog.String("holder", s.holder), slog.String("health", s.health.addr))
 	if err := s.bootUntilReady(ctx); err != nil || ctx.Err() != nil {
@@ -69,8 +80,8 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 func newServer(cfg Config) (*Server, error) {
-	// The id says to people who holds the lead; the suffix makes each start of
-	// the process another holder.
+	// The ID shows administrators which server leads; the suffix makes each start of the
+	// process a distinct holder.
 	suffix, err := fleet.NewID("run", cfg.Now(), cfg.Random)
 	if err != nil {
 		return nil, err
@@ -80,26 +91,42 @@ func newServer(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("open object storage: %w", err)
 	}
 	needs := election.NewNeeds(nil)
-	s := &Server{cfg: cfg, holder: cfg.ID + "." + string(suffix), bare: store, store: accounted{store, needs}, needs: needs}
+	s := &Server{cfg: cfg, holder: cfg.ID + "." + string(suffix), needs: needs}
+	s.measure, s.metrics = s.newMetrics()
+	s.bare = s.measure.Calls.Store(store)
+	s.store = accounted{s.bare, needs}
+	s.provider.calls = s.measure.Calls
 	s.static = &leader.Static{
 		Store: s.store, Shard: cfg.Shard, Check: cfg.checkShard, Logger: cfg.Logger,
 		Checks: func(shard *config.Shard) config.Checks { return cfg.checks(shard, s.provider.Provider) },
 	}
 	s.health, s.trust = healthEndpoint{cfg: cfg, ready: &s.ready}, trust{cfg: cfg, addresses: &s.addresses}
 	s.handshakes = rpc.NewHandshakes(rpc.HandshakeLimits{}, s.ofInstance)
-	return s, nil
+	s.audit, err = audit.New(audit.Config{Logger: cfg.Logger, Now: cfg.Now, Sink: auditedChanges{s}})
+	return s, err
 }
 
-// close lets go of everything that the boot opened.
+// auditedChanges records what callers changed in the history of the current term.
+type auditedChanges struct{ server *Server }
+
+// Record implements audit.Sink.
+func (c auditedChanges) Record(e audit.Event) {
+	if t := c.server.current.Load(); t != nil {
+		t.Audited(e)
+	}
+}
+
+// close releases everything that the boot opened.
 func (s *Server) close() {
 	if s.services != nil {
 		s.services.listeners.close()
 	}
 	s.provider.close()
 	if s.ledger != nil {
-		// The cache is made again from the store when it misses something.
+		// The cache is rebuilt from the store if it is incomplete.
 		_ = s.ledger.Close()
 	}
+	s.metrics.close()
 	s.health.close()
 }
 
@@ -108,9 +135,10 @@ func (s *Server) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.fail = cancel
-	s.services.start(context.WithoutCancel(ctx), cancel) // a server that hands over still serves
-	go s.trust.keepCertificate(ctx)
-	go s.tellWhatIsMissing(ctx)
+	s.services.start(context.WithoutCancel(ctx), cancel) // it still serves while it hands over
+	go s.trust.runRenewal(ctx)
+	go s.reportMissing(ctx)
+	s.booted.Store(true)
 	s.ready.Ready("standing by")
 	at := s.addresses.advertised
 	s.cfg.Logger.Info("serving", slog.String("election", at.Election), slog.String("registration", at.Registration),
@@ -119,6 +147,7 @@ func (s *Server) serve(ctx context.Context) error {
 	err := s.elector.Run(ctx, s.lead)
 	s.ready.ShutDown()
 	s.services.stop(ctx, time.Duration(s.latest.Load().Server.ShutdownTimeout))
+	s.last.Wait()
 	s.cfg.Logger.Info("stopped")
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/agents"
@@ -18,29 +19,34 @@ import (
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/registration"
 	"github.com/nstance/nstance/pkg/server/renewal"
+	"github.com/nstance/nstance/pkg/server/writes"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
 )
 
-// services are the listening parts of a server that has booted.
+// services are the listeners' servers, once the server has booted.
 type services struct {
 	registration, operator, agent *grpc.Server
 	election                      *http.Server
 	agents                        *agents.Service
+	operators                     *operators.Service
 	listeners                     *listeners
+	audit                         *audit.Log
 }
 
-// newServices makes the services for listeners that are open already; they
-// serve once start is called.
+// newServices creates the services for open listeners; they serve once start is called.
 func (s *Server) newServices(l *listeners) (_ *services, err error) {
-	v := &services{listeners: l, election: s.electionServer()}
+	v := &services{listeners: l, election: s.electionServer(), audit: s.audit}
 	v.agents = agents.New(agents.Config{Shard: ofTerm(s, (*leader.Term).Agents), Renew: s.newRenewal().Renew, Now: s.cfg.Now})
+	v.operators = operators.New(operators.Config{Shard: ofTerm(s, (*leader.Term).Operators), Renew: s.newRenewal().Renew})
 
-	base := rpc.ServerConfig{Cluster: s.trust.ClusterID, Access: rpc.Access(), Now: s.cfg.Now, Logger: s.cfg.Logger, Debug: s.cfg.Debug}
+	base := rpc.ServerConfig{
+		Cluster: s.trust.ClusterID, Access: rpc.Access(), Now: s.cfg.Now, Logger: s.cfg.Logger, Audit: s.audit, Debug: s.cfg.Debug,
+	}
 	if v.registration, err = rpc.NewServer(s.registrationServer(base)); err != nil {
 		return nil, err
 	}
-	if v.operator, err = rpc.NewServer(s.operatorServer(base)); err != nil {
+	if v.operator, err = rpc.NewServer(s.operatorServer(base, v.operators)); err != nil {
 		return nil, err
 	}
 	if v.agent, err = rpc.NewServer(s.agentServer(base, v.agents)); err != nil {
@@ -49,8 +55,8 @@ func (s *Server) newServices(l *listeners) (_ *services, err error) {
 	return v, nil
 }
 
-// electionTimeout bounds a peer's handshake, its request, and each line of the
-// answer, which itself lasts as long as the lead (election.Elector.Handler).
+// electionTimeout bounds a peer's handshake, its request, and each line of the response, which
+// itself lasts as long as the leader's term (election.Elector.Handler).
 const electionTimeout = 10 * time.Second
 
 // electionServer serves the shard's other servers.
@@ -59,7 +65,7 @@ func (s *Server) electionServer() *http.Server {
 	mux.Handle("GET "+election.LeaderPath, s.elector.Handler())
 	mux.Handle("POST "+election.ReadyPath, s.elector.Answers())
 	config := s.trust.tls.PeerServer(s.cfg.Shard)
-	config.NextProtos = []string{"http/1.1"} // of which each stream has a connection of its own
+	config.NextProtos = []string{"http/1.1"} // each stream needs its own connection
 	return &http.Server{
 		Handler: mux, TLSConfig: config,
 		ReadHeaderTimeout: electionTimeout, ReadTimeout: electionTimeout, WriteTimeout: electionTimeout, IdleTimeout: electionTimeout,
@@ -69,33 +75,29 @@ func (s *Server) electionServer() *http.Server {
 }
 
 func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
-	c.TLS, c.Limits = s.trust.tls.RegistrationServer(), rpc.RegistrationLimits()
+	c.Name, c.TLS, c.Limits = "registration", s.trust.tls.RegistrationServer(), rpc.RegistrationLimits()
 	c.Gate = gate{s, func(a election.Addrs) string { return a.Registration }}
 	c.Services = func(r grpc.ServiceRegistrar) {
 		nstancev1.RegisterRegistrationServiceServer(r, registration.New(registration.Config{
 			Shard:     ofTerm(s, (*leader.Term).Registration),
 			ClusterID: s.trust.ClusterID, ShardID: s.cfg.Shard,
 			NonceKey: pki.PublicKey(s.trust.NonceKey), CA: s.trust.CA, Bundle: s.trust.bundle,
-			ReservedAddr: s.addresses.reservedAddr, ReservedName: s.addresses.reservedName, TTL: s.cfg.Times.ClientCertificate,
-			Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
+			TTL: s.cfg.Times.ClientCertificate, Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
 		}))
 	}
 	return c
 }
 
-func (s *Server) operatorServer(c rpc.ServerConfig) rpc.ServerConfig {
-	c.TLS, c.Gate, c.Limits = s.trust.tls.Server(), gate{s, func(a election.Addrs) string { return a.Operator }}, rpc.OperatorLimits()
+func (s *Server) operatorServer(c rpc.ServerConfig, o *operators.Service) rpc.ServerConfig {
+	c.Name, c.TLS, c.Limits = "operator", s.trust.tls.Server(), rpc.OperatorLimits()
+	c.Gate = gate{s, func(a election.Addrs) string { return a.Operator }}
 	c.Judge = operatorJudge(ofTerm(s, (*leader.Term).Roster))
-	c.Services = func(r grpc.ServiceRegistrar) {
-		nstancev1.RegisterOperatorServiceServer(r, operators.New(operators.Config{
-			Shard: ofTerm(s, (*leader.Term).Operators), Renew: s.newRenewal().Renew,
-		}))
-	}
+	c.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(r, o) }
 	return c
 }
 
 func (s *Server) agentServer(c rpc.ServerConfig, a *agents.Service) rpc.ServerConfig {
-	c.TLS, c.Gate = s.trust.tls.Server(), gate{s, func(a election.Addrs) string { return a.Agent }}
+	c.Name, c.TLS, c.Gate = "agent", s.trust.tls.Server(), gate{s, func(a election.Addrs) string { return a.Agent }}
 	c.Judge = agents.NewJudge(s.ledger, s.cfg.Now)
 	c.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterAgentServiceServer(r, a) }
 	return c
@@ -108,8 +110,8 @@ func (s *Server) newRenewal() *renewal.Service {
 	})
 }
 
-// knownOperator holds an operator against its record, which is read each time:
-// renewals are rare.
+// knownOperator checks an operator against its record. The record is read each time: renewals
+// are rare.
 func (s *Server) knownOperator(ctx context.Context, caller pki.Caller) error {
 	r, err := ofTerm(s, (*leader.Term).Roster)()
 	if err != nil {
@@ -118,19 +120,19 @@ func (s *Server) knownOperator(ctx context.Context, caller pki.Caller) error {
 	return r.Read(ctx, caller)
 }
 
-// renewalKey makes the key of a renewal an agent's instance's.
+// renewalKey claims the key of a renewal for the agent's instance.
 func (s *Server) renewalKey(ctx context.Context, caller pki.Caller, fingerprint string) error {
 	t := s.current.Load()
 	if t == nil {
-		return leader.ErrNoTerm()
+		return writes.ErrNoTerm()
 	}
 	return t.RenewalKey(ctx, caller, fingerprint)
 }
 
-// gate tells a service's callers where the leader is.
+// gate redirects a service's callers to the leader.
 type gate struct {
 	server *Server
-	of     func(election.Addrs) string // the service's
+	of     func(election.Addrs) string // the service's address
 }
 
 // Leading implements rpc.Gate.
@@ -144,14 +146,14 @@ func (g gate) Leading() (leaderAddr string, ok bool) {
 	return "", false
 }
 
-// start serves all listeners. failed is told of the first that ends by itself.
+// start serves all listeners. It calls failed for a listener that stops by itself.
 func (v *services) start(ctx context.Context, failed func(error)) {
 	for _, one := range []struct {
 		listener net.Listener
 		serve    func(net.Listener) error
 	}{
 		{v.listeners.election, func(l net.Listener) error {
-			return v.election.Serve(rpc.NewTLSListener(ctx, l, v.election.TLSConfig, electionTimeout))
+			return v.election.Serve(rpc.NewTLSListener(ctx, l, v.election.TLSConfig, electionTimeout, "election", v.audit))
 		}},
 		{v.listeners.registration, v.registration.Serve},
 		{v.listeners.operator, v.operator.Serve},
@@ -166,8 +168,7 @@ func (v *services) start(ctx context.Context, failed func(error)) {
 	}
 }
 
-// stop tells clients to go elsewhere and lets calls under way finish, for grace
-// at most.
+// stop tells clients to disconnect and lets running calls finish within grace.
 func (v *services) stop(ctx context.Context, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// holder holds a health stream from an address, and opens another when it ends: soon, or
-// after a minute if it was told that its identity is another machine's.
+// holder keeps a health stream open from an address, and reopens it when it ends: soon, or
+// after a minute if its identity is shared with another machine.
 type holder struct {
 	client  nstancev1.AgentServiceClient
 	run     string
@@ -74,8 +74,8 @@ func (h *holder) hold(ctx context.Context) error {
 	return stream.RecvMsg(&nstancev1.ReportHealthResponse{})
 }
 
-// TestIdentityShared: a second machine with an instance's certificate and key is a problem
-// of that instance, told once, and over when that machine is gone. The instance lives on.
+// TestIdentityShared: a second machine with an instance's certificate and key is a problem of
+// that instance, reported once, until that machine is gone. The instance lives on.
 func TestIdentityShared(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t, func(s *site) {
@@ -115,11 +115,11 @@ func TestIdentityShared(t *testing.T) {
 		} else if !strings.Contains(i.GetLastError(), "127.0.0.3 is refused") {
 			t.Errorf("its last error is %q", i.GetLastError())
 		}
-		again, _ := p.watchErrors("default").next("one who comes late is told", func(e *nstancev1.WatchErrorsResponse) bool {
+		again, _ := p.watchErrors("default").next("a late watcher is told", func(e *nstancev1.WatchErrorsResponse) bool {
 			return e.GetReason() == leader.ReasonIdentityShared
 		})
 		if again.GetMessage() != told.GetMessage() {
-			t.Errorf("one who comes late is told %q", again.GetMessage())
+			t.Errorf("a late watcher is told %q", again.GetMessage())
 		}
 		second.stop()
 		time.Sleep(6 * time.Minute)

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestSizeOverridesAreListed: a size that hides the static one is named by the status and
-// by a refresh, until a reset drops it or the config says the same.
+// TestSizeOverridesAreListed: a size that overrides the static one is listed by the status and
+// by a refresh, until a reset drops it or the config has the same size.
 func TestSizeOverridesAreListed(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

@@ -14,18 +14,17 @@ import (
 // errSpent: the nonce is bound to another public key.
 var errSpent = errors.New("nonce was spent with another key")
 
-// nonceSpender binds a verified nonce to the public key that is shown with it.
+// nonceSpender binds a verified nonce to the presented public key.
 //
-// spend returns nil when the nonce is bound to the key by now, durably: because
-// this call bound it, or because an earlier one with the same key did, whoever
-// got the reply. It returns errSpent when the nonce is bound to another key; that
-// never changes. Any other error leaves it open whether the key was bound: the
-// same call can be repeated, on this server or another, and will tell.
+// spend returns nil if the nonce is durably bound to the key: by this call, or by an earlier one
+// with the same key, even if its reply was lost. It returns errSpent if the nonce is bound to
+// another key, which is permanent. After any other error the outcome is unknown: repeating the
+// call, on any server, resolves it.
 type nonceSpender interface {
 	spend(ctx context.Context, claims nonce.Claims, key string) error
 }
 
-// spendingSuite is what holds for every way to spend a nonce.
+// spendingSuite is the contract of every way to spend a nonce.
 type spendingSuite struct {
 	claims nonce.Claims
 	a, b   nonceSpender // two servers that share one durable state
@@ -49,7 +48,7 @@ func runSpendingSuite(t *testing.T, claims nonce.Claims, open func(t *testing.T)
 	}
 }
 
-// keyName makes the n-th of a row of key hashes.
+// keyName returns the n-th key hash of a sequence.
 func keyName(n int) string { return strings.Repeat("0", 60) + fmt.Sprintf("%04x", n) }
 
 func (s spendingSuite) try(t *testing.T, by nonceSpender, n int) error {
@@ -103,7 +102,7 @@ func (s spendingSuite) race(t *testing.T) {
 			winner = i
 		}
 	}
-	// A racer may fail without knowing the outcome; asked again, each is told.
+	// A racer may fail with an unknown outcome; repeating the call resolves it.
 	for i := range racers {
 		err := s.try(t, s.a, i)
 		if err == nil && winner < 0 {

@@ -13,8 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestBrokenStream: a stream breaks, the machine is dead, and its replacement
-// comes at once.
+// TestBrokenStream: a stream breaks, the machine is dead, and it is replaced at once.
 func TestBrokenStream(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -27,8 +26,8 @@ func TestBrokenStream(t *testing.T) {
 	})
 }
 
-// TestNewerStreamTakesOver: an agent that comes back before the server noticed
-// that it was gone is not gone.
+// TestNewerStreamTakesOver: an agent that reconnects before the server noticed the break is not
+// treated as gone.
 func TestNewerStreamTakesOver(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -50,8 +49,8 @@ func TestNewerStreamTakesOver(t *testing.T) {
 	})
 }
 
-// TestStreamsAreCut: what an instance holds open ends the moment it is to go,
-// and it is not let in again.
+// TestStreamsAreCut: an instance's streams end as soon as it is being removed, and it is not
+// admitted again.
 func TestStreamsAreCut(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -70,7 +69,7 @@ func TestStreamsAreCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		var filesErr, keysErr error
-		for filesErr == nil { // what was asked of the agent before comes first
+		for filesErr == nil { // earlier requests to the agent come first
 			_, filesErr = files.Recv()
 		}
 		for keysErr == nil {
@@ -90,8 +89,8 @@ func TestStreamsAreCut(t *testing.T) {
 	})
 }
 
-// TestStreamsEndWithTheServer: a server that goes down takes its agents' streams
-// with it; nobody is asked about them and nobody is replaced.
+// TestStreamsEndWithTheServer: a server that shuts down closes its agents' streams; the
+// provider is not called for them and no instance is replaced.
 func TestStreamsEndWithTheServer(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -117,7 +116,7 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 	})
 }
 
-// TestHugeMessage: 100 MB are refused, and hurt nobody.
+// TestHugeMessage: 100 MB are refused, without harm.
 func TestHugeMessage(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -131,7 +130,7 @@ func TestHugeMessage(t *testing.T) {
 		if err := again.report(p); err != nil {
 			t.Fatal(err)
 		}
-		_ = again.stream.Send(&nstancev1.ReportHealthRequest{Version: huge}) // the end shows in what is received
+		_ = again.stream.Send(&nstancev1.ReportHealthRequest{Version: huge}) // the end shows in the receive error
 		refused(t, again.ended(t), codes.ResourceExhausted)
 		if err := again.report(p); err != nil {
 			t.Fatal(err)
@@ -143,8 +142,8 @@ func TestHugeMessage(t *testing.T) {
 	})
 }
 
-// TestShutdownReport: an agent that is stopped says so, and its machine, which
-// is gone, is replaced.
+// TestShutdownReport: an agent that is stopped reports it, and its machine, which is gone, is
+// replaced.
 func TestShutdownReport(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

@@ -12,33 +12,33 @@ import (
 	"github.com/nstance/nstance/pkg/server/leader"
 )
 
-// stuckAgain is how often a leader that can't act says so.
+// stuckAgain is how often a leader that can't act reports it.
 const stuckAgain = 2 * time.Minute
 
-// tellWhatIsMissing says in the log, in the health endpoint's answer and, while there
-// is a term, among the shard's problems what keeps this leader from acting.
-func (s *Server) tellWhatIsMissing(ctx context.Context) {
-	var now election.Plight
+// reportMissing reports why this leader can't act: in the log, in the health endpoint's response
+// and, during a term, among the shard's problems.
+func (s *Server) reportMissing(ctx context.Context) {
+	var now election.Blocked
 	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, stuckAgain)
-		next, err := s.elector.AwaitPlight(within, now)
+		next, err := s.elector.AwaitBlocked(within, now)
 		cancel()
-		if err == nil || now != (election.Plight{}) && now.To == "" {
+		if err == nil || now != (election.Blocked{}) && now.To == "" {
 			now = next
-			s.tell(now)
+			s.reportBlocked(now)
 		}
 	}
 }
 
-func (s *Server) tell(p election.Plight) {
+func (s *Server) reportBlocked(p election.Blocked) {
 	t := s.current.Load()
-	if p == (election.Plight{}) {
+	if p == (election.Blocked{}) {
 		s.ready.Note("")
 		s.stuck.Store("")
 		if t != nil {
 			t.Over(leader.ReasonStuck)
 		}
-		s.cfg.Logger.Info("nothing keeps this server from acting any more")
+		s.cfg.Logger.Info("this server is able to act again")
 		return
 	}
 	text := stuckText(p, time.Duration(s.latest.Load().Server.LeaderElection.GiveUp))
@@ -62,19 +62,19 @@ func (s *Server) tell(p election.Plight) {
 	s.cfg.Logger.Warn("problem", slog.String("reason", leader.ReasonStuck), slog.String("problem", text))
 }
 
-// deniedText is what is shown when the election record can't be made.
-const deniedText = "no server can lead: object storage refuses to make the election record, and a read finds none " +
+// deniedText is shown when the election record can't be created.
+const deniedText = "no server can lead: object storage refuses to create the election record, but it does not exist " +
 	"(a delete marker that refuses if-absent?)"
 
 // stuckText says what is wrong, and what this server does about it.
-func stuckText(p election.Plight, after time.Duration) string {
+func stuckText(p election.Blocked, after time.Duration) string {
 	text := fmt.Sprintf("this leader can't act: for %v or longer, %s", config.Duration(after), p.Need)
 	switch {
 	case p.To != "":
 		return fmt.Sprintf("gave the lead to another server, because for %v %s", config.Duration(after), p.Need)
 	case p.Rests:
-		return text + "; it keeps the lead, since it gave it up not long ago"
+		return text + "; it keeps the lead, because it gave up the lead recently"
 	default:
-		return text + "; it keeps the lead until a connected standby shows that it could act"
+		return text + "; it keeps the lead until a connected standby confirms that it can act"
 	}
 }

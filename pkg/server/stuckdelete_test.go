@@ -8,13 +8,12 @@ import (
 
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
-	"github.com/nstance/nstance/pkg/server/reconcile"
-	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"github.com/nstance/nstance/pkg/server/problems"
+	"github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestRefusedDeletesLast: whoever begins to watch is told of each delete that the
-// provider refuses for good, beside what else is wrong with the group, and of none
-// whose machine is gone.
+// TestRefusedDeletesLast: a new watch receives each delete that the provider refuses
+// permanently, beside other problems of the group, and none whose machine is gone.
 func TestRefusedDeletesLast(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -24,7 +23,7 @@ func TestRefusedDeletesLast(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused := func(e *nstancev1.WatchErrorsResponse) bool {
-			return e.GetReason() == reconcile.ReasonDeleteRefused && e.GetGroup() == "web" && strings.Contains(e.GetMessage(), "no right")
+			return e.GetReason() == problems.ReasonDeleteRefused && e.GetGroup() == "web" && strings.Contains(e.GetMessage(), "no right")
 		}
 		watch := p.watchErrors("default")
 		one, _ := watch.next("one is told of", refused)
@@ -32,12 +31,12 @@ func TestRefusedDeletesLast(t *testing.T) {
 		if one.GetInstanceId() == other.GetInstanceId() {
 			t.Errorf("told twice of %s", one.GetInstanceId())
 		}
-		// Another problem of the group, and its success, hide neither.
+		// Another problem of the group, and its end, hide neither.
 		s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: provider.ErrQuota})
 		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))}); err != nil {
 			t.Fatal(err)
 		}
-		watch.next("no room", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == reconcile.ReasonQuota })
+		watch.next("no room", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == problems.ReasonQuota })
 		told := map[string]bool{}
 		later := p.watchErrors("default")
 		for range 2 {
@@ -49,7 +48,7 @@ func TestRefusedDeletesLast(t *testing.T) {
 		}
 		s.world.Mend()
 		p.awaitSize("web", 1)
-		time.Sleep(6 * time.Minute) // a delete that was refused for long is repeated in five
+		time.Sleep(6 * time.Minute) // a delete that has been refused for long is retried every five minutes
 		eventually(t, "both are gone", func() error {
 			if n := len(s.living()); n != 1 {
 				return fmt.Errorf("%d live", n)
@@ -59,7 +58,7 @@ func TestRefusedDeletesLast(t *testing.T) {
 		ended := map[string]bool{}
 		for range 2 {
 			e, _ := watch.next("it is over", func(e *nstancev1.WatchErrorsResponse) bool {
-				return e.GetReason() == reconcile.ReasonDeleteRefused && e.GetOver()
+				return e.GetReason() == problems.ReasonDeleteRefused && e.GetOver()
 			})
 			ended[e.GetInstanceId()] = true
 		}
@@ -72,8 +71,8 @@ func TestRefusedDeletesLast(t *testing.T) {
 	})
 }
 
-// TestThrottledShardSaysSo: a group that waits says why, in the provider's words to
-// those who run the shard only.
+// TestThrottledShardSaysSo: a waiting group reports why, with the provider's message only for
+// the administrator.
 func TestThrottledShardSaysSo(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -84,7 +83,7 @@ func TestThrottledShardSaysSo(t *testing.T) {
 		eventually(t, "the group tells", func() error { return p.troubled("account 17") })
 		watch := p.watchErrors("default")
 		e, _ := watch.next("it lasts", func(e *nstancev1.WatchErrorsResponse) bool {
-			return e.GetReason() == reconcile.ReasonThrottled
+			return e.GetReason() == problems.ReasonThrottled
 		})
 		if e.GetGroup() != "" || e.GetInstanceId() != "" {
 			t.Errorf("told %v", e)
@@ -96,7 +95,7 @@ func TestThrottledShardSaysSo(t *testing.T) {
 		p.awaitSize("web", 3)
 		time.Sleep(2 * time.Minute)
 		watch.next("it is over", func(e *nstancev1.WatchErrorsResponse) bool {
-			return e.GetReason() == reconcile.ReasonThrottled && e.GetOver()
+			return e.GetReason() == problems.ReasonThrottled && e.GetOver()
 		})
 		if told := p.watchErrors("default").quiet(); len(told) > 0 {
 			t.Errorf("still told %v", told)

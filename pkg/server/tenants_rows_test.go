@@ -30,14 +30,14 @@ func (c *crossing) registerAgent() {
 	}
 }
 
-// unnamed takes an id's storage key out of an answer.
+// unnamed removes an ID's storage key from an error.
 func unnamed(err error, key string) error {
 	st := status.Convert(err)
 	return status.Error(st.Code(), strings.ReplaceAll(st.Message(), key, "KEY"))
 }
 
-// registerOperator: the nonce alone says for which tenant, and the same jti in
-// another tenant is another operator.
+// registerOperator: only the nonce determines the tenant, and the same jti in another tenant is
+// another operator.
 func (c *crossing) registerOperator() {
 	id := newID(c.t, fleet.OperatorKind)
 	for _, tenant := range []string{c.a, c.b} {
@@ -70,8 +70,7 @@ func (c *crossing) certificateOf(identity *nstancev1.Identity, tenant string, id
 	}
 }
 
-// renewCertificate: the new certificate is of the caller, who has no way to name
-// another.
+// renewCertificate: the new certificate is the caller's, which can't name another.
 func (c *crossing) renewCertificate() {
 	id, key := newID(c.t, fleet.OperatorKind), newKey(c.t)
 	claims := operatorClaims(id)
@@ -99,8 +98,7 @@ func (c *crossing) renewCertificate() {
 	c.certificateOf(resp.GetIdentity(), c.a, id)
 }
 
-// callAsAgent: a certificate of one tenant for an instance of another is one for
-// no instance.
+// callAsAgent: a certificate of one tenant for an instance of another identifies no instance.
 func (c *crossing) callAsAgent() {
 	absent := newID(c.t, "knd")
 	as := func(id fleet.InstanceID) error {
@@ -109,7 +107,7 @@ func (c *crossing) callAsAgent() {
 	c.alike(codes.Unauthenticated, string(c.runs), as(c.runs), string(absent), as(absent))
 }
 
-// callForDefault: what shows the whole shard is for tenant default alone.
+// callForDefault: results about the whole shard are for tenant default alone.
 func (c *crossing) callForDefault() {
 	_, pair := c.operator(c.a)
 	want := map[bool]codes.Code{true: codes.OK, false: codes.PermissionDenied}[c.a == "default"]
@@ -118,7 +116,7 @@ func (c *crossing) callForDefault() {
 	}
 }
 
-// mine checks that a message speaks of the caller's own things alone.
+// mine checks that a message is only about the caller's own objects.
 func (c *crossing) mine(m proto.Message, tenant string) {
 	c.t.Helper()
 	text := fmt.Sprint(m)
@@ -140,9 +138,9 @@ func (c *crossing) listGroups() {
 	for _, g := range resp.GetGroups() {
 		c.mine(g, g.GetTenant())
 		for _, other := range theirs.GetGroups() {
-			for _, id := range g.GetProviderIds() {
-				if slices.Contains(other.GetProviderIds(), id) {
-					c.t.Errorf("both have %s", id)
+			for _, i := range g.GetInstances() {
+				if slices.ContainsFunc(other.GetInstances(), func(o *nstancev1.GroupInstance) bool { return o.GetProviderId() == i.GetProviderId() }) {
+					c.t.Errorf("both have %s", i.GetProviderId())
 				}
 			}
 			if g.GetEtag() == other.GetEtag() {
@@ -157,14 +155,14 @@ func (c *crossing) upsertGroup() {
 		_, err := c.client.UpsertGroup(ctx, &nstancev1.UpsertGroupRequest{Key: key, Size: ptr(int32(1))})
 		return err
 	})
-	// The other's instance is like one that never was: gone.
+	// The other tenant's instance is like an unknown one: gone.
 	for _, id := range []string{string(c.runs), string(c.drains), string(newID(c.t, "knd"))} {
 		resp, err := c.client.UpsertGroup(within(c.t), &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1)), Remove: []string{id}})
 		if err != nil || !slices.Equal(resp.GetAlreadyGone(), []string{id}) {
 			c.t.Errorf("removing %s: %v, %v", id, resp, err)
 		}
 	}
-	// A change of the group of the same name.
+	// Changing the group of the same name.
 	if _, err := c.client.UpsertGroup(within(c.t), &nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(2))}); err != nil {
 		c.t.Error(err)
 	}
@@ -195,7 +193,7 @@ func (c *crossing) listInstances() {
 			c.mine(i, i.GetTenant())
 		}
 	}
-	// After an id of the other's, which may be given like any other.
+	// After one of the other's IDs, which is accepted like any other.
 	for token := string(c.runs); token != ""; {
 		resp, err := c.client.ListInstances(within(c.t), &nstancev1.ListInstancesRequest{PageSize: 1, PageToken: token, IncludeDeleted: true})
 		if err != nil {
@@ -219,7 +217,7 @@ func (c *crossing) createInstance() {
 		_, err := c.client.CreateInstance(ctx, &nstancev1.CreateInstanceRequest{Group: key})
 		return err
 	})
-	// The other's key is any key: it names another instance here.
+	// The other's key is an unused key: it names another instance here.
 	resp, err := c.client.CreateInstance(within(c.t), &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: c.key})
 	if err != nil {
 		c.t.Error(err)
@@ -246,6 +244,18 @@ func (c *crossing) deleteInstance() {
 	c.alike(codes.NotFound, only, byKey(only), "nosuch", byKey("nosuch"))
 }
 
+func (c *crossing) getGroup() {
+	only := "only-" + c.b
+	_, err := c.client.GetGroup(within(c.t), &nstancev1.GetGroupRequest{Key: only})
+	_, ghostly := c.client.GetGroup(within(c.t), &nstancev1.GetGroupRequest{Key: ghost})
+	c.alike(codes.NotFound, only, err, ghost, ghostly)
+	mine, err := c.client.GetGroup(within(c.t), &nstancev1.GetGroupRequest{Key: "only-" + c.a})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.mine(mine, mine.GetGroup().GetTenant())
+}
+
 func (c *crossing) instanceStatus() {
 	c.instancesAlike(func(ctx context.Context, id string) error {
 		_, err := c.client.GetInstanceStatus(ctx, &nstancev1.GetInstanceStatusRequest{Id: id})
@@ -260,8 +270,8 @@ func (c *crossing) acknowledgeDrained() {
 	})
 }
 
-// watchesGroups: the snapshot and what follows are the caller's alone. A change
-// of the other's has been told to the other by then.
+// watchesGroups: the snapshot and later events are only the caller's. A change of the other's
+// has been delivered to the other by then.
 func (c *crossing) watchesGroups() {
 	streams := map[string]*watched[nstancev1.WatchGroupsResponse]{c.a: c.p.watchGroups(c.a), c.b: c.p.watchGroups(c.b)}
 	_, events := streams[c.a].next("the snapshot's end", endOfGroups)
@@ -295,7 +305,7 @@ func (c *crossing) watchesInstances() {
 		c.t.Errorf("of all the caller's own there is %v", all)
 	}
 	theirs, _ := c.p.watchAll(c.b, "").next("the snapshot's end", endOfInstances)
-	for _, token := range []string{end.GetResumeToken(), theirs.GetResumeToken()} { // the other's place is any place
+	for _, token := range []string{end.GetResumeToken(), theirs.GetResumeToken()} { // the other's token is like any other
 		_, since := c.p.watchAll(c.a, token).next("the snapshot's end", endOfInstances)
 		all = append(all, since...)
 	}
@@ -304,14 +314,54 @@ func (c *crossing) watchesInstances() {
 	}
 }
 
-// watchesErrors is about what TestWatchErrors brings about; here nothing is wrong.
+// watchesErrors is covered by TestWatchErrors; there are no problems here.
 func (c *crossing) watchesErrors() {
 	for _, m := range c.p.watchErrors(c.a).quiet() {
 		c.t.Errorf("told %v", m)
 	}
 }
 
-// listOperators: page by page, the caller's own alone.
+// listEvents: only the caller's own and, for tenant default, those of the shard; also if it names
+// what is the other's.
+func (c *crossing) listEvents() {
+	for _, req := range []*nstancev1.ListEventsRequest{
+		{}, {Group: "web"}, {Group: "only-" + c.b}, {InstanceId: string(c.drains)}, {InstanceId: string(c.runs)},
+	} {
+		resp, err := c.client.ListEvents(within(c.t), req)
+		if err != nil || req.GetGroup() == "" && req.GetInstanceId() == "" && len(resp.GetEvents()) < 3 {
+			c.t.Fatalf("%v, %v", resp, err)
+		}
+		for _, e := range resp.GetEvents() {
+			c.myEvent(e)
+		}
+	}
+}
+
+func (c *crossing) watchesEvents() {
+	for _, id := range []fleet.InstanceID{"", c.drains} {
+		for _, m := range c.p.watchEvents(c.a, &nstancev1.WatchEventsRequest{InstanceId: string(id)}).quiet() {
+			if m.GetEvent() != nil {
+				c.myEvent(m.GetEvent())
+			}
+		}
+	}
+}
+
+// myEvent checks that an event is the caller's, or of the shard if that is tenant default. The
+// caller's own changes have the names that it gave.
+func (c *crossing) myEvent(e *nstancev1.Event) {
+	c.t.Helper()
+	tenant := e.GetTenant()
+	if tenant == "" && c.a == fleet.DefaultTenant {
+		tenant = c.a
+	}
+	if e.GetKind() == "change" && tenant == c.a {
+		return
+	}
+	c.mine(e, tenant)
+}
+
+// listOperators: page by page, only the caller's own.
 func (c *crossing) listOperators() {
 	own, _ := c.operator(c.a)
 	other, _ := c.operator(c.b)
@@ -334,7 +384,7 @@ func (c *crossing) listOperators() {
 	}
 }
 
-// removeOperator: the other's operator answers like none, and has its power still.
+// removeOperator: the other's operator is not found, and keeps its access.
 func (c *crossing) removeOperator() {
 	other, pair := c.operator(c.b)
 	absent := newID(c.t, fleet.OperatorKind)

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// crossing is one tenant that names what is another's. Both have a group web, and
-// each one that the other has not.
+// crossing is one tenant that names another one's objects. Both have a group web, and each one
+// that the other does not have.
 type crossing struct {
 	*site
 	t      *testing.T
@@ -29,8 +29,8 @@ type crossing struct {
 	method protoreflect.MethodDescriptor
 }
 
-// tenantTable has a row for every method of the three services: what a tenant
-// gets that names what is another's.
+// tenantTable has a row for every method of the three services: what a tenant gets when it names
+// another one's objects.
 func tenantTable() map[string]func(*crossing) {
 	return map[string]func(*crossing){
 		"RegistrationService/RegisterAgent":    (*crossing).registerAgent,
@@ -45,7 +45,9 @@ func tenantTable() map[string]func(*crossing) {
 		"OperatorService/RenewCertificate":   (*crossing).renewCertificate,
 		"OperatorService/GetConfigStatus":    (*crossing).callForDefault,
 		"OperatorService/RefreshConfig":      (*crossing).callForDefault,
+		"OperatorService/PreviewConfig":      (*crossing).callForDefault,
 		"OperatorService/ListGroups":         (*crossing).listGroups,
+		"OperatorService/GetGroup":           (*crossing).getGroup,
 		"OperatorService/UpsertGroup":        (*crossing).upsertGroup,
 		"OperatorService/DeleteGroup":        (*crossing).deleteGroup,
 		"OperatorService/ResetGroup":         (*crossing).resetGroup,
@@ -57,14 +59,16 @@ func tenantTable() map[string]func(*crossing) {
 		"OperatorService/WatchGroups":        (*crossing).watchesGroups,
 		"OperatorService/WatchInstances":     (*crossing).watchesInstances,
 		"OperatorService/WatchErrors":        (*crossing).watchesErrors,
+		"OperatorService/ListEvents":         (*crossing).listEvents,
+		"OperatorService/WatchEvents":        (*crossing).watchesEvents,
 		"OperatorService/ListOperators":      (*crossing).listOperators,
 		"OperatorService/RemoveOperator":     (*crossing).removeOperator,
 	}
 }
 
-// TestTenantsNeverMeet makes every call of the protocol as each of two tenants,
-// naming what is the other's: it answers like for what is not there, shows
-// nothing of the other's, and changes nothing of it. A method without a row fails.
+// TestTenantsNeverMeet makes every call as each of two tenants, naming the other's objects: the
+// result equals that for absent objects, reveals nothing of the other, and changes nothing. A
+// method without a row fails.
 func TestTenantsNeverMeet(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t, with("GROUPS", `
@@ -105,8 +109,7 @@ func TestTenantsNeverMeet(t *testing.T) {
 	})
 }
 
-// settleTenant waits for a tenant's two instances and begins to drain one. It
-// returns that one.
+// settleTenant waits for a tenant's two instances, drains one, and returns it.
 func (p *process) settleTenant(tenant string) fleet.InstanceID {
 	p.t.Helper()
 	client := p.operator(tenant)
@@ -143,10 +146,10 @@ func (p *process) settleTenant(tenant string) fleet.InstanceID {
 	return fleet.InstanceID(ids[0])
 }
 
-// keyOf is the idempotency key of an on-demand instance of a tenant's.
+// keyOf returns the idempotency key of a tenant's on-demand instance.
 func keyOf(tenant string) string { return "key-of-" + tenant }
 
-// awaitCalm waits until nothing of a tenant is on its way up.
+// awaitCalm waits until no instance of a tenant is pending.
 func (p *process) awaitCalm(tenant string) {
 	p.t.Helper()
 	client := p.operator(tenant)
@@ -170,8 +173,7 @@ func (p *process) awaitCalm(tenant string) {
 	})
 }
 
-// everythingOf is all that a tenant is shown of what it has, but for the reports
-// that go on coming.
+// everythingOf returns all that a tenant sees of its objects, without health reports.
 func (c *crossing) everythingOf(tenant string) string {
 	c.t.Helper()
 	client := c.p.operator(tenant)
@@ -197,7 +199,7 @@ func (c *crossing) everythingOf(tenant string) string {
 	return b.String()
 }
 
-// running is an instance of a tenant that runs.
+// running returns a running instance of a tenant.
 func (c *crossing) running(tenant string) fleet.InstanceID {
 	c.t.Helper()
 	resp, err := c.p.operator(tenant).ListInstances(within(c.t), &nstancev1.ListInstancesRequest{Group: "web"})
@@ -210,7 +212,7 @@ func (c *crossing) running(tenant string) fleet.InstanceID {
 	return ""
 }
 
-// alike checks that what is another's answers exactly like what is not there.
+// alike checks that another tenant's object gets the same result as an absent one.
 func (c *crossing) alike(code codes.Code, other string, errOther error, absent string, errAbsent error) {
 	c.t.Helper()
 	have := strings.ReplaceAll(status.Convert(errOther).Message(), other, "X")
@@ -239,7 +241,7 @@ func (c *crossing) groupsAlike(call func(context.Context, string) error) {
 	c.alike(codes.NotFound, only, call(within(c.t), only), "nosuch", call(within(c.t), "nosuch"))
 }
 
-// checkKeys: the key of every object of a tenant carries its name.
+// checkKeys checks that the key of every object of a tenant has its name.
 func (s *site) checkKeys(tenants []string) {
 	for _, prefix := range []string{"instance/" + shardID + "/", "request/" + shardID + "/", "certlog/" + shardID + "/", "cluster/operator/"} {
 		for _, key := range s.keys(prefix) {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// troubled reports whether a condition of group web says text.
+// troubled returns an error unless a condition of group web has the text.
 func (p *process) troubled(text string) error {
 	g, err := p.group("web")
 	if err != nil {
@@ -27,8 +27,7 @@ func (p *process) troubled(text string) error {
 	return nil
 }
 
-// TestShardTrouble: what keeps the whole shard from acting is logged, and shown
-// to whoever asks for its groups.
+// TestShardTrouble: a problem of the whole shard is logged, and shown with its groups.
 func TestShardTrouble(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
@@ -45,8 +44,8 @@ func TestShardTrouble(t *testing.T) {
 	})
 }
 
-// TestRefusedWrites: writes that the store neither takes nor refuses are given
-// up in time and told of, and what was to be made is made once they go through.
+// TestRefusedWrites: writes that the store neither accepts nor refuses are abandoned in time and
+// reported, and the instances are created once writes succeed.
 func TestRefusedWrites(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t, with("MORE", `"request_timeout": "200ms",`))
@@ -70,9 +69,8 @@ func TestRefusedWrites(t *testing.T) {
 	})
 }
 
-// TestUnreadableGroups: a dynamic groups object that is no text to be read stops
-// nobody's work: all stay as they are, edits are refused with the reason, and the
-// object takes effect again once it is mended.
+// TestUnreadableGroups: an unreadable group record stops no instance: all stay, edits are
+// refused with the reason, and the record takes effect again once it is repaired.
 func TestUnreadableGroups(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -80,8 +78,8 @@ func TestUnreadableGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.awaitSize("web", 3)
-		good := s.get(groupsAt)
-		s.put(groupsAt, `{ "groups": [`)
+		good := s.get(webAt)
+		s.put(webAt, `{ "size": [`)
 		before := s.living()
 		p.ends()
 		s.world.ForgetCalls()
@@ -94,7 +92,7 @@ func TestUnreadableGroups(t *testing.T) {
 		if after := s.living(); !slices.Equal(before, after) || len(s.world.Calls(fake.OpCreate)) > 0 || len(s.world.Calls(fake.OpDelete)) > 0 {
 			t.Errorf("%v live, were %v", after, before)
 		}
-		s.put(groupsAt, good)
+		s.put(webAt, good)
 		if _, err := q.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(4))}); err != nil {
 			t.Fatal(err)
 		}
@@ -102,8 +100,8 @@ func TestUnreadableGroups(t *testing.T) {
 	})
 }
 
-// TestConfigThatNeedsARestart: a standby that takes over on a config whose
-// provider is not the one it runs ends, so that it is started anew on it.
+// TestConfigThatNeedsARestart: a standby that takes over with a config with another provider
+// than its own ends, to be restarted with it.
 func TestConfigThatNeedsARestart(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)

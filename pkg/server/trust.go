@@ -17,14 +17,14 @@ import (
 type trust struct {
 	secrets.Trust
 	cfg       Config
-	addresses *addresses // which the certificate names
+	addresses *addresses // in the certificate
 	sealed    secrets.Secrets
 	source    *pki.Source
 	tls       pki.Endpoint
 }
 
-// open opens, or on an empty cluster makes, the CA and the nonce key, and issues
-// this server's certificate.
+// open reads the CA and the nonce key, creates them for a new cluster, and issues this server's
+// certificate.
 func (t *trust) open(ctx context.Context, shard *config.Shard, store object.Store) (err error) {
 	cluster := shard.Cluster
 	if t.sealed, err = openSecrets(ctx, shard, store, t.cfg); err != nil {
@@ -44,8 +44,8 @@ func (t *trust) open(ctx context.Context, shard *config.Shard, store object.Stor
 // bundle is the CA bundle.
 func (t *trust) bundle() []byte { return t.source.Bundle().PEM() }
 
-// issueCertificate gives this server a new certificate, for a new key.
-// Connections that are open keep theirs.
+// issueCertificate gives this server a new key and certificate. Open connections keep the old
+// one.
 func (t *trust) issueCertificate() error {
 	key, err := pki.GenerateKey(t.cfg.Random)
 	if err != nil {
@@ -66,9 +66,8 @@ func (t *trust) issueCertificate() error {
 	return nil
 }
 
-// keepCertificate renews the server's certificate at two thirds of its life,
-// until ctx ends.
-func (t *trust) keepCertificate(ctx context.Context) {
+// runRenewal renews the server's certificate at two thirds of its life, until ctx ends.
+func (t *trust) runRenewal(ctx context.Context) {
 	for {
 		if retry.Wait(ctx, t.nextLook(t.cfg.Now())) != nil {
 			return
@@ -84,10 +83,10 @@ func (t *trust) keepCertificate(ctx context.Context) {
 	}
 }
 
-// nextLook is how long to leave the certificate alone: until it is due, but for
-// an hour at most, since a host may be suspended or its clock be set; and never
-// for less than a minute, or a twentieth of a short life, since near the end of
-// the CA, or when none can be issued, it is due all the time.
+// nextLook returns the pause before the next check: until the renewal is due, but at most an
+// hour, since the host may be suspended or its clock be set; and at least a minute, or a
+// twentieth of a shorter life, since the renewal is always due near the end of the CA, or when
+// no certificate can be issued.
 func (t *trust) nextLook(now time.Time) time.Duration {
 	due := pki.RenewAt(t.source.Keypair().Certificate()).Sub(now)
 	return max(min(due, time.Hour), min(time.Minute, t.cfg.Times.Certificate/20))

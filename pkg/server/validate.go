@@ -11,9 +11,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/leader"
 )
 
-// Validate checks the file named by args, or the config that the shard has in
-// its bucket, exactly as a server would, and says so on out. The error lists
-// every problem.
+// Validate checks the file in args, or the shard's config in its bucket, exactly as a server
+// would, and prints the result to out. The error lists every problem.
 func Validate(ctx context.Context, cfg Config, args []string, out io.Writer) error {
 	name, body, err := configToValidate(ctx, cfg, args)
 	if err != nil {
@@ -27,10 +26,7 @@ func Validate(ctx context.Context, cfg Config, args []string, out io.Writer) err
 		err = shard.Validate(cfg.checks(shard, nil)).Err()
 	}
 	if err != nil {
-		return fmt.Errorf("%s is not valid:\n%w", name, err)
-	}
-	for _, field := range leader.Ineffective(shard) {
-		fmt.Fprintf(out, "%s: has no effect in this version\n", field)
+		return fmt.Errorf("%s is not valid:\n%w", name, config.LocateError(body, err))
 	}
 	fmt.Fprintf(out, "%s is valid\n", name)
 	return nil

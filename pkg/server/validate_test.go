@@ -10,7 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/server"
 )
 
-// TestValidate: a file is judged as a server of this build would judge it.
+// TestValidate: a file is checked as a server of this build would check it.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -26,33 +26,33 @@ func TestValidate(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ text, says, wrong string }{
 		"good": {good, "is valid", ""},
-		"a part without an effect": {strings.Replace(good, `"agent_addr": "127.0.0.1:0"`,
-			`"agent_addr": "127.0.0.1:0", "metrics_addr": "127.0.0.1:9100"`, 1), "server.bind.metrics_addr: has no effect", ""},
+		"metrics": {strings.Replace(good, `"agent_addr": "127.0.0.1:0"`,
+			`"agent_addr": "127.0.0.1:0", "metrics_addr": "127.0.0.1:9100"`, 1), "is valid", ""},
 		"a provider that is not there": {
 			s.text(), "",
 			`server.provider.kind: "fake" is not part of this build`,
 		},
 		"an address that the provider can't move": {strings.Replace(good, `"bind": {`,
 			`"leader_network": { "ipv4": "10.0.0.9", "interface_id": "net" }, "bind": {`, 1), "",
-			"server.leader_network.interface_id: the provider process moves no address"},
-		"an address that somebody else moves": {strings.Replace(good, `"bind": {`,
+			"server.leader_network.interface_id: the provider process can't move addresses"},
+		"an address that something else moves": {strings.Replace(good, `"bind": {`,
 			`"leader_network": { "ipv4": "10.0.0.9", "ipv6": "fd00::9" }, "bind": {`, 1), "is valid", ""},
 		"an address of a kind that the provider can't move": {
 			strings.Replace(docker(`{ "image": "i" }`), `"bind": {`,
 				`"leader_network": { "ipv6": "fd00::9", "interface_id": "net" }, "bind": {`, 1), "",
-			"server.leader_network.ipv6: the provider docker moves an IPv4 address only"},
+			"server.leader_network.ipv6: the provider docker can only move an IPv4 address"},
 		"a region that is none":            {aws(`"Frankfurt"`, `{}`), "", `server.provider.region: "Frankfurt" is not valid`},
 		"an option that aws does not have": {aws(`"eu-central-1"`, `{ "vpc": "x" }`), "", "server.provider.options.vpc: no such field"},
 		"an interface that is none of EC2": {
 			strings.Replace(aws(`"eu-central-1"`, `{}`), `"bind": {`,
 				`"leader_network": { "ipv4": "10.0.0.9", "interface_id": "eth1" }, "bind": {`, 1), "",
-			`server.leader_network.interface_id: "eth1" is not valid: want a network interface such as eni-`,
+			`server.leader_network.interface_id: "eth1" is not valid: want a network interface ID such as eni-`,
 		},
 		"args that the provider refuses": {strings.Replace(good, `"vars": { "n": 1 }`, `"args": { "colour": "red" }`, 1), "",
 			"templates.knd.args.colour: no such field (have: env)"},
 		"an option that the provider does not have": {
 			strings.Replace(good, `"dir": "/d"`, `"folder": "x"`, 1), "",
-			"server.provider.options.folder: no such field (have: agent, dir"},
+			"server.provider.options.folder: no such field (have: agent, args_env, dir"},
 		"processes without a folder": {strings.Replace(good, `"dir": "/d", `, ``, 1), "", "server.provider.options.dir: required"},
 		"processes of nothing":       {strings.Replace(good, process, `"kind": "process"`, 1), "", "server.provider.options.agent: required"},
 		"no time to stop": {strings.Replace(good, `"dir": "/d"`, `"dir": "/d", "stop_grace": "-5s"`, 1), "",
@@ -82,7 +82,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestExamplesAreValid: what people are shown runs.
+// TestExamplesAreValid: the published examples are valid.
 func TestExamplesAreValid(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*.jsonc")
 	more, _ := filepath.Glob("../../examples/dev/*.jsonc")

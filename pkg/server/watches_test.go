@@ -55,8 +55,7 @@ func follow[T any](t *testing.T, stream grpc.ServerStreamingClient[T], err error
 	return w
 }
 
-// next waits for the first event that is wanted, and returns it with all those
-// before it.
+// next waits for the first wanted event, and returns it with all those before it.
 func (w *watched[T]) next(what string, wanted func(*T) bool) (found *T, before []*T) {
 	w.t.Helper()
 	patient := time.After(patience)
@@ -92,8 +91,7 @@ func (w *watched[T]) ended() error {
 	}
 }
 
-// quiet reports the events that come until nothing comes for a moment. What is
-// there to be told takes a millisecond.
+// quiet returns the events until none arrives for a moment. Pending events take a millisecond.
 func (w *watched[T]) quiet() (events []*T) {
 	for {
 		select {
@@ -126,7 +124,7 @@ func (p *process) watchErrors(tenant string) *watched[nstancev1.WatchErrorsRespo
 	return follow(p.t, stream, err)
 }
 
-// groupIs matches the event that a group has come to a size.
+// groupIs matches the event that a group has a size.
 func groupIs(key string, size int32) func(*nstancev1.WatchGroupsResponse) bool {
 	return func(m *nstancev1.WatchGroupsResponse) bool {
 		g := m.GetGroup()
@@ -136,7 +134,7 @@ func groupIs(key string, size int32) func(*nstancev1.WatchGroupsResponse) bool {
 
 func endOfGroups(m *nstancev1.WatchGroupsResponse) bool { return m.GetType() == snapshotEvent }
 
-// instanceIs matches the event that an instance has come to a phase.
+// instanceIs matches the event that an instance has a phase.
 func instanceIs(id fleet.InstanceID, phase nstancev1.InstancePhase) func(*nstancev1.WatchInstancesResponse) bool {
 	return func(m *nstancev1.WatchInstancesResponse) bool {
 		return m.GetType() == upsertEvent && m.GetInstance().GetId() == string(id) && m.GetInstance().GetPhase() == phase
@@ -145,8 +143,8 @@ func instanceIs(id fleet.InstanceID, phase nstancev1.InstancePhase) func(*nstanc
 
 func endOfInstances(m *nstancev1.WatchInstancesResponse) bool { return m.GetType() == snapshotEvent }
 
-// TestWatchGroups follows a group from its definition through its instances'
-// coming and going to its end, and sees what ListGroups shows.
+// TestWatchGroups follows a group from its definition to its deletion, and compares it with
+// ListGroups.
 func TestWatchGroups(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		_, p := running(t)
@@ -160,7 +158,7 @@ func TestWatchGroups(t *testing.T) {
 		}
 		three, _ := w.next("web has three", groupIs("web", 3))
 		if listed, err := p.group("web"); err != nil || listed.GetEtag() != three.GetGroup().GetEtag() ||
-			len(three.GetGroup().GetProviderIds()) != 3 {
+			len(three.GetGroup().GetInstances()) != 3 {
 			t.Errorf("told %v, listed %v, %v", three, listed, err)
 		}
 		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "extra", Template: ptr("knd"), Size: ptr(int32(1))}); err != nil {
@@ -177,8 +175,8 @@ func TestWatchGroups(t *testing.T) {
 	})
 }
 
-// TestWatchInstances follows an instance through its drain to its end. Who comes
-// in between gets it with the snapshot, at another leader too.
+// TestWatchInstances follows an instance through its drain to its end. A watch that starts in
+// between gets it in the snapshot, also from another leader.
 func TestWatchInstances(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 2, "drain_timeout": "1h" } }`))
@@ -214,8 +212,8 @@ func TestWatchInstances(t *testing.T) {
 	})
 }
 
-// TestWatchErrors: what lasts comes first, then what happens; the shard's
-// troubles are for tenant default, a group's for its own tenant.
+// TestWatchErrors: current problems come first, then new ones; the shard's problems are for
+// tenant default, a group's for its own tenant.
 func TestWatchErrors(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 1 } },
@@ -254,8 +252,7 @@ func TestWatchErrors(t *testing.T) {
 	})
 }
 
-// TestWatchInvalidConfig: whoever begins to watch is told that config/ can't run,
-// if it is of tenant default.
+// TestWatchInvalidConfig: a new watch of tenant default receives that config/ can't run.
 func TestWatchInvalidConfig(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -274,8 +271,8 @@ func TestWatchInvalidConfig(t *testing.T) {
 	})
 }
 
-// TestWatchInvalidGroup: what is wrong with a dynamic group is told to its own
-// tenant, until it is mended.
+// TestWatchInvalidGroup: a dynamic group's problem is reported to its own tenant, until it is
+// resolved.
 func TestWatchInvalidGroup(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
@@ -285,9 +282,9 @@ func TestWatchInvalidGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.ends()
-		key := "groups/" + shardID + "/prod.jsonc"
+		key := groupAt("prod", "db")
 		good := s.get(key)
-		s.put(key, strings.ReplaceAll(good, `"template": "knd"`, `"template": "nosuch"`))
+		s.put(key, strings.ReplaceAll(good, `"template":"knd"`, `"template":"nosuch"`))
 		q := s.start(named("b")).awaitLeading()
 		m, _ := q.watchErrors("prod").next("the group is invalid", func(m *nstancev1.WatchErrorsResponse) bool {
 			return m.GetReason() == "GroupsInvalid"
@@ -313,8 +310,8 @@ func TestWatchInvalidGroup(t *testing.T) {
 	})
 }
 
-// TestWatchWithoutReading: a reader that takes nothing holds up neither the
-// others, nor the shard, nor the server's end.
+// TestWatchWithoutReading: a reader that does not read blocks neither others, nor the shard, nor
+// the shutdown.
 func TestWatchWithoutReading(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		_, p := running(t)
@@ -350,8 +347,8 @@ func TestWatchWithoutReading(t *testing.T) {
 	})
 }
 
-// TestTooManyWatches: an operator that opens more than it may is told so, and
-// others go on.
+// TestTooManyWatches: an operator that opens too many watches gets an error, and others are
+// unaffected.
 func TestTooManyWatches(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		_, p := running(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// act is told that a life begins a mutation of the provider, and what that deletes.
+// act checks the beginning of a mutation of the provider by a life.
 func (b *book) act(life string, deletes []provider.Ref) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -27,13 +27,13 @@ func (b *book) act(life string, deletes []provider.Ref) {
 	b.acted, b.actor = epoch, life
 }
 
-// create is told that a create begins, and of all machines that there are.
+// create checks the beginning of a create, given all machines.
 func (b *book) create(id fleet.InstanceID, vms []provider.VM) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i, ok := b.records[id]
 	if !ok {
-		b.violate("a machine is made for %s, of which there is no record", id)
+		b.violate("a machine is created for %s, which has no record", id)
 		return
 	}
 	first := !b.attempted[id]
@@ -46,19 +46,25 @@ func (b *book) create(id fleet.InstanceID, vms []provider.VM) {
 	}
 	key, alive := i.GroupKey(), map[fleet.InstanceID]bool{id: true}
 	for _, vm := range vms {
-		if r, ok := b.records[vm.ID]; ok && vm.State.Alive() && b.counts(r, key) {
+		if r, ok := b.records[vm.ID]; ok && vm.State.Alive() && b.counts(r, key) && !unknowable(b, r) {
 			alive[vm.ID] = true
 		}
 	}
 	if most := b.most(key); len(alive) > most {
-		b.violate("%s makes it %d machines of %s, which may have %d at most: %v", id, len(alive), group(i), most, slices.Sorted(maps.Keys(alive)))
+		b.violate("with %s there are %d machines of %s, want at most %d: %v", id, len(alive), group(i), most, slices.Sorted(maps.Keys(alive)))
 	}
+}
+
+// unknowable reports whether a leader may not know of an instance: listings lack its record, and a
+// former leader's call created the machine, perhaps after this one listed the machines, or so
+// shortly before that a list which lags did not show it.
+func unknowable(b *book, r fleet.Instance) bool {
+	return r.Phase == fleet.Pending && (r.Provider.ID == "" || b.lags) && r.Epoch < b.holder.Epoch && b.unlisted(r)
 }
 
 func (b *book) counts(r fleet.Instance, key fleet.GroupKey) bool {
 	if r.OnDemand || r.GroupKey() != key || !r.Phase.Active() || b.doomed[r.ID] {
 		return false
 	}
-	e, _ := b.dynamic.Entry(key)
-	return !slices.Contains(e.Leaving, r.ID)
+	return !slices.Contains(b.groups[key].Leaving, r.ID)
 }

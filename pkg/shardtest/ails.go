@@ -10,13 +10,13 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// ails are what goes wrong with the requests of one server and with those of no
-// other, whatever process runs there. Safe for concurrent use.
+// ails are faults of one server's requests, whatever process runs there. Safe for
+// concurrent use.
 type ails struct {
 	mu   sync.Mutex
-	list bool          // the provider does not list for it
-	page time.Duration // its lists come in pages, so far apart; 0: at once
-	put  time.Duration // so much later it hears that a write has landed
+	list bool          // lists fail
+	page time.Duration // delay between pages of lists; 0: none
+	put  time.Duration // delay of the answer to a write
 }
 
 func (a *ails) set(do func(*ails)) {
@@ -31,16 +31,16 @@ func (a *ails) look() (list bool, page, put time.Duration) {
 	return a.list, a.page, a.put
 }
 
-// heal ends all of it.
+// heal ends all faults.
 func (a *ails) heal() { a.set(func(a *ails) { a.list, a.page, a.put = false, 0, 0 }) }
 
-// errNoList is what a provider says to a server for which it does not list.
+// errNoList is the error of lists that fail.
 var errNoList = errors.New("connect to the provider: no route to host")
 
-// pages is how many pages a list has that comes in pages.
+// pages is the number of pages of a paged list.
 const pages = 3
 
-// listed is the provider's list, as this server gets it.
+// listed returns the provider's list with this server's faults applied.
 func (a *ails) listed(ctx context.Context, list func() ([]provider.VM, error)) ([]provider.VM, error) {
 	fails, page, _ := a.look()
 	if fails {
@@ -58,7 +58,7 @@ func (a *ails) listed(ctx context.Context, list func() ([]provider.VM, error)) (
 	return list()
 }
 
-// written is a write whose outcome is known late, or never.
+// written delays the outcome of a write, or loses it.
 func (a *ails) written(ctx context.Context, put func() (object.ETag, error)) (object.ETag, error) {
 	tag, err := put()
 	if _, _, late := a.look(); late > 0 {

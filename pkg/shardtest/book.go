@@ -14,50 +14,55 @@ import (
 	"github.com/nstance/nstance/pkg/server/election"
 )
 
-// book is what the simulation knows for certain: every write that the store
-// took, in order, and every act that began. It checks them against what must
-// hold at every step. Safe for concurrent use.
+// book records every write to the store, in order, and every provider call, and checks
+// them against the invariants. Safe for concurrent use.
 type book struct {
 	timeline *Timeline
-	lives    func(fleet.InstanceID) bool // whether a machine of the instance runs, or will, in truth
+	lives    func(fleet.InstanceID) bool // whether a machine of the instance runs, or will
+	unlisted func(fleet.Instance) bool   // whether a leader's last listing may lack the record
+	lags     bool                        // the provider's reads may not show a new machine
 
 	mu         sync.Mutex
 	violations []string
 	records    map[fleet.InstanceID]fleet.Instance
-	left       map[fleet.InstanceID]time.Time // when an instance that had settled was no longer running
+	landed     map[fleet.InstanceID]time.Time // when an instance's first record was written
+	left       map[fleet.InstanceID]time.Time // when a settled instance stopped running
 	gone       map[fleet.InstanceID]bool      // ids whose record was removed
-	doomed     map[fleet.InstanceID]bool      // machines that were told they go, or said so
-	attempted  map[fleet.InstanceID]bool      // whose create began
-	keys       map[fleet.InstanceID]string    // the key that each nonce was spent for
+	doomed     map[fleet.InstanceID]bool      // machines with a termination notice, or shutting down
+	attempted  map[fleet.InstanceID]bool      // instances whose create began
+	keys       map[fleet.InstanceID]string    // by nonce: the public key that consumed it
 	requests   map[string]fleet.InstanceID    // idempotency keys
 	epochs     map[string]uint64              // by life
 	holder     election.Record
-	acted      uint64 // the highest epoch that began an act
-	actor      string // whose
+	acted      uint64 // the highest epoch that called the provider
+	actor      string // the life of acted
 	promises   promises
-	static     *config.Shard // what config/ holds, when that is valid
-	applied    *config.Shard // what applied/ holds
-	dynamic    config.Dynamic
-	ruling     bool // the object for all tenants' groups rules
+	static     *config.Shard       // content of config/, if valid
+	applied    *config.Shard       // content of applied/
+	groups     config.GroupRecords // as servers wrote them last
+	hands      *hands
 	wanted     map[fleet.GroupKey][]*want
 	pace       pace
-	failed     map[fleet.InstanceID]bool // on-demand instances that came to nothing
+	failed     map[fleet.InstanceID]bool // on-demand instances that failed
 	ends       ends
-	accepted   map[string]time.Time // removals of groups, by their names, and when a refresh accepted them last
+	accepted   map[string]time.Time // by name of the removed group: when a refresh last accepted it
 }
 
 func newBook(t *Timeline) *book {
-	return &book{
-		timeline: t, lives: func(fleet.InstanceID) bool { return false },
-		records: map[fleet.InstanceID]fleet.Instance{}, left: map[fleet.InstanceID]time.Time{}, gone: map[fleet.InstanceID]bool{},
+	b := &book{
+		timeline: t, lives: func(fleet.InstanceID) bool { return false }, unlisted: func(fleet.Instance) bool { return false },
+		records: map[fleet.InstanceID]fleet.Instance{}, landed: map[fleet.InstanceID]time.Time{},
+		left: map[fleet.InstanceID]time.Time{}, gone: map[fleet.InstanceID]bool{},
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
 		requests: map[string]fleet.InstanceID{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
-		pace: newPace(), failed: map[fleet.InstanceID]bool{}, accepted: map[string]time.Time{},
+		pace: newPace(), failed: map[fleet.InstanceID]bool{}, accepted: map[string]time.Time{}, groups: config.GroupRecords{},
 		ends: ends{evidences{}, map[fleet.InstanceID]time.Time{}},
 	}
+	b.hands = newHands(b)
+	return b
 }
 
-// violate notes that something happened which never may. The caller holds the lock.
+// violate records a violated invariant. The caller holds the lock.
 func (b *book) violate(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	b.timeline.Say("VIOLATION", "%s", text)
@@ -80,8 +85,8 @@ func (b *book) found() []string {
 	return named
 }
 
-// wrote is told of every write that the store took.
-func (b *book) wrote(key string, body []byte) {
+// wrote checks a write to the store that was sent at a time, and took effect now.
+func (b *book) wrote(key string, body []byte, sent time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	kind, _, _ := strings.Cut(key, "/")
@@ -99,38 +104,30 @@ func (b *book) wrote(key string, body []byte) {
 		}
 	case "applied":
 		if shard, err := config.ParseAccepted(body); err == nil {
-			b.judgeRemovals(b.applied, shard)
+			b.judgeRemovals(b.applied, shard, sent)
 			b.applied = shard
 			b.rewant()
 		}
 	case "groups":
-		b.wroteGroups(key, body)
+		b.wroteGroup(groupOf(key), body)
 	}
 }
 
-// wroteGroups takes over what an object says of dynamic groups. The one for all tenants
-// rules until it says that they have moved.
-func (b *book) wroteGroups(key string, body []byte) {
-	tenant, ofOne := strings.CutPrefix(key, "groups/"+shardID+"/")
-	tenant = strings.TrimSuffix(tenant, ".jsonc")
-	if !ofOne {
-		d, err := config.ParseDynamic(body)
-		if b.ruling = err == nil; b.ruling {
-			b.dynamic = d
-			b.rewant()
-		}
+// wroteGroup checks and stores a group's record as written by a server.
+func (b *book) wroteGroup(key fleet.GroupKey, body []byte) {
+	r, err := config.DecodeGroup(body)
+	if err != nil {
+		b.violate("the record of group %s can't be read: %v", key, err)
 		return
 	}
-	entries, err := config.ParseEntries(body)
-	if err != nil || b.ruling {
-		return
+	was := b.groups[key]
+	if back := r.Epoch < was.Epoch || r.Rev <= was.Rev || r.Revision < was.Revision; back && !b.hands.touched[key] {
+		b.violate("the record of group %s went back from epoch %d, rev %d, revision %d to %d, %d, %d",
+			key, was.Epoch, was.Rev, was.Revision, r.Epoch, r.Rev, r.Revision)
 	}
-	groups := maps.Clone(b.dynamic.Groups)
-	if groups == nil {
-		groups = map[string]map[string]config.Entry{}
-	}
-	groups[tenant] = entries.Dynamic(tenant).Groups[tenant]
-	b.dynamic.Groups = groups
+	b.hands.wrote(key, body)
+	b.groups = maps.Clone(b.groups) // shared
+	b.groups[key] = r
 	b.rewant()
 }
 
@@ -148,12 +145,13 @@ func (b *book) wroteLeader(body []byte) {
 		b.timeline.Say(life, "releases the lead of epoch %d", r.Epoch)
 	case r.Epoch != b.holder.Epoch:
 		b.timeline.Say(life, "takes the lead, epoch %d", r.Epoch)
+		b.hands.loosen()
 	}
 	b.holder = r
 	b.epochs[life] = r.Epoch
 }
 
-// lifeOf is the life that a holder's name belongs to.
+// lifeOf returns the life of a holder's name.
 func lifeOf(holder string) string {
 	life, _, _ := strings.Cut(holder, ".")
 	return life
@@ -173,10 +171,13 @@ func (b *book) wroteRequest(key string, body []byte) {
 	b.requests[key] = request.ID
 }
 
-// deleted is told of every deletion.
+// deleted checks a deletion in the store.
 func (b *book) deleted(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if group := groupOf(key); strings.HasPrefix(key, groupsPrefix) && b.groups[group].DeletedAt == nil {
+		b.violate("the record of group %s was removed, but is no tombstone", group)
+	}
 	name, ok := strings.CutPrefix(key, "instance/"+shardID+"/")
 	if !ok {
 		return
@@ -199,7 +200,7 @@ func (b *book) doom(id fleet.InstanceID) {
 	b.doomed[id] = true
 }
 
-// instances are the records that there are, in the order of their ids.
+// instances returns the instance records, sorted by id.
 func (b *book) instances() []fleet.Instance {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,23 +13,23 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// patience is how long an operator waits for an answer, with all repetitions.
+// patience is the timeout of an operator's call, including retries.
 const patience = 20 * time.Second
 
-// outcome is what a caller knows of its call.
-type outcome int
+// callOutcome is the outcome of a call as its caller knows it.
+type callOutcome int
 
 const (
-	done    outcome = iota
-	refused         // for certain it had no effect
-	unknown         // it may have had one, or may still have
-	missing         // refused, because there is nothing of that name: it does not come by itself
+	done    callOutcome = iota
+	refused             // definitely had no effect
+	unknown             // may have had, or may still have, an effect
+	missing             // refused because the named object does not exist
 )
 
-// ask has the operator make a call, once it has made those before. told is what
-// the timeline says of it; after is called with what became of it.
-func (s *Shard) ask(
-	told string, patience time.Duration, do func(context.Context, nstancev1.OperatorServiceClient) error, after func(outcome),
+// schedule queues a call of the operator. told is its text in the timeline; after is called
+// with its outcome.
+func (s *Shard) schedule(
+	told string, patience time.Duration, do func(context.Context, nstancev1.OperatorServiceClient) error, after func(callOutcome),
 ) {
 	s.operator.queue(func() {
 		attempts := 0
@@ -52,13 +52,13 @@ func (s *Shard) ask(
 	})
 }
 
-// judge says what is known after an error. An earlier attempt may have had an
-// effect, whatever the last one was told.
-func judge(err error, attempts int) outcome {
+// judge returns the outcome after an error. An earlier attempt may have had an effect,
+// whatever the error of the last one.
+func judge(err error, attempts int) callOutcome {
 	switch status.Code(err) {
 	case codes.OK:
 		return done
-	case codes.NotFound: // that also goes for what the attempts before may have made
+	case codes.NotFound: // applies to earlier attempts too
 		return missing
 	case codes.InvalidArgument, codes.AlreadyExists, codes.FailedPrecondition, codes.PermissionDenied, codes.Unimplemented:
 		if attempts == 1 {
@@ -75,17 +75,17 @@ func doRefresh(s *Shard, _ args) error {
 	return nil
 }
 
-// doRefreshUnconfirmed has a config that takes groups away wait.
+// doRefreshUnconfirmed refreshes the config without confirming removals of groups.
 func doRefreshUnconfirmed(s *Shard, _ args) error {
 	s.refresh(patience, false)
 	return nil
 }
 
-// refresh has the config read again. What it takes away is accepted by the names that
-// the refusal has, if confirmed.
+// refresh makes the leader read the config again. If confirmed, it accepts the removals that
+// the refusal names.
 func (s *Shard) refresh(patience time.Duration, confirmed bool) {
 	var accepted []string
-	s.ask("refresh config", patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
+	s.schedule("refresh config", patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 		_, err := c.RefreshConfig(ctx, &nstancev1.RefreshConfigRequest{AcceptRemovals: accepted})
 		for tries := 0; confirmed && tries < 3 && len(rpc.Failures(err)) > 0; tries++ {
 			accepted = nil
@@ -125,22 +125,22 @@ func doGroup(s *Shard, a args) error {
 func (s *Shard) upsert(told string, a args, r *nstancev1.UpsertGroupRequest) {
 	size := int32(a.count)
 	r.Key, r.Size = a.words[0], &size
-	s.ask(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
+	s.schedule(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 		_, err := c.UpsertGroup(ctx, r)
 		return err
-	}, func(o outcome) {
+	}, func(o callOutcome) {
 		if o == missing && len(r.GetRemove()) > 0 {
-			o = refused // it may be the instance that is not there
+			o = refused // the instance may not exist
 		}
 		s.book.promiseSize(defaultGroup(r.GetKey()), a.count, o)
 	})
 }
 
 func doUngroup(s *Shard, a args) error {
-	s.ask("delete group "+a.words[0], patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
+	s.schedule("delete group "+a.words[0], patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 		_, err := c.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: a.words[0]})
 		return err
-	}, func(o outcome) { s.book.promiseSize(defaultGroup(a.words[0]), absent, o) })
+	}, func(o callOutcome) { s.book.promiseSize(defaultGroup(a.words[0]), absent, o) })
 	return nil
 }
 
@@ -152,11 +152,11 @@ func doCreate(s *Shard, a args) error {
 	var id string
 	s.operator.queue(func() { s.book.wantKey(a.words[1]) })
 	told := fmt.Sprintf("create an instance of %s for key %s", a.words[0], a.words[1])
-	s.ask(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
+	s.schedule(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 		answer, err := c.CreateInstance(ctx, &nstancev1.CreateInstanceRequest{Group: a.words[0], IdempotencyKey: a.words[1]})
 		id = answer.GetInstance().GetId()
 		return err
-	}, func(o outcome) {
+	}, func(o callOutcome) {
 		if o == done {
 			s.book.promiseInstance(a.words[1], fleet.InstanceID(id))
 		}
@@ -181,10 +181,10 @@ func doDeleteKey(s *Shard, a args) error {
 }
 
 func (s *Shard) remove(told, key string, id fleet.InstanceID, r *nstancev1.DeleteInstanceRequest) {
-	s.ask(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
+	s.schedule(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 		_, err := c.DeleteInstance(ctx, r)
 		return err
-	}, func(o outcome) {
+	}, func(o callOutcome) {
 		switch {
 		case o == missing:
 			s.book.promiseAbsence(key, id)
@@ -200,10 +200,10 @@ func doAck(s *Shard, _ args) error {
 		if i.Phase != fleet.Draining || i.Drain == nil || i.Drain.AckedAt != nil {
 			continue
 		}
-		s.ask(fmt.Sprintf("acknowledge %s", i.ID), patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
+		s.schedule(fmt.Sprintf("acknowledge %s", i.ID), patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 			_, err := c.AcknowledgeDrained(ctx, &nstancev1.AcknowledgeDrainedRequest{Id: string(i.ID)})
 			return err
-		}, func(o outcome) {
+		}, func(o callOutcome) {
 			if o == done {
 				s.book.promiseAck(i.ID)
 			}

@@ -2,19 +2,19 @@ package shardtest
 
 import "slices"
 
-// command is a line that a script can hold, and what it does.
+// command is the pattern of a script line, and its function.
 type command struct {
 	pattern string
 	do      func(*Shard, args) error
 }
 
-// commands is the whole language. What a step asks for that can't be (to start a
-// server that runs) is told in the timeline, and the story goes on.
+// commands is the whole language. A step that is impossible (starting a running server) is
+// noted in the timeline, and the script continues.
 func commands() []command {
 	return slices.Concat(shardCommands(), machineCommands(), requestCommands())
 }
 
-// shardCommands are those about time, servers, and what servers depend on.
+// shardCommands are the commands about time, servers, and their dependencies.
 func shardCommands() []command {
 	return []command{
 		{"wait SPAN", doWait},
@@ -60,7 +60,7 @@ func shardCommands() []command {
 	}
 }
 
-// machineCommands are those about VMs and their agents.
+// machineCommands are the commands about VMs and their agents.
 func machineCommands() []command {
 	return []command{
 		{"vm dies INSTANCE", doVMDies},
@@ -75,7 +75,7 @@ func machineCommands() []command {
 	}
 }
 
-// requestCommands are those about what is asked of the shard.
+// requestCommands are the commands that call the shard's API.
 func requestCommands() []command {
 	return []command{
 		{"config GROUP COUNT", doConfigSize},
@@ -87,8 +87,10 @@ func requestCommands() []command {
 		{"config without GROUP", doConfigWithout},
 		{"config renames GROUP", doConfigRenames},
 		{"config whole", doConfigWhole},
-		{"groups lost", doGroupsLost},
-		{"groups back", doGroupsBack},
+		{"record GROUP lost", doGroupLost},
+		{"record GROUP spoilt", doGroupSpoilt},
+		{"record GROUP old COUNT", doGroupOld},
+		{"record GROUP back", doGroupBack},
 		{"refresh", doRefresh},
 		{"refresh unconfirmed", doRefreshUnconfirmed},
 

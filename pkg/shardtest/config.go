@@ -17,19 +17,19 @@ const (
 	encryptionKey = "thisisa32byteencryptionkey123456"
 )
 
-// Settings are what a run changes in the shard's static config.
+// Settings are the variable parts of the shard's static config.
 type Settings struct {
 	Web, DB      int // sizes of the two static groups
 	InstanceType string
-	Var          int // a variable, which no machine is rebuilt for
+	Var          int // a variable that is not part of the Infra hash
 	DrainTimeout time.Duration
-	Broken       bool   // the config is not valid
-	Without      string // one of the two, which the config does not have
-	Renamed      bool   // it has that one under another name
+	Broken       bool   // makes the config invalid
+	Without      string // omits this one of the two groups
+	Renamed      bool   // renames the group in Without instead
 	Pacing
 }
 
-// Pacing is what bounds creates and rotations.
+// Pacing limits creates and rotations.
 type Pacing struct {
 	Settle     time.Duration
 	BackoffMax time.Duration
@@ -37,17 +37,17 @@ type Pacing struct {
 	ShardSurge fleet.Surge
 }
 
-// DefaultSettings are those that a simulation begins with.
+// DefaultSettings are the initial settings of a simulation.
 func DefaultSettings() Settings {
 	return Settings{Web: 2, DB: 1, InstanceType: "small", Var: 1, DrainTimeout: time.Minute, Pacing: DefaultPacing()}
 }
 
-// DefaultPacing is what a config has that says nothing of it.
+// DefaultPacing is the pacing of a config that does not set it.
 func DefaultPacing() Pacing {
 	return Pacing{Settle: 2 * time.Minute, BackoffMax: 5 * time.Minute, Surge: fleet.Surge{Count: 1}, ShardSurge: fleet.Surge{Percent: 10}}
 }
 
-// Text is the config as it is put into the store.
+// Text returns the config as stored.
 func (s Settings) Text() string {
 	groups := map[string]int{"web": s.Web, "db": s.DB}
 	if size, is := groups[s.Without]; is {
@@ -78,7 +78,7 @@ func (s Settings) Text() string {
     },
     "leader_election": { "renew_interval": "10s", "lease_duration": "30s", "fence_window": "1s" },
     "shutdown_timeout": "5s",
-    "subnet_pools": { "workers": ["a", "b"] },
+    "subnet_pools": { "workers": { "subnets": ["a", "b"], "tenants": ["*"] } },
     "default_drain_timeout": "DRAIN",
     "create_backoff": { "settle": "SETTLE", "max": "BACKOFF" },
     "rotation": { "max_surge": "ALL" },
@@ -86,8 +86,8 @@ func (s Settings) Text() string {
     "garbage_collection": { "interval": "2m", "registration_timeout": "5m", "deleted_record_retention": "10m" },
   },
   "tenants": { "prod": {} },
-  "templates": { "knd": { "kind": "knd", "arch": "amd64", "instance_type": "TYPE", "subnet_pool": "POOL", "vars": { "n": VAR },
-    "rotation": { "max_surge": "MINE" } } },
+  "templates": { "knd": { "tenants": ["*"], "kind": "knd", "arch": "amd64", "instance_type": "TYPE", "subnet_pool": "POOL",
+    "vars": { "n": VAR }, "rotation": { "max_surge": "MINE" } } },
   "groups": { "default": { GROUPS } },
 }`)
 }

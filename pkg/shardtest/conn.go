@@ -2,7 +2,6 @@ package shardtest
 
 import (
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -10,21 +9,20 @@ import (
 	"time"
 )
 
-// conn is one end of a connection. Bytes that the other end wrote wait in its
-// queue until they are due and read. Writes never block: what is on its way is
-// bounded by what the protocols above let each other send.
+// conn is one end of a connection. Bytes from the other end wait in its queue until they
+// are due and read. Writes never block: the protocols above limit unread data.
 type conn struct {
 	network       *Network
 	host          *Host
 	link          *link
 	local, remote netip.AddrPort
+	way           uint64 // decides the latencies of this end's writes
 	peer          *conn
-	wake          chan struct{} // holds at most one: look again
+	wake          chan struct{} // capacity 1: wakes the reader
 	done          chan struct{} // closed when this end was closed or failed
 
 	mu       sync.Mutex
-	draw     *rand.Rand // for what this end sends
-	sent     time.Time  // when the last of it arrives
+	sent     time.Time // when the last write arrives
 	queue    []chunk
 	err      error // this end broke
 	closed   bool
@@ -32,7 +30,7 @@ type conn struct {
 	late     time.Time // for writing
 }
 
-// chunk is what one write sent. Without bytes it is the end.
+// chunk is the data of one write. Without bytes it means EOF.
 type chunk struct {
 	bytes []byte
 	at    time.Time
@@ -53,8 +51,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 }
 
-// await waits until another look is worth it: at due at the latest, unless that
-// is zero.
+// await waits for a wake-up, at most until due unless that is zero.
 func (c *conn) await(due time.Time, changed <-chan struct{}) {
 	var timer <-chan time.Time
 	if !due.IsZero() {
@@ -69,7 +66,7 @@ func (c *conn) await(due time.Time, changed <-chan struct{}) {
 	}
 }
 
-// take moves what is due into b, or says when it will be.
+// take moves due bytes into b, or returns when the next ones are due.
 func (c *conn) take(b []byte, cut bool) (n int, due time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +100,7 @@ func (c *conn) take(b []byte, cut bool) (n int, due time.Time, err error) {
 	return n, due, nil
 }
 
-// Write puts b on its way.
+// Write sends b.
 func (c *conn) Write(b []byte) (int, error) {
 	if !c.host.wait(c.done) {
 		return 0, c.broken()
@@ -135,9 +132,9 @@ func (c *conn) unwritable() error {
 	}
 }
 
-// arrival is when what is sent now arrives: never before what was sent earlier.
+// arrival returns when a write of now arrives, never before earlier writes.
 func (c *conn) arrival() time.Time {
-	at := time.Now().Add(c.latencyLocked())
+	at := time.Now().Add(c.latency())
 	if at.Before(c.sent) {
 		at = c.sent
 	}
@@ -145,15 +142,7 @@ func (c *conn) arrival() time.Time {
 	return at
 }
 
-func (c *conn) latencyLocked() time.Duration {
-	return c.network.min + time.Duration(c.draw.Int64N(int64(c.network.max-c.network.min)+1))
-}
-
-func (c *conn) latency() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.latencyLocked()
-}
+func (c *conn) latency() time.Duration { return c.network.latency(c.way) }
 
 func (c *conn) receive(what chunk) {
 	c.mu.Lock()
@@ -169,7 +158,7 @@ func (c *conn) look() {
 	}
 }
 
-// fail breaks this end.
+// fail breaks this end with an error.
 func (c *conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,7 +187,7 @@ func (c *conn) broken() error {
 	return c.err
 }
 
-// Close ends the connection; the other side reads what is on its way, then EOF.
+// Close ends the connection; the other end reads the remaining data, then EOF.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -217,10 +206,10 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// LocalAddr is this end's address.
+// LocalAddr returns this end's address.
 func (c *conn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.local) }
 
-// RemoteAddr is the other end's address.
+// RemoteAddr returns the other end's address.
 func (c *conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.remote) }
 
 // SetDeadline implements net.Conn.

@@ -7,7 +7,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// The kinds of events that a seed draws from, each at a moment.
+// The kinds of events that a seed draws from.
 
 func (g *generator) crash(at time.Duration) {
 	name := g.named()
@@ -17,7 +17,7 @@ func (g *generator) crash(at time.Duration) {
 	} else {
 		g.at(at, "crash %s", g.choose(name, "leader"))
 	}
-	// Whoever it was, all run again by and by.
+	// Eventually all servers run again.
 	back := at + g.mostly(20*time.Second, 3*time.Minute)
 	for n := range g.servers {
 		g.at(back, "start %c", 'a'+n)
@@ -83,8 +83,8 @@ func (g *generator) provider(at time.Duration) {
 	g.at(at+g.mostly(30*time.Second, 3*time.Minute), "provider fair")
 }
 
-// ails draws what goes wrong for one server and for no other, in a third of the
-// seeds. These draws are apart from all others, which stay what they are.
+// ails draws faults of single servers, in a third of the seeds. It has its own random
+// source, so that other draws don't change.
 func (g *generator) ails(seed uint64, length time.Duration) {
 	own := &generator{draw: rand.New(rand.NewPCG(seed, 0xa115)), servers: g.servers}
 	if own.draw.IntN(3) > 0 {
@@ -175,9 +175,8 @@ func (g *generator) remove(at time.Duration) { g.at(at, "delete %s", g.any()) }
 
 func (g *generator) ack(at time.Duration) { g.at(at, "ack") }
 
-// plagues draws what befalls the creates of a group, and what a provider is slow or
-// unwilling to do, in half of the seeds. These draws are apart from all others, which
-// stay what they are.
+// plagues draws faults of a group's creates, and slow or refused provider calls, in half of the
+// seeds. It has its own random source, so that other draws don't change.
 func (g *generator) plagues(seed uint64, length time.Duration) {
 	own := &generator{draw: rand.New(rand.NewPCG(seed, 0x91a6e)), servers: g.servers}
 	if own.draw.IntN(2) > 0 {
@@ -210,8 +209,8 @@ func (g *generator) plagues(seed uint64, length time.Duration) {
 	g.lines = append(g.lines, own.lines...)
 }
 
-// removals draws when the config takes a group away or renames it, and who says so, in
-// a third of the seeds. These draws are apart from all others, too.
+// removals draws when the config removes or renames a group, and whether that is confirmed, in
+// a third of the seeds. It has its own random source, too.
 func (g *generator) removals(seed uint64, length time.Duration) {
 	own := &generator{draw: rand.New(rand.NewPCG(seed, 0x60e5)), servers: g.servers}
 	if own.draw.IntN(3) > 0 {
@@ -240,8 +239,8 @@ func (g *generator) removals(seed uint64, length time.Duration) {
 	g.lines = append(g.lines, own.lines...)
 }
 
-// pacing is what bounds creates and rotations in a seed: in half of them what most
-// shards have. These draws are apart from all others, too.
+// pacing draws the limits of creates and rotations: in half of the seeds the default. It has
+// its own random source, too.
 func pacing(seed uint64) Pacing {
 	draw := rand.New(rand.NewPCG(seed, 0x9ace))
 	p := DefaultPacing()

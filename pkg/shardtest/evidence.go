@@ -12,29 +12,28 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// evidence is what the store said of a group: what may end machines of it. Only the
-// config that was accepted counts, and the objects with groups.
+// evidence is the state of a group in the store that justifies removing its instances: the
+// accepted config and the group objects.
 type evidence struct {
 	least   int                       // the smallest size
-	removed bool                      // by its entry, or by the lack of any
-	leaving map[fleet.InstanceID]bool // named to go
-	until   time.Time                 // zero: it still says so
+	removed bool                      // by its entry, or because there is none
+	leaving map[fleet.InstanceID]bool // the leaving list
+	until   time.Time                 // zero: still valid
 }
 
-// evidenceLasts is how long a record may be written after what it was decided by is no
-// longer so: the write may be slow, or its outcome unknown for some time.
+// evidenceLasts is how long evidence counts after it changed: writes that were decided by it
+// may be slow, or their outcome unknown for some time.
 const evidenceLasts = 2 * time.Minute
 
-// evidences are what the store said of each group, the latest last. The lock of the book
-// guards it.
+// evidences holds the evidence of each group, the latest last. Guarded by book.mu.
 type evidences map[fleet.GroupKey][]evidence
 
-// testify notes what the store says of the groups from now on.
-func (all evidences) testify(applied *config.Shard, dynamic config.Dynamic) {
+// testify records the current evidence of all groups.
+func (all evidences) testify(applied *config.Shard, records config.GroupRecords) {
 	if applied == nil {
 		return
 	}
-	groups, _ := applied.Resolve(dynamic)
+	groups, _ := applied.Resolve(records)
 	for key := range all {
 		if _, there := groups[key]; !there {
 			groups[key] = fleet.Group{Key: key, Removed: true}
@@ -43,10 +42,8 @@ func (all evidences) testify(applied *config.Shard, dynamic config.Dynamic) {
 	now := time.Now()
 	for key, g := range groups {
 		is := evidence{least: g.Size, removed: g.Removed, leaving: map[fleet.InstanceID]bool{}}
-		if e, ok := dynamic.Entry(key); ok {
-			for _, id := range e.Leaving {
-				is.leaving[id] = true
-			}
+		for _, id := range records[key].Leaving {
+			is.leaving[id] = true
 		}
 		if g.Removed {
 			is.least = 0
@@ -55,8 +52,7 @@ func (all evidences) testify(applied *config.Shard, dynamic config.Dynamic) {
 	}
 }
 
-// succeed has what is said now follow what was said before, of which it drops what no
-// longer counts.
+// succeed appends the current evidence, and drops what no longer counts.
 func succeed(said []evidence, is evidence, now time.Time) []evidence {
 	said = slices.DeleteFunc(said, func(e evidence) bool { return !e.counts(now) })
 	if n := len(said); n > 0 && said[n-1].until.IsZero() {
@@ -68,27 +64,27 @@ func succeed(said []evidence, is evidence, now time.Time) []evidence {
 	return append(said, is)
 }
 
-// counts reports whether it is still said, or was shortly before.
+// counts reports whether the evidence is valid, or was within evidenceLasts.
 func (e evidence) counts(now time.Time) bool {
 	return e.until.IsZero() || now.Sub(e.until) <= evidenceLasts
 }
 
-// say reports whether the store says something of a group, or did shortly before.
+// say reports whether any evidence of a group that counts satisfies a condition.
 func (all evidences) say(key fleet.GroupKey, what func(evidence) bool) bool {
 	now := time.Now()
 	return slices.ContainsFunc(all[key], func(e evidence) bool { return e.counts(now) && what(e) })
 }
 
-// ends are when instances began to go, and what the store said of their groups. The lock
-// of the book guards them.
+// ends records when instances began to leave, and the evidence of their groups. Guarded by
+// book.mu.
 type ends struct {
 	evidence evidences
 	at       map[fleet.InstanceID]time.Time
 }
 
-// judge notes the end of an instance and returns what is wrong with it: that the store
-// gives no reason for it. That something was not listed, or listed late, is none. Reasons
-// that machines, their agents and the provider give are judged elsewhere.
+// judge records that an instance leaves, and returns a violation if the store does not justify
+// the reason; a missing or late listing does not. Reasons that come from machines, agents or
+// the provider are checked elsewhere.
 func (e ends) judge(old, i fleet.Instance, records map[fleet.InstanceID]fleet.Instance) (wrong string) {
 	if !old.Phase.Active() || i.Phase.Active() {
 		return ""
@@ -98,7 +94,7 @@ func (e ends) judge(old, i fleet.Instance, records map[fleet.InstanceID]fleet.In
 	if i.Drain != nil {
 		reason = i.Drain.Reason
 	}
-	reason, _, _ = strings.Cut(reason, ": ") // the provider's words follow
+	reason, _, _ = strings.Cut(reason, ": ") // details of the provider follow
 	key := i.GroupKey()
 	removed := func(v evidence) bool { return v.removed }
 	named := func(v evidence) bool { return v.leaving[i.ID] }
@@ -108,19 +104,19 @@ func (e ends) judge(old, i fleet.Instance, records map[fleet.InstanceID]fleet.In
 	case i.OnDemand:
 		return ""
 	case reason == plan.ReasonGroupRemoved && !e.evidence.say(key, removed):
-		return fmt.Sprintf("%s goes because group %s was removed, and the store does not say so", i.ID, key)
+		return fmt.Sprintf("%s leaves because group %s was removed, but it was not", i.ID, key)
 	case reason == plan.ReasonLeaving && !e.evidence.say(key, named):
-		return fmt.Sprintf("%s goes because it was named to, and the store does not say so", i.ID)
+		return fmt.Sprintf("%s leaves because of the leaving list, but is not in it", i.ID)
 	case reason == plan.ReasonScaleDown && !e.evidence.say(key, fits):
-		return fmt.Sprintf("%s goes because group %s is too large, and the %d others do not make its size", i.ID, key, stay)
+		return fmt.Sprintf("%s leaves because group %s is too large, but the %d others are fewer than its size", i.ID, key, stay)
 	case reason == plan.ReasonReplaceAsked && old.RemovalAskedAt == nil && i.RemovalAskedAt == nil:
-		return fmt.Sprintf("%s goes because that was asked for, and its record does not say so", i.ID)
+		return fmt.Sprintf("%s leaves because its removal was requested, but its record does not say so", i.ID)
 	}
 	return ""
 }
 
-// staying counts the other members of an instance's group. One that has left since counts
-// for as long as the write may take by which the instance goes.
+// staying counts the other members of an instance's group, including those that left within
+// evidenceLasts, since the decision about the instance may be older.
 func (e ends) staying(i fleet.Instance, records map[fleet.InstanceID]fleet.Instance) (n int) {
 	for _, r := range records {
 		at, left := e.at[r.ID]

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// History is what a seed says of a shard's life.
+// History is the script that a seed generates.
 type History struct {
 	Servers int
 	Spot    bool
@@ -17,9 +17,8 @@ type History struct {
 	Script  Script
 }
 
-// Generate draws the history of a seed: what goes wrong and what people ask for,
-// in about the length given. Each seed draws first which kinds of events it has,
-// so that some meet few kinds of them often.
+// Generate draws the history of a seed, with faults and API calls, of about the given length.
+// Each seed first draws which kinds of events it has, so that some seeds have few kinds often.
 func Generate(seed uint64, length time.Duration) (History, error) {
 	g := &generator{draw: rand.New(rand.NewPCG(seed, 0x5eed)), length: length}
 	h := History{Servers: 2, Spot: g.draw.IntN(3) == 0}
@@ -39,6 +38,7 @@ func Generate(seed uint64, length time.Duration) (History, error) {
 	g.plagues(seed, length)
 	g.removals(seed, length)
 	g.listings(seed, length)
+	g.mistakes(seed, length)
 	h.Pacing = pacing(seed)
 	h.Lag = lag(seed)
 	script, err := ParseScript(g.text())
@@ -46,9 +46,9 @@ func Generate(seed uint64, length time.Duration) (History, error) {
 	return h, err
 }
 
-// lag is how far the provider's reads lag behind, in a third of the seeds. This draw
-// is apart from all others, which stay what they are. In a quarter of these a machine
-// may register before all reads show it.
+// lag draws how far the provider's reads lag, in a third of the seeds. In a quarter of these a
+// machine may register before all reads show it. It has its own random source, so that other
+// draws don't change.
 func lag(seed uint64) time.Duration {
 	draw := rand.New(rand.NewPCG(seed, 0x1a9))
 	if draw.IntN(3) > 0 {
@@ -61,8 +61,8 @@ func lag(seed uint64) time.Duration {
 	return short
 }
 
-// gap is the mean time between two events: seconds in some seeds, and in long
-// histories minutes in others, as it is in life.
+// gap draws the mean time between two events: seconds in some seeds, and in long histories
+// minutes in others.
 func (g *generator) gap() time.Duration {
 	gap := 10*time.Second + g.upTo(50*time.Second)
 	if rare := g.length / 20; rare > time.Minute && g.draw.IntN(10) > 0 {
@@ -78,7 +78,7 @@ type generator struct {
 	lines   []timed
 }
 
-// timed is a line of the script, and when it comes.
+// timed is a line of the script with its time.
 type timed struct {
 	at   time.Duration
 	text string
@@ -88,7 +88,7 @@ func (g *generator) upTo(d time.Duration) time.Duration {
 	return time.Duration(g.draw.Int64N(int64(d))).Round(time.Millisecond)
 }
 
-// mostly is short, and sometimes up to d.
+// mostly draws a duration that is usually short, and sometimes up to d.
 func (g *generator) mostly(short, d time.Duration) time.Duration {
 	if g.draw.IntN(4) > 0 {
 		return time.Second + g.upTo(short)
@@ -115,8 +115,7 @@ func (g *generator) any() string { return fmt.Sprintf("any%d", g.draw.IntN(1000)
 
 func (g *generator) choose(from ...string) string { return from[g.draw.IntN(len(from))] }
 
-// kinds are the kinds of events that this seed has: about half of all, one at
-// least.
+// kinds draws the kinds of events of this seed: about half of all, at least one.
 func (g *generator) kinds() (some []func(time.Duration)) {
 	all := []func(time.Duration){
 		g.crash, g.crash, g.handover, g.suspend, g.partition, g.partition, g.store, g.provider, g.provider,
@@ -132,7 +131,7 @@ func (g *generator) kinds() (some []func(time.Duration)) {
 	return some
 }
 
-// text is the script: the lines in their order, and the waits between them.
+// text returns the script: the lines sorted by time, with waits between them.
 func (g *generator) text() string {
 	slices.SortStableFunc(g.lines, func(a, b timed) int { return cmp.Compare(a.at, b.at) })
 	var b []byte

@@ -9,8 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/shardtest"
 )
 
-// told plays a script in a shard of two servers, with all that they log, and
-// returns what happened.
+// told plays a script in a shard of two servers, with all logs, and returns the timeline.
 func told(t *testing.T, story string) (entries []shardtest.Entry) {
 	t.Helper()
 	play(t, story, shardtest.Options{Logs: true}, func(s *shardtest.Shard) { entries = s.Timeline.Entries() })
@@ -32,8 +31,8 @@ func after(entries []shardtest.Entry, from, actor, text string) (found []shardte
 
 const twoServers = "start a\nsettle 2m\nstart b\nwait 10s\n"
 
-// TestSlowWritesAreHandedOver: the leader's writes take longer than the fence
-// window, those of the other server do not.
+// TestSlowWritesAreHandedOver: the leader's writes take longer than the fence window, the other
+// server's do not.
 func TestSlowWritesAreHandedOver(t *testing.T) {
 	entries := told(t, twoServers+"puts a take 1200ms\nscale web 3\nwait 2m\n")
 	began := after(entries, "puts a", "driver", "puts a")
@@ -46,7 +45,7 @@ func TestSlowWritesAreHandedOver(t *testing.T) {
 	}
 }
 
-// TestBrownoutKeepsTheLead: nobody can act, for hours, so nobody takes over.
+// TestBrownoutKeepsTheLead: no server can act for hours, so the leader does not change.
 func TestBrownoutKeepsTheLead(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault string
@@ -72,8 +71,7 @@ func TestBrownoutKeepsTheLead(t *testing.T) {
 	}
 }
 
-// TestPagesAreProgress: a list of which a page comes every 20 s comes to its end,
-// and its leader leads.
+// TestPagesAreProgress: a list with a page every 20 s completes, and the leader keeps the lead.
 func TestPagesAreProgress(t *testing.T) {
 	entries := told(t, twoServers+"lists a crawl 20s\nstop b\nstart b\nwait 1h\nscale web 3\nsettle 5m\n")
 	if asked := after(entries, "lists a", "", "whether it could act"); len(asked) > 0 {
@@ -84,7 +82,7 @@ func TestPagesAreProgress(t *testing.T) {
 	}
 }
 
-// TestIdleLeaderIsNotStuck: a leader that has nothing to do asks nobody.
+// TestIdleLeaderIsNotStuck: a leader that has nothing to do probes no standby.
 func TestIdleLeaderIsNotStuck(t *testing.T) {
 	entries := told(t, twoServers+"wait 6h\n")
 	if asked := after(entries, "start b", "", "whether it could act"); len(asked) > 0 {
@@ -92,8 +90,8 @@ func TestIdleLeaderIsNotStuck(t *testing.T) {
 	}
 }
 
-// TestGivesUpOnce: a server that gave up the lead, and has it back, keeps it for
-// ten minutes although it can't act.
+// TestGivesUpOnce: a server that released the lead and got it back keeps it for the cooldown of
+// ten minutes, although it can't act.
 func TestGivesUpOnce(t *testing.T) {
 	entries := told(t, twoServers+"lists a fail\nwait 2m\nstop b\nwait 10s\nstart b\nwait 20m\n")
 	gave := after(entries, "lists a", "a-1", "releases the lead")

@@ -18,17 +18,16 @@ type Host struct {
 	network *Network
 	addr    netip.Addr
 
-	// Under the network's lock.
+	// Guarded by the network's lock.
 	up        bool
 	listeners map[uint16]*listener
-	given     uint16 // the last port that was any
+	given     uint16 // the last port assigned for port 0
 	conns     map[*conn]struct{}
-	pause     chan struct{} // closed when the host goes on; nil: it is not suspended
+	pause     chan struct{} // closed on Resume; nil: not suspended
 }
 
-// Down ends everything that a host has open. The others are told (a process that
-// died: its system resets its connections), or learn of it by and by (a machine
-// that lost its power).
+// Down closes everything that a host has open. The peers get a reset (the process died), or
+// time out (the machine lost power).
 func (h *Host) Down(told bool) {
 	n := h.network
 	n.mu.Lock()
@@ -50,15 +49,14 @@ func (h *Host) Down(told bool) {
 	clear(h.conns)
 }
 
-// Up lets a host listen and dial again.
+// Up allows a host to listen and dial again.
 func (h *Host) Up() {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
 	h.up = true
 }
 
-// Suspend makes every read, write, dial and accept of the host wait, as those of
-// a process that gets no time do.
+// Suspend blocks every read, write, dial and accept of the host, like a stopped process.
 func (h *Host) Suspend() {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
@@ -81,14 +79,14 @@ func (h *Host) goOn() {
 	}
 }
 
-// paused returns what to wait for while the host is suspended, nil when it is not.
+// paused returns a channel that is closed on Resume; nil if the host is not suspended.
 func (h *Host) paused() <-chan struct{} {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
 	return h.pause
 }
 
-// wait returns when the host is not suspended; false: done came first.
+// wait returns when the host is not suspended; false if done was closed first.
 func (h *Host) wait(done <-chan struct{}) bool {
 	for p := h.paused(); p != nil; p = h.paused() {
 		select {
@@ -100,7 +98,7 @@ func (h *Host) wait(done <-chan struct{}) bool {
 	return true
 }
 
-// Listen opens addr, of which only the port counts; 0 is any that is free.
+// Listen listens on the port of addr; 0 means any free port.
 func (h *Host) Listen(_ context.Context, addr string) (net.Listener, error) {
 	_, port, err := split(addr)
 	if err != nil {
@@ -122,16 +120,16 @@ func (h *Host) Listen(_ context.Context, addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// freePort is one that nobody listens on, another one each time: who still dials
-// the last one's is not to reach somebody else. The caller holds the network's lock.
+// freePort returns a port without a listener, a new one each time, so that a client of an old
+// port does not reach another process. The caller holds the network's lock.
 func (h *Host) freePort() uint16 {
 	for h.given++; h.listeners[h.given] != nil; h.given++ {
 	}
 	return h.given
 }
 
-// Dial connects to addr, host:port. It fails with an errno as TCP does, or waits
-// for ctx when nobody answers.
+// Dial connects to addr, host:port. It fails with an errno as TCP does, or waits for ctx
+// without an answer.
 func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	name, port, err := split(addr)
 	if err != nil {
@@ -153,14 +151,14 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 		}
 		if c != nil {
 			if retry.Wait(ctx, 2*h.network.min) != nil {
-				_ = c.Close() // nobody has it
+				_ = c.Close() // not returned to the caller
 				return nil, ctx.Err()
 			}
 			return c, nil
 		}
 		select {
 		case <-again:
-		case <-time.After(time.Second): // SYN is sent again: the machine may be up by then
+		case <-time.After(time.Second): // SYN retransmission: the machine may be up by then
 		case <-timeout.C:
 			return nil, opError("dial", addr, syscall.ETIMEDOUT)
 		case <-ctx.Done():
@@ -169,7 +167,7 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 }
 
-// connect makes a connection, or says when another attempt is worth it.
+// connect makes a connection, or returns what to wait for before the next attempt.
 func (h *Host) connect(to netip.AddrPort) (c *conn, again <-chan struct{}, err error) {
 	n := h.network
 	n.mu.Lock()

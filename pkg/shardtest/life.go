@@ -16,39 +16,38 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// errDead is the answer to everything that a dead process still asks.
+// errDead is the error of all requests of a dead process.
 var errDead = errors.New("this process is dead")
 
-// life is one start of a server, as far as the world outside of it goes. All its
-// requests pass here: they wait while it is suspended, and have no effect once it
-// is dead. Safe for concurrent use.
+// life is one start of a server, as seen from outside. All its requests pass through it: they
+// block while it is suspended, and have no effect once it is dead. Safe for concurrent use.
 type life struct {
-	end  func(why string) // what else dies with it; called once, without locks
-	ails *ails            // of the server that it runs on
+	end  func(why string) // called once at its death, without locks
+	ails *ails            // of its server
 
 	mu      sync.Mutex
 	dead    bool
-	resume  chan struct{} // closed when it goes on; nil: it is not suspended
+	resume  chan struct{} // closed on resume; nil: not suspended
 	armed   *crash
 	blocked bool // cut off from the store
 	healed  chan struct{}
 }
 
-// crash is a death that waits for its moment.
+// crash is a scheduled death or suspension.
 type crash struct {
-	requests int  // how many come before the one it happens at
-	after    bool // that one still takes effect
-	freeze   bool // the process does not die, it is suspended before that one
+	requests int  // number of requests before it
+	after    bool // the request still takes effect
+	freeze   bool // suspend instead of dying
 }
 
-// arm makes the process die, or be suspended, at one of its next requests.
+// arm schedules a crash at one of the next requests.
 func (l *life) arm(c crash) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.armed = &c
 }
 
-// disarm takes back an arm that has not struck.
+// disarm cancels a scheduled crash.
 func (l *life) disarm() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +95,7 @@ func (l *life) goOn() {
 	}
 }
 
-// block cuts the process off from the store; unblock ends that.
+// block disconnects the process from the store; unblock ends that.
 func (l *life) block() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +117,7 @@ func (l *life) connect() {
 	}
 }
 
-// pass returns when the process may go on, an error when it may not.
+// pass blocks while the process is suspended, and returns an error if it is dead.
 func (l *life) pass(ctx context.Context, toStore bool) error {
 	for {
 		l.mu.Lock()
@@ -129,11 +128,11 @@ func (l *life) pass(ctx context.Context, toStore bool) error {
 		l.mu.Unlock()
 		switch {
 		case dead:
-			// A loop that does not mind errors should still see time pass.
+			// Let time pass for loops that ignore errors.
 			_ = retry.Wait(ctx, time.Millisecond)
 			return errDead
 		case frozen != nil:
-			<-frozen // not even ctx's end is noticed
+			<-frozen // ignores ctx
 		case cut != nil:
 			select {
 			case <-cut:
@@ -146,7 +145,7 @@ func (l *life) pass(ctx context.Context, toStore bool) error {
 	}
 }
 
-// strike reports whether the process dies at this request, and whether after it.
+// strike reports whether the process dies at this request, and whether after its effect.
 func (l *life) strike() (now, after bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +167,7 @@ func (l *life) strike() (now, after bool) {
 	return true, armed.after
 }
 
-// request makes one request in the name of the process.
+// request makes one request of the process.
 func (l *life) request(ctx context.Context, toStore bool, what string, do func() error) error {
 	if err := l.pass(ctx, toStore); err != nil {
 		return err
@@ -187,12 +186,12 @@ func (l *life) request(ctx context.Context, toStore bool, what string, do func()
 		return errDead
 	}
 	if stopped := l.pass(ctx, toStore); stopped != nil {
-		return stopped // it took effect; its reply found nobody
+		return stopped // took effect, but the reply is lost
 	}
 	return err
 }
 
-// mortalStore is the store as one life sees it.
+// mortalStore is the store of one life.
 type mortalStore struct {
 	inner object.Store
 	life  *life
@@ -200,7 +199,7 @@ type mortalStore struct {
 
 var _ object.Store = mortalStore{}
 
-// storeTimeout bounds a request, as the client of a real store does.
+// storeTimeout is the timeout of a request, as in the client of a real store.
 const storeTimeout = 30 * time.Second
 
 func (s mortalStore) do(ctx context.Context, verb, key string, f func(context.Context) error) error {
@@ -227,6 +226,7 @@ func (s mortalStore) List(ctx context.Context, prefix, token string) (p object.P
 
 // Put implements object.Store.
 func (s mortalStore) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (tag object.ETag, err error) {
+	ctx = sentNow(ctx)
 	err = s.do(ctx, "put", key, func(ctx context.Context) (err error) {
 		tag, err = s.life.ails.written(ctx, func() (object.ETag, error) { return s.inner.Put(ctx, key, body, pre) })
 		return err
@@ -239,8 +239,8 @@ func (s mortalStore) Delete(ctx context.Context, key string) error {
 	return s.do(ctx, "delete", key, func(ctx context.Context) error { return s.inner.Delete(ctx, key) })
 }
 
-// mortalProvider is the provider as one life sees it. An act begins when its
-// guard has permitted it; a process can be suspended between the two.
+// mortalProvider is the provider of one life. A mutation begins after its guard permitted it;
+// the process can be suspended between the two.
 type mortalProvider struct {
 	*fake.Provider
 	life  *life
@@ -256,8 +256,7 @@ var (
 	_ provider.Watcher  = mortalProvider{}
 )
 
-// guarded has the beginning of every mutation noted and judged, and a process suspended
-// right after it.
+// guarded checks the beginning of every mutation, and may suspend the process right after it.
 func (p mortalProvider) guarded(ctx context.Context, create fleet.InstanceID, deletes ...provider.Ref) context.Context {
 	return provider.WithGuard(ctx, func(inner context.Context) error {
 		if err := provider.Permit(ctx); err != nil {
@@ -271,9 +270,8 @@ func (p mortalProvider) guarded(ctx context.Context, create fleet.InstanceID, de
 	})
 }
 
-// mutate asks for a change. A process may have been suspended right before it.
-// When it goes on, its own timers have not run yet: nothing but the guard can tell
-// it that its time is over.
+// mutate makes a change. The process may have been suspended right before it. When it resumes,
+// its timers have not fired yet, so only the guard can detect that the term is over.
 func (p mortalProvider) mutate(ctx context.Context, what string, do func(context.Context) error) error {
 	began := time.Now()
 	return p.life.request(ctx, false, what, func() error {

@@ -28,7 +28,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close refuses whoever comes now, and whoever waits.
+// Close refuses new and pending connections.
 func (l *listener) Close() error {
 	l.host.network.mu.Lock()
 	defer l.host.network.mu.Unlock()
@@ -39,8 +39,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// end resets the connections that nobody accepted. The caller holds the
-// network's lock.
+// end resets the connections that were not accepted. The caller holds the network's lock.
 func (l *listener) end() {
 	l.once.Do(func() { close(l.done) })
 	for {
@@ -55,5 +54,5 @@ func (l *listener) end() {
 	}
 }
 
-// Addr is the address listened on.
+// Addr returns the address listened on.
 func (l *listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.addr) }

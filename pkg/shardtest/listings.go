@@ -4,12 +4,13 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// listings draws when listings of the store lack keys or are late, while every read by
-// key is right, in half of the seeds, and mostly a change of leaders while they are: a new
-// leader knows nothing yet. These draws are apart from all others, which stay what they
-// are.
+// listings draws when listings of the store lack keys or are late while reads by key are
+// consistent, in half of the seeds, usually with a change of leaders meanwhile, since a new
+// leader has no memory. It has its own random source, so that other draws don't change.
 func (g *generator) listings(seed uint64, length time.Duration) {
 	own := &generator{draw: rand.New(rand.NewPCG(seed, 0x11575)), servers: g.servers}
 	if own.draw.IntN(2) > 0 {
@@ -37,17 +38,22 @@ func (g *generator) listings(seed uint64, length time.Duration) {
 	g.lines = append(g.lines, own.lines...)
 }
 
-// doListingsLack has listings of one kind of object lack so many of a hundred keys: the
-// same keys until it ends, as the listing of a store does that has lost an index.
+// doListingsLack makes listings of one kind of object lack a percentage of the keys: the same
+// keys until it ends, like a store that has lost an index.
 func doListingsLack(s *Shard, a args) error {
 	prefix, percent := a.words[0]+"/", uint64(a.count)
-	s.listing.Hide(func(key string) bool { return strings.HasPrefix(key, prefix) && hash("listing", key)%100 < percent })
+	hides := func(key string) bool { return strings.HasPrefix(key, prefix) && hash("listing", key)%100 < percent }
+	s.listing.Hide(hides)
+	setUnlisted(s.book, func(i fleet.Instance) bool { return hides(recordKey(i)) })
 	return nil
 }
 
-// doListingsLate has listings of one kind of object show what was there so long ago.
+// doListingsLate makes listings of one kind of object show an earlier state.
 func doListingsLate(s *Shard, a args) error {
 	s.listing.Lag(a.span, a.words[0]+"/")
+	if a.words[0] == "instance" {
+		setUnlisted(s.book, func(i fleet.Instance) bool { return time.Since(i.ID.Time()) < a.span+relist })
+	}
 	return nil
 }
 
@@ -59,4 +65,24 @@ func doListingsFair(s *Shard, _ args) error {
 func (s *Shard) fairListings() {
 	s.listing.Hide(nil)
 	s.listing.Lag(0)
+	setUnlisted(s.book, func(fleet.Instance) bool { return false })
+}
+
+// relist is the time until a leader has listed the records again: a lease after its takeover.
+const relist = 32 * time.Second
+
+// setUnlisted sets which records listings lack from now on. What they lacked before may be
+// unknown until they were listed again.
+func setUnlisted(b *book, unlisted func(fleet.Instance) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before, until := b.unlisted, time.Now().Add(relist)
+	b.unlisted = func(i fleet.Instance) bool {
+		return unlisted(i) || time.Now().Before(until) && before(i)
+	}
+}
+
+// recordKey returns the key of an instance's record.
+func recordKey(i fleet.Instance) string {
+	return "instance/" + shardID + "/" + i.Tenant + "." + i.ID.StorageKey() + ".json"
 }

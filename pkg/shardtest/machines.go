@@ -18,7 +18,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// machine is a VM's inside: a host on the network, a disk, and the agent.
+// machine is the inside of a VM: a host on the network, a disk, and the agent.
 type machine struct {
 	shard *Shard
 	vm    provider.VM
@@ -28,7 +28,7 @@ type machine struct {
 	dir   string
 	rand  *random
 	waits func() float64
-	// Its metadata service, and the address that it has there.
+	// The metadata service, and the address that it reports.
 	cloud  *cloud
 	inside string
 	ended  chan struct{} // closed when the machine is down for good
@@ -39,8 +39,7 @@ type machine struct {
 	done chan struct{} // closed when the last start of the agent has ended
 }
 
-// watchMachines gives every VM that runs an agent, and takes it from those that
-// do not any more.
+// watchMachines starts an agent on every running VM, and ends it on those that stopped.
 func (s *Shard) watchMachines(ctx context.Context) {
 	_ = s.world.Open(scope(), "machines").Watch(ctx, func(e provider.Event) {
 		s.mu.Lock()
@@ -54,19 +53,18 @@ func (s *Shard) watchMachines(ctx context.Context) {
 				s.book.report("boot %s: %v", e.VM.ID, err)
 			}
 		case known && !e.VM.State.Alive():
-			// A deletion shuts the system down in order; a death does not.
+			// A deletion shuts the system down gracefully; a death does not.
 			orderly := (e.VM.State == provider.StateDeleting || e.VM.State == provider.StateStopping) && (s.opts.Calm || m.rand.Float() < 0.5)
 			s.work.Go(func() { m.end(string(e.VM.State), orderly, s.opts.Calm || m.rand.Float() < 0.5) })
 		}
 	})
 }
 
-// boot puts onto a new machine's disk what its userdata would, and starts the
-// agent.
+// boot writes to a new machine's disk what its userdata would, and starts the agent.
 func (s *Shard) boot(ctx context.Context, vm provider.VM) error {
 	spec, ok := s.world.Spec(vm.ID)
 	if !ok {
-		return nil // it is gone already
+		return nil // gone already
 	}
 	m := &machine{
 		shard: s, vm: vm, spec: spec, addr: vm.Addresses[0].String(), dir: filepath.Join(s.opts.Dir, vm.ProviderID),
@@ -94,7 +92,7 @@ func (s *Shard) boot(ctx context.Context, vm provider.VM) error {
 	if s.plagues.strikes(m) {
 		return nil
 	}
-	m.start() //nolint:contextcheck // it lives on when nobody watches any more
+	m.start() //nolint:contextcheck // outlives the watch
 	return nil
 }
 
@@ -114,7 +112,7 @@ func (m *machine) start() {
 	m.shard.work.Go(func() { m.run(ctx, done) })
 }
 
-// run runs the agent, again and again as a service manager would.
+// run runs the agent, restarting it like a service manager.
 func (m *machine) run(ctx context.Context, done chan struct{}) {
 	defer close(done)
 	for ctx.Err() == nil {
@@ -143,8 +141,8 @@ func (m *machine) config() agent.Config {
 	}
 }
 
-// end takes the machine down for good. Orderly: the agent is told first. Told:
-// its connections are reset rather than left hanging.
+// end takes the machine down for good. Orderly: the agent gets a signal first. Told: its
+// connections are reset rather than left hanging.
 func (m *machine) end(why string, orderly, told bool) {
 	m.mu.Lock()
 	if m.down {
@@ -162,7 +160,7 @@ func (m *machine) end(why string, orderly, told bool) {
 	os.RemoveAll(m.dir)
 }
 
-// halt ends the agent: by a signal that it may act on, or by death.
+// halt ends the agent: by a signal that it can handle, or by killing it.
 func (m *machine) halt(stop context.CancelFunc, done chan struct{}, orderly, told bool) {
 	if done == nil {
 		return
@@ -200,7 +198,7 @@ func (s *Shard) lives(id fleet.InstanceID) bool {
 	return slices.ContainsFunc(s.world.VMs(), func(vm provider.VM) bool { return vm.ID == id && vm.State.Alive() })
 }
 
-// allMachines are those that were booted, in the order of their ids.
+// allMachines returns the booted machines, sorted by id.
 func (s *Shard) allMachines() []*machine {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,19 +10,18 @@ import (
 	"time"
 )
 
-// metadataAddr is where a machine asks its cloud about itself.
+// metadataAddr is the address of a machine's metadata service.
 const metadataAddr = "169.254.169.254"
 
-// cloud is the metadata service of one machine, as AWS has it. Safe for
-// concurrent use.
+// cloud is the metadata service of one machine, like that of AWS. Safe for concurrent use.
 type cloud struct {
 	server *http.Server
 
 	mu sync.Mutex
-	at time.Time // when the machine is taken; zero: not known to be
+	at time.Time // when the machine is interrupted; zero: no notice
 }
 
-// token is the one that every machine gets.
+// token is the session token of every machine.
 const token = "metadata"
 
 // newCloud serves on the host until close.
@@ -63,7 +62,7 @@ func (c *cloud) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dial is how a machine's agent connects: what is link-local is the machine's own.
+// dial connects for a machine's agent. The link-local address is the machine's own.
 func (m *machine) dial(ctx context.Context, addr string) (net.Conn, error) {
 	if addr == metadataAddr+":80" {
 		return m.host.Dial(ctx, m.inside+":80")

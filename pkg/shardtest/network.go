@@ -9,15 +9,13 @@ import (
 	"time"
 )
 
-// patienceOfTCP is how long the two ends of a connection go without a word from
-// each other, when there is something to say or a keepalive asks, before their
-// systems give up. It is what a server's listeners and peers are set to.
+// patienceOfTCP is the time after which TCP gives up a connection with unacknowledged data or
+// keepalives. Listeners and peers of servers are configured so.
 const patienceOfTCP = 30 * time.Second
 
-// Network connects hosts, each with one address, by connections in memory that
-// take time, can be cut, and break as those of TCP do. It lives on the standard
-// library's time, so inside a synctest bubble on the bubble's. Safe for
-// concurrent use.
+// Network connects hosts, each with one address, by in-memory connections that have latency,
+// can be cut, and break like TCP connections. It uses package time, so inside a synctest bubble
+// the bubble's clock. Safe for concurrent use.
 type Network struct {
 	seed     uint64
 	min, max time.Duration // one way
@@ -28,20 +26,19 @@ type Network struct {
 	opens uint64
 }
 
-// NewNetwork makes a network on which a byte takes from min to max to arrive.
-// The latencies are drawn from seed.
+// NewNetwork returns a network with latencies from min to max, drawn from seed.
 func NewNetwork(seed uint64, least, most time.Duration) *Network {
 	return &Network{seed: seed, min: least, max: most, hosts: map[string]*Host{}, links: map[[2]string]*link{}}
 }
 
-// link is what two hosts have between them.
+// link is the connection between two hosts.
 type link struct {
 	cut     bool
-	cuts    int           // how often it was cut, to tell one cut from the next
-	changed chan struct{} // closed and made anew when cut changes
+	cuts    int           // number of cuts, to distinguish them
+	changed chan struct{} // closed and replaced when cut changes
 }
 
-// Host returns the machine with an address, which is up from its first mention.
+// Host returns the machine with an address, creating it if needed.
 func (n *Network) Host(addr string) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,8 +66,8 @@ func (n *Network) link(a, b string) *link {
 	return l
 }
 
-// Cut stops everything between two hosts: bytes wait, connections hang, and
-// after half a minute their systems give up.
+// Cut stops all traffic between two hosts: bytes wait, connections hang, and break after
+// patienceOfTCP.
 func (n *Network) Cut(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,7 +88,7 @@ func (n *Network) Cut(a, b string) {
 	})
 }
 
-// Heal lets two hosts reach each other again; what waited arrives.
+// Heal ends a cut; waiting bytes arrive.
 func (n *Network) Heal(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,17 +115,24 @@ func (n *Network) breakBetween(a, b string, err error) {
 func (n *Network) pair(from, to *Host, l *link, at netip.AddrPort, nth uint64) (here, there *conn) {
 	port := uint16(20000 + nth%40000)
 	src := netip.AddrPortFrom(from.addr, port)
-	here = n.end(from, l, src, at, nth)
-	there = n.end(to, l, at, src, nth)
+	here = n.end(from, l, src, at, hash(from.addr.String(), at.String()))
+	there = n.end(to, l, at, src, hash(at.String(), from.addr.String()))
 	here.peer, there.peer = there, here
 	return here, there
 }
 
-func (n *Network) end(h *Host, l *link, local, remote netip.AddrPort, nth uint64) *conn {
+func (n *Network) end(h *Host, l *link, local, remote netip.AddrPort, way uint64) *conn {
 	return &conn{
-		network: n, host: h, link: l, local: local, remote: remote, wake: make(chan struct{}, 1), done: make(chan struct{}),
-		draw: rand.New(rand.NewPCG(n.seed, hash(local.Addr().String(), remote.Addr().String())+nth)),
+		network: n, host: h, link: l, local: local, remote: remote, wake: make(chan struct{}, 1), done: make(chan struct{}), way: way,
 	}
+}
+
+// latency returns the latency at this moment of one way between two hosts and a port. It depends
+// on nothing else, such as the number of earlier writes: how many writes carry the same bytes
+// differs between two runs of a seed.
+func (n *Network) latency(way uint64) time.Duration {
+	draw := rand.New(rand.NewPCG(n.seed^way, uint64(time.Now().UnixNano())))
+	return n.min + time.Duration(draw.Int64N(int64(n.max-n.min)+1))
 }
 
 // Close of a connection takes it off its host.
@@ -138,14 +142,14 @@ func (n *Network) forget(c *conn) {
 	delete(c.host.conns, c)
 }
 
-// isCut reports whether a link is cut now, and what tells of a change.
+// isCut reports whether a link is cut, and returns a channel that is closed when that changes.
 func (n *Network) isCut(l *link) (bool, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return l.cut, l.changed
 }
 
-// hash is the same in every process, unlike the runtime's own.
+// hash returns the same value in every process, unlike hash/maphash.
 func hash(parts ...string) uint64 {
 	h := fnv.New64a()
 	for _, s := range parts {
@@ -155,7 +159,7 @@ func hash(parts ...string) uint64 {
 	return h.Sum64()
 }
 
-// HealAll lets all hosts reach each other again.
+// HealAll ends all cuts.
 func (n *Network) HealAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/nstance/nstance/pkg/shardtest"
 )
 
-// TestPorts: port 0 is any that is free, and a connection reaches whoever has the
-// port, until nobody has it.
+// TestPorts: port 0 means any free port, and a connection reaches the port's listener, until it
+// is closed.
 func TestPorts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := shardtest.NewNetwork(1, time.Millisecond, time.Millisecond).Host("10.0.0.1")
@@ -50,7 +50,7 @@ func TestPorts(t *testing.T) {
 		first.Close()
 		for _, addr := range []string{first.Addr().String(), "10.0.0.1:0"} {
 			if _, err := host.Dial(t.Context(), addr); !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("%s, where nobody listens: %v", addr, err)
+				t.Errorf("%s, where nothing listens: %v", addr, err)
 			}
 		}
 	})

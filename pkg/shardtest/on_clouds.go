@@ -23,7 +23,7 @@ func doStoreSlow(s *Shard, a args) error {
 	return nil
 }
 
-// doStoreLossy loses so many of a hundred requests, in every way that there is.
+// doStoreLossy loses a percentage of the requests, before or after their effect.
 func doStoreLossy(s *Shard, a args) error {
 	each := float64(a.count) / 400
 	s.store.Set(objecttest.Seeded(s.opts.Seed, objecttest.Rates{
@@ -53,8 +53,8 @@ func doProviderThrottles(s *Shard, _ args) error {
 	return nil
 }
 
-// doProviderRefuses lets calls fail for certain; misses, before they took effect;
-// loses, after it.
+// doProviderRefuses makes calls fail definitely; misses, before they took effect; loses, after
+// that.
 func doProviderRefuses(s *Shard, a args) error {
 	return s.fail(a, fake.Fault{Err: provider.ErrSubnetFull})
 }

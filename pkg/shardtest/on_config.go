@@ -1,17 +1,9 @@
 package shardtest
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"time"
+import "time"
 
-	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/object"
-)
-
-// change puts another config into the store; it takes effect with a refresh, or
-// when somebody takes the lead.
+// change writes another config into the store; it takes effect with a refresh, or when a
+// server becomes leader.
 func (s *Shard) change(do func(*Settings) error) error {
 	c := s.settings
 	if err := do(&c); err != nil {
@@ -34,10 +26,10 @@ func doConfigSize(s *Shard, a args) error {
 	})
 }
 
-// doConfigWithout has the config without one of its groups; the other one is back.
+// doConfigWithout removes one of the groups from the config, and restores the other one.
 func doConfigWithout(s *Shard, a args) error { return s.changeName(a.words[0], false) }
 
-// doConfigRenames has one of the groups under another name.
+// doConfigRenames renames one of the groups in the config.
 func doConfigRenames(s *Shard, a args) error { return s.changeName(a.words[0], true) }
 
 func (s *Shard) changeName(group string, renamed bool) error {
@@ -47,7 +39,7 @@ func (s *Shard) changeName(group string, renamed bool) error {
 	return s.change(func(c *Settings) error { c.Without, c.Renamed = group, renamed; return nil })
 }
 
-// doConfigWhole has the config with both groups.
+// doConfigWhole restores both groups in the config.
 func doConfigWhole(s *Shard, _ args) error {
 	return s.change(func(c *Settings) error { c.Without, c.Renamed = "", false; return nil })
 }
@@ -72,38 +64,8 @@ func doConfigMended(s *Shard, _ args) error {
 	return s.change(func(c *Settings) error { c.Broken = false; return nil })
 }
 
-// groupsKey is the object of the default tenant's groups.
-const groupsKey = "groups/" + shardID + "/" + fleet.DefaultTenant + ".jsonc"
-
-// doGroupsLost removes the object of the default tenant's groups by hand.
-func doGroupsLost(s *Shard, _ args) error {
-	o, err := s.bucket.Get(context.Background(), groupsKey)
-	if errors.Is(err, object.ErrNotFound) {
-		return nothing("there are no groups")
-	}
-	if err != nil {
-		return fmt.Errorf("get groups: %w", err)
-	}
-	s.lost = o.Body
-	if err := s.bucket.Delete(context.Background(), groupsKey); err != nil {
-		return fmt.Errorf("delete groups: %w", err)
-	}
-	return nil
-}
-
-// doGroupsBack puts the object back that was removed last, whatever is there.
-func doGroupsBack(s *Shard, _ args) error {
-	if s.lost == nil {
-		return nothing("no groups were lost")
-	}
-	if _, err := s.bucket.Put(context.Background(), groupsKey, s.lost, object.Precondition{}); err != nil {
-		return fmt.Errorf("put groups: %w", err)
-	}
-	return nil
-}
-
-// doHeal ends every fault: all servers run and reach each other, the store and
-// all agents, nothing fails any more, and the config is valid and in effect.
+// doHeal ends every fault: all servers run and reach each other, the store and all agents, no
+// request fails, and the config is valid and in effect.
 func doHeal(s *Shard, _ args) error {
 	s.fairWeather()
 	s.fairListings()
@@ -111,7 +73,7 @@ func doHeal(s *Shard, _ args) error {
 	s.plagues.heal()
 	s.network.HealAll()
 	s.revive()
-	time.Sleep(storeTimeout) // a request that a server dies after may be under way
+	time.Sleep(storeTimeout) // a request that a server dies after may be in progress
 	s.revive()
 	err := s.change(func(c *Settings) error {
 		c.Without, c.Renamed = "", false
@@ -123,13 +85,17 @@ func doHeal(s *Shard, _ args) error {
 	if err != nil {
 		return err
 	}
+	if err := mend(s); err != nil {
+		return err
+	}
 	s.operator.idle()
 	s.refresh(5*time.Minute, true)
+	sayAgain(s)
 	s.operator.idle()
 	return nil
 }
 
-// revive has every server run, and reach the store.
+// revive makes every server run and reach the store.
 func (s *Shard) revive() {
 	for _, v := range s.servers {
 		v.reach(true)

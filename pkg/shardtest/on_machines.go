@@ -8,7 +8,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// pick is a machine that is up: the one of an instance, or any with a number.
+// pick returns a machine that is up: that of an instance, or one chosen by the number of "any".
 func (s *Shard) pick(name string) (*machine, error) {
 	text, any := strings.CutPrefix(name, "any")
 	var up []*machine
@@ -36,7 +36,7 @@ func doVMDies(s *Shard, a args) error     { return s.strike(a, "dies", s.world.K
 func doVMStops(s *Shard, a args) error    { return s.strike(a, "stops", s.world.Stop) }
 func doVMVanishes(s *Shard, a args) error { return s.strike(a, "vanishes", s.world.Vanish) }
 
-// strike has something happen to a machine behind everybody's back.
+// strike does something to a machine without a notice.
 func (s *Shard) strike(a args, how string, do func(fleet.InstanceID) bool) error {
 	m, err := s.pick(a.words[0])
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Shard) strike(a args, how string, do func(fleet.InstanceID) bool) error
 	return nil
 }
 
-// doNotice announces that the provider takes a machine, and does it.
+// doNotice announces a spot interruption and carries it out.
 func doNotice(s *Shard, a args) error {
 	m, err := s.pick(a.words[0])
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Shard) announced(by int) {
 	s.taking += by
 }
 
-// lives waits, and reports whether the machine is up after that.
+// lives waits, and reports whether the machine is still up.
 func (m *machine) lives(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -98,7 +98,7 @@ func (s *Shard) restartAgent(a args, orderly bool) error {
 	what := "dies"
 	if orderly {
 		what = "is told to stop"
-		s.book.doom(m.vm.ID) // it says that it shuts down
+		s.book.doom(m.vm.ID) // the agent reports that it shuts down
 	}
 	s.Timeline.Say("machine", "the agent of %s %s", m.vm.ID, what)
 	s.work.Go(func() { m.killAgent(orderly, a.span) })

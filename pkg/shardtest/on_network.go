@@ -2,7 +2,7 @@ package shardtest
 
 import "strings"
 
-// hosts are the addresses that a name of the language stands for.
+// hosts returns the addresses of a name in a script.
 func (s *Shard) hosts(name string) (addrs []string, err error) {
 	switch {
 	case name == "operator":
@@ -30,7 +30,7 @@ func (s *Shard) hosts(name string) (addrs []string, err error) {
 func doCut(s *Shard, a args) error  { return s.connect(a.words[0], a.words[1], false) }
 func doJoin(s *Shard, a args) error { return s.connect(a.words[0], a.words[1], true) }
 
-// connect joins or cuts two hosts; the store is reached from servers alone.
+// connect heals or cuts the link of two hosts, or of a server and the store.
 func (s *Shard) connect(one, other string, join bool) error {
 	if one == "store" {
 		one, other = other, one
@@ -62,8 +62,7 @@ func (s *Shard) connect(one, other string, join bool) error {
 	return nil
 }
 
-// reach connects a server with the store, or cuts it off, whatever process runs
-// there.
+// reach connects a server to the store, or disconnects it, whatever process runs there.
 func (v *server) reach(store bool) {
 	v.cutOff = !store
 	switch {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// errNothing is for steps that find nothing to do; the story goes on.
+// errNothing returns the error of a step that has no effect; the script continues.
 func nothing(format string, args ...any) error {
 	return fmt.Errorf("nothing happens: "+format, args...)
 }
 
-// place is the server of a name; leader and follower are who that is by the
-// election record.
+// place returns the server with a name; leader and follower are resolved by the election
+// record.
 func (s *Shard) place(name string) (*server, error) {
 	leader, _ := s.book.leader()
 	for _, v := range s.servers {
@@ -24,7 +24,7 @@ func (s *Shard) place(name string) (*server, error) {
 	return nil, nothing("there is no server %s", name)
 }
 
-// living is place, for a server whose process runs.
+// living returns the server with a name, if its process runs.
 func (s *Shard) living(name string) (*server, error) {
 	v, err := s.place(name)
 	if err == nil && !v.alive() {
@@ -101,4 +101,4 @@ func doWait(_ *Shard, a args) error {
 	return nil
 }
 
-func doSettle(s *Shard, a args) error { return s.Settle(a.span) }
+func doSettle(s *Shard, a args) error { return s.Converge(a.span) }

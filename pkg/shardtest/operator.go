@@ -14,23 +14,24 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/record"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/secrets"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// operatorAddr is the host that operators call from.
+// operatorAddr is the host of operators.
 const operatorAddr = "172.16.0.1"
 
-// operator is a client of the shard with an operator's certificate, which the
-// cluster's CA is made to issue behind everybody's back. One goroutine calls.
+// operator is a client of the shard with an operator's certificate, which the cluster's CA
+// issues without a record. One goroutine makes all calls.
 type operator struct {
 	shard  *Shard
 	host   *Host
 	rand   *random
 	client *rpc.Client
 	jobs   chan func()
-	work   sync.WaitGroup // of the jobs given and not done
+	work   sync.WaitGroup // queued and active jobs
 	cancel context.CancelFunc
 	ctx    context.Context // ends with the simulation
 }
@@ -45,7 +46,7 @@ func newOperator(s *Shard) *operator {
 	return o
 }
 
-// serve makes the calls that were asked for, one after the other.
+// serve makes the queued calls, one after the other.
 func (o *operator) serve() {
 	for job := range o.jobs {
 		job()
@@ -53,16 +54,16 @@ func (o *operator) serve() {
 	}
 }
 
-// queue has a call made after those before it.
+// queue queues a call.
 func (o *operator) queue(job func()) {
 	o.work.Add(1)
 	o.jobs <- job
 }
 
-// idle returns when all calls that were asked for have been made.
+// idle returns when all queued calls have been made.
 func (o *operator) idle() { o.work.Wait() }
 
-// connect makes the client once the cluster has a CA.
+// connect creates the client once the cluster has a CA.
 func (o *operator) connect(ctx context.Context) error {
 	if o.client != nil {
 		return nil
@@ -103,12 +104,15 @@ func (o *operator) certificate(ctx context.Context, trust secrets.Trust) (*pki.K
 	if err != nil {
 		return nil, err
 	}
-	record := fleet.Operator{ID: id, Tenant: fleet.DefaultTenant, RegisteredAt: time.Now()}
-	body, err := json.Marshal(record.Written(0, "operator"))
+	known := fleet.Operator{ID: id, Tenant: fleet.DefaultTenant, RegisteredAt: time.Now()}
+	body, err := json.Marshal(known.Written(0, "operator"))
+	if err == nil {
+		body, err = record.NewSeal(trust.CA.DeriveKey(fleet.OperatorSeal)).Close(known.Key(), body)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if _, err := o.shard.mem.Put(ctx, record.Key(), body, object.IfAbsent()); err != nil {
+	if _, err := o.shard.mem.Put(ctx, known.Key(), body, object.IfAbsent()); err != nil {
 		return nil, err
 	}
 	cert, err := trust.CA.IssueOperator(pki.ClientRequest{
@@ -129,7 +133,7 @@ func (o *operator) close() {
 	}
 }
 
-// call makes one call, repeated while nobody leads, for as long as patience.
+// call makes one call, and retries it while no server leads, until patience is over.
 func call[T any](o *operator, patience time.Duration, do func(context.Context, nstancev1.OperatorServiceClient) (T, error)) (T, error) {
 	var answer T
 	ctx, cancel := context.WithTimeout(o.ctx, patience)
@@ -144,7 +148,7 @@ func call[T any](o *operator, patience time.Duration, do func(context.Context, n
 	return answer, err
 }
 
-// groups are the shard's groups as its leader sees them.
+// groups returns the shard's groups as its leader sees them.
 func (o *operator) groups(patience time.Duration) ([]*nstancev1.GroupStatus, error) {
 	answer, err := call(o, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) (*nstancev1.ListGroupsResponse, error) {
 		return c.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
@@ -152,7 +156,7 @@ func (o *operator) groups(patience time.Duration) ([]*nstancev1.GroupStatus, err
 	return answer.GetGroups(), err
 }
 
-// instances are the shard's instances as its leader sees them.
+// instances returns the shard's instances as its leader sees them.
 func (o *operator) instances(patience time.Duration) ([]*nstancev1.InstanceStatus, error) {
 	return call(o, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) ([]*nstancev1.InstanceStatus, error) {
 		return client.Instances(ctx, c, "", false)

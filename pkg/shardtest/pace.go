@@ -10,20 +10,19 @@ import (
 // paceWindow is the time in which creates are counted.
 const paceWindow = 10 * time.Minute
 
-// build is what creates are counted of: what a term makes of a group, from one build.
+// build is the key by which creates are counted: term, group and Infra hash.
 type build struct {
 	group fleet.GroupKey
 	infra string
 	epoch uint64
 }
 
-// pace counts the creates of groups of which no instance can settle. The lock of the
-// book guards it.
+// pace counts the creates of groups whose instances can't settle. Guarded by book.mu.
 type pace struct {
 	Pacing
-	settles func(i fleet.Instance) bool // whether one that is made now may
+	settles func(i fleet.Instance) bool // whether an instance created now can settle
 	creates map[build][]time.Time
-	lost    map[fleet.GroupKey][]time.Time // instances that had settled and had to go
+	lost    map[fleet.GroupKey][]time.Time // lost instances that had settled
 }
 
 func newPace() pace {
@@ -33,22 +32,22 @@ func newPace() pace {
 	}
 }
 
-// recently returns the moments within the window.
+// recently returns the times within the window.
 func recently(all []time.Time, now time.Time) []time.Time {
 	return slices.DeleteFunc(all, func(at time.Time) bool { return now.Sub(at) > paceWindow })
 }
 
-// tries is how many creates a window may hold of a group of which none settles: what is
-// made together until two have failed, and half of the last twenty; the first ones, a
-// second and more apart; then one for each wait, which is half of the longest on
-// average; three times that, because waits are drawn.
+// tries returns how many creates a window may contain of a group whose instances don't settle:
+// those made concurrently until two, and half of the last twenty, have failed; the first
+// retries, a second and more apart; then one per back-off, which is half of the maximum on
+// average. The result is three times that, because back-offs are random.
 func (p pace) tries(room int) int {
 	const first = 24
 	return first + 2*room + 3*int(2*paceWindow/max(p.BackoffMax, time.Second))
 }
 
-// judgePace is told of the first create of an instance. It refuses what a group makes
-// that backs off, beside the replacements of what had settled.
+// judgePace checks the first create of an instance: a group that backs off may exceed tries only
+// by replacements of instances that had settled.
 func (b *book) judgePace(i fleet.Instance, now time.Time) {
 	of := build{i.GroupKey(), i.Hashes.Infra, b.acted}
 	if b.pace.settles(i) {
@@ -60,11 +59,11 @@ func (b *book) judgePace(i fleet.Instance, now time.Time) {
 	lost := recently(b.pace.lost[of.group], now)
 	b.pace.lost[of.group] = lost
 	if most := b.pace.tries(b.most(of.group)) + len(lost); len(made) > most {
-		b.violate("%s is create %d of %s within %s although none of them settles, want %d at most", i.ID, len(made), group(i), paceWindow, most)
+		b.violate("%s is create %d of %s within %s, although no instance settles: want at most %d", i.ID, len(made), group(i), paceWindow, most)
 	}
 }
 
-// lose notes the end of an instance that had settled: its replacement does not wait.
+// lose records the end of an instance that had settled: its replacement does not wait.
 func (p pace) lose(old, i fleet.Instance, now time.Time) {
 	if i.Phase != fleet.Running && p.settled(old, now) {
 		p.lost[i.GroupKey()] = append(p.lost[i.GroupKey()], now)
@@ -76,8 +75,7 @@ func (p pace) settled(i fleet.Instance, now time.Time) bool {
 	return i.Phase == fleet.Running && i.RegisteredAt != nil && !now.Before(i.RegisteredAt.Add(p.Settle))
 }
 
-// forget drops what was counted of a group that is not wanted any more: should it come
-// back it is another one.
+// forget drops the counts of a removed group: if it comes back, it starts again.
 func (p pace) forget(key fleet.GroupKey) {
 	for of := range p.creates {
 		if of.group == key {

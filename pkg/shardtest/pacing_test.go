@@ -10,8 +10,8 @@ import (
 	"github.com/nstance/nstance/pkg/shardtest"
 )
 
-// registered is when the n-th instance of a group came to run after the first line of
-// the driver's that begins with from.
+// registered returns when the n-th instance of a group moved to running after the driver's first
+// line that begins with from.
 func registered(t *testing.T, entries []shardtest.Entry, from, group string, n int) time.Duration {
 	t.Helper()
 	began, found := after(entries, from, "driver", from), after(entries, from, "", " of "+group+": pending to running")
@@ -21,8 +21,7 @@ func registered(t *testing.T, entries []shardtest.Entry, from, group string, n i
 	return found[n-1].At - began[0].At
 }
 
-// TestFailingGroupHoldsUpNoOther: a group grows as fast beside one whose creates fail
-// as it does alone.
+// TestFailingGroupHoldsUpNoOther: a group whose creates fail does not slow down another one.
 func TestFailingGroupHoldsUpNoOther(t *testing.T) {
 	const grow = "scale web 5\nwait 5m\n"
 	alone := registered(t, told(t, twoServers+grow), "scale web", "web", 3)
@@ -40,8 +39,8 @@ func TestFailingGroupHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestFailingGroupIsPaced: in an hour a group whose machines die, and one whose creates
-// are refused, tries as often as a wait of five minutes at most allows.
+// TestFailingGroupIsPaced: a group whose machines die, or whose creates are refused, makes about as
+// many creates per hour as a maximum back-off of five minutes allows.
 func TestFailingGroupIsPaced(t *testing.T) {
 	for name, c := range map[string]struct{ fault, group string }{
 		"machines die":   {"machines db die 3s\nscale db 4\n", "db"},
@@ -64,8 +63,8 @@ func TestFailingGroupIsPaced(t *testing.T) {
 	}
 }
 
-// TestSpotWaveIsMadeGood: half of a fleet that has not settled yet ends at once, whichever
-// half, and is there again as fast as it came up; nothing is told of creates that fail.
+// TestSpotWaveIsMadeGood: if any half of a fleet that has not settled ends at once, it is replaced
+// as fast as it was created, and no failing creates are reported.
 func TestSpotWaveIsMadeGood(t *testing.T) {
 	const fleet, wave = 40, 20
 	for seed := range uint64(4) {
@@ -88,8 +87,8 @@ func TestSpotWaveIsMadeGood(t *testing.T) {
 	}
 }
 
-// TestBadImageEatsNothing: however long a bad image is there, no machine that works
-// goes for it, and nothing is left of it when it is taken back.
+// TestBadImageEatsNothing: however long an image is bad, no working machine is removed for it, and
+// the shard settles when the image is reverted.
 func TestBadImageEatsNothing(t *testing.T) {
 	for _, bad := range []string{"rotten", "unknown"} {
 		t.Run(bad, func(t *testing.T) {
@@ -104,8 +103,8 @@ func TestBadImageEatsNothing(t *testing.T) {
 	}
 }
 
-// TestRefusedDeletesBackOff: a machine that can't be deleted is asked for more and more
-// rarely, holds up nobody, and goes when it can.
+// TestRefusedDeletesBackOff: refused deletes back off, don't delay others, and succeed when they are
+// possible.
 func TestRefusedDeletesBackOff(t *testing.T) {
 	entries := told(t, twoServers+"config drain 0s\nrefresh\nwait 1m\nprovider keeps machines\nscale web 1\nwait 1h\nscale db 2\n"+
 		"wait 1m\nprovider fair\nsettle 10m\n")
@@ -117,8 +116,8 @@ func TestRefusedDeletesBackOff(t *testing.T) {
 	}
 }
 
-// TestThrottledCreatesKeepTheirIDs: what the provider throttles for minutes is asked for
-// again with the same id, and none comes to nothing.
+// TestThrottledCreatesKeepTheirIDs: creates that are throttled for minutes are retried with the same
+// id, and none fails.
 func TestThrottledCreatesKeepTheirIDs(t *testing.T) {
 	entries := told(t, twoServers+"provider throttles\nscale web 5\nwait 3m\nprovider fair\nsettle 5m\n")
 	made := 0

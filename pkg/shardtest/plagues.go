@@ -9,21 +9,21 @@ import (
 	"github.com/nstance/nstance/pkg/provider/fake"
 )
 
-// The instance types that no good comes of.
+// The instance types that fail.
 const (
-	rotten      = "rotten"  // a machine of it dies when it has run for rottenFor
+	rotten      = "rotten"  // machines die after running for rottenFor
 	unknownType = "unknown" // the provider refuses it
 	rottenFor   = 5 * time.Second
 )
 
-// plagues are what befalls the creates of single groups, or of an instance type, and
-// deletes. Safe for concurrent use.
+// plagues are faults of the creates of single groups or instance types, and of deletes. Safe for
+// concurrent use.
 type plagues struct {
 	shard *Shard
 
 	mu    sync.Mutex
-	dies  map[string]time.Duration // by group: a machine that runs from now on dies after this
-	mute  map[string]bool          // by group: its agent never says anything
+	dies  map[string]time.Duration // by group: new machines die after this
+	mute  map[string]bool          // by group: agents don't start
 	holds bool                     // no machine can be deleted
 }
 
@@ -31,8 +31,8 @@ func newPlagues(s *Shard) *plagues {
 	return &plagues{shard: s, dies: map[string]time.Duration{}, mute: map[string]bool{}}
 }
 
-// strikes has happen to a machine that runs now what is to happen to those of its
-// group. It reports whether the agent is not to start.
+// strikes applies the faults of its group to a machine that runs now. It reports whether the
+// agent must not start.
 func (p *plagues) strikes(m *machine) (mute bool) {
 	group := m.vm.Tags[provider.TagGroup]
 	p.mu.Lock()
@@ -54,7 +54,7 @@ func (p *plagues) strikes(m *machine) (mute bool) {
 	return mute
 }
 
-// refuses is what the provider answers to a create that it never makes; nil: it does.
+// refuses returns the error of a create that the provider refuses, or nil.
 func (p *plagues) refuses(spec provider.Spec) error {
 	if spec.InstanceType == unknownType {
 		return fmt.Errorf("%w: there is no instance type %s", provider.ErrInvalid, spec.InstanceType)
@@ -62,7 +62,7 @@ func (p *plagues) refuses(spec provider.Spec) error {
 	return nil
 }
 
-// keeps is what the provider answers to every delete; nil: it carries them out.
+// keeps returns the error of all deletes, or nil.
 func (p *plagues) keeps() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,8 +78,8 @@ func (p *plagues) keep(holds bool) {
 	p.holds = holds
 }
 
-// settles reports whether no machine of the group and type that is made now can settle,
-// where an instance takes so long to.
+// settles reports whether a machine of the group and type that is created now can settle, given
+// how long that takes.
 func (p *plagues) settles(group, instanceType string, within time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,8 +122,7 @@ func doProviderKeeps(s *Shard, _ args) error {
 	return nil
 }
 
-// doProviderTakes has the provider refuse what is more than so many calls in ten
-// seconds.
+// doProviderTakes makes the provider throttle calls beyond a number in ten seconds.
 func doProviderTakes(s *Shard, a args) error {
 	s.world.Throttle(fake.Throttle{PerSecond: float64(a.count) / 10, Burst: a.count})
 	return nil

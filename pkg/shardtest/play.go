@@ -2,9 +2,8 @@ package shardtest
 
 import "strings"
 
-// Play makes everything happen that a script says, in its order. What a step
-// asks for that can't be is told in the timeline. The error is that of a settle
-// step that came to nothing; the rest of the script is not played then.
+// Play runs the steps of a script in order. A step that is impossible is noted in the timeline.
+// If a settle step fails, Play returns its error and skips the rest of the script.
 func (s *Shard) Play(script Script) error {
 	for _, step := range script.Steps {
 		if verb := step.words[0]; verb != "wait" && verb != "settle" {

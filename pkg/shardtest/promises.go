@@ -9,19 +9,18 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// absent is the size of a group that was deleted.
+// absent is the size of a deleted group.
 const absent = -1
 
-// promises are what callers were told, and may hold the shard to.
+// promises are the answers that callers got and may rely on.
 type promises struct {
-	// sizes are those that a group may have: the one last acknowledged, and those
-	// of calls whose outcome nobody knows. No entry: nobody asked for another than
-	// the config's.
+	// sizes are the possible sizes of a group: the last acknowledged one, and those of calls
+	// with an unknown outcome. No entry means the config's size.
 	sizes     map[fleet.GroupKey]map[int]bool
 	instances map[string]fleet.InstanceID // by idempotency key
-	// Of these it was said that there is none.
+	// Answered as not found.
 	absentIDs  map[fleet.InstanceID]bool
-	absentKeys map[string]bool // until a creation is asked for again
+	absentKeys map[string]bool // until the next creation with the key
 }
 
 func newPromises() promises {
@@ -31,11 +30,14 @@ func newPromises() promises {
 	}
 }
 
-// configured stands for whatever size the config says.
-const configured = -2
+// configured means the size in the config, anySize any size.
+const (
+	configured = -2
+	anySize    = -3
+)
 
-// promiseSize notes what came of a call that sets the size of a group.
-func (b *book) promiseSize(key fleet.GroupKey, size int, became outcome) {
+// promiseSize records the outcome of a call that sets the size of a group.
+func (b *book) promiseSize(key fleet.GroupKey, size int, became callOutcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	may := b.promises.sizes[key]
@@ -48,20 +50,23 @@ func (b *book) promiseSize(key fleet.GroupKey, size int, became outcome) {
 		clear(may)
 		may[size] = true
 		b.judgeStored(key, size)
+		if _, left := b.hands.left[key]; !left {
+			delete(b.hands.touched, key)
+		}
 	case unknown:
 		may[size] = true
-	case missing: // no call before this one has an effect any more
+	case missing: // earlier calls have no effect any more
 		clear(may)
 		may[configured], may[absent] = true, true
-		if e, ok := b.dynamic.Entry(key); ok && !e.Removed {
-			b.violate("group %s is said not to be there, and is stored", key)
+		if r := b.groups[key]; r.Exists() && !r.Removed && !b.hands.touched[key] {
+			b.violate("group %s was answered as not found, but is stored", key)
 		}
 	case refused:
 	}
 }
 
-// promiseAbsence notes that a caller was told that there is no such instance: not of the
-// key, if that is what it named.
+// promiseAbsence records that a caller was told that there is no instance with the id or, if it
+// named one, with the key.
 func (b *book) promiseAbsence(key string, id fleet.InstanceID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,42 +76,42 @@ func (b *book) promiseAbsence(key string, id fleet.InstanceID) {
 	}
 	b.promises.absentIDs[id] = true
 	if i, ok := b.records[id]; ok && i.Phase.Active() {
-		b.violate("%s is said not to be there, and its record is %s", id, i.Phase)
+		b.violate("%s was answered as not found, but its record is %s", id, i.Phase)
 	}
 }
 
-// wantKey notes that a creation with a key is about to be asked for.
+// wantKey records that a creation with a key is about to be requested.
 func (b *book) wantKey(key string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.promises.absentKeys, key)
 }
 
-// judgeAbsence refuses a first record of what was said not to be there.
+// judgeAbsence checks that a new record was not answered as not found before.
 func (b *book) judgeAbsence(i fleet.Instance) {
 	switch {
 	case b.promises.absentIDs[i.ID]:
-		b.violate("%s was said not to be there, and comes", i.ID)
+		b.violate("%s was answered as not found, and then created", i.ID)
 	case i.RequestKey != "" && b.promises.absentKeys[i.RequestKey]:
-		b.violate("an instance of key %s was said not to be there, and %s comes", i.RequestKey, i.ID)
+		b.violate("key %s was answered as not found, and then %s was created", i.RequestKey, i.ID)
 	}
 }
 
-// judgeStored refuses an acknowledged size that the store does not have.
+// judgeStored checks that an acknowledged size is stored.
 func (b *book) judgeStored(key fleet.GroupKey, size int) {
-	e, ok := b.dynamic.Entry(key)
+	r := b.groups[key]
 	if size == absent {
-		if ok && !e.Removed {
-			b.violate("the deletion of group %s was acknowledged, and is not stored", key)
+		if r.Exists() && !r.Removed {
+			b.violate("the deletion of group %s was acknowledged, but is not stored", key)
 		}
 		return
 	}
-	if !ok || e.Size == nil || *e.Size != size {
-		b.violate("size %d of group %s was acknowledged, and is not stored", size, key)
+	if !r.Exists() || r.Size == nil || *r.Size != size {
+		b.violate("size %d of group %s was acknowledged, but is not stored", size, key)
 	}
 }
 
-// promiseInstance notes that a key was answered with an instance.
+// promiseInstance records that a key was answered with an instance.
 func (b *book) promiseInstance(key string, id fleet.InstanceID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,36 +120,36 @@ func (b *book) promiseInstance(key string, id fleet.InstanceID) {
 	}
 	b.promises.instances[key] = id
 	if _, ok := b.records[id]; !ok && !b.gone[id] {
-		b.violate("%s was acknowledged, and there is no record of it", id)
+		b.violate("%s was acknowledged, but has no record", id)
 	}
 }
 
-// instanceOf is the instance that a key was answered with; empty: none yet.
+// instanceOf returns the instance that a key was answered with; empty if there is none yet.
 func (b *book) instanceOf(key string) fleet.InstanceID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.promises.instances[key]
 }
 
-// promiseRemoval notes that the removal of an instance was acknowledged.
+// promiseRemoval records that the removal of an instance was acknowledged.
 func (b *book) promiseRemoval(id fleet.InstanceID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i, ok := b.records[id]; ok && i.RemovalAskedAt == nil && i.Phase.Active() {
-		b.violate("the removal of %s was acknowledged, and is not stored", id)
+		b.violate("the removal of %s was acknowledged, but is not stored", id)
 	}
 }
 
-// promiseAck notes that somebody's word of an empty instance was taken.
+// promiseAck records that the acknowledgement of a drain was accepted.
 func (b *book) promiseAck(id fleet.InstanceID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if i, ok := b.records[id]; ok && i.Phase == fleet.Draining && (i.Drain == nil || i.Drain.AckedAt == nil) {
-		b.violate("the acknowledgement of %s was taken, and is not stored", id)
+		b.violate("the drain acknowledgement of %s was accepted, but is not stored", id)
 	}
 }
 
-// judgeSizes compares the groups that a leader shows with what was promised.
+// judgeSizes checks the groups that a leader shows against the promised sizes.
 func (b *book) judgeSizes(groups []*nstancev1.GroupStatus) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -157,33 +162,33 @@ func (b *book) judgeSizes(groups []*nstancev1.GroupStatus) {
 		if !ok {
 			size = absent
 		}
-		if may[size] || may[configured] && size == b.configSize(key) {
+		if may[size] || may[anySize] || may[configured] && size == b.configSize(key) {
 			continue
 		}
-		b.violate("group %s has size %s, and what was acknowledged leaves %s", key, sizeText(size), sizeTexts(may))
+		b.violate("group %s has size %s: want one of %s by the acknowledged calls", key, sizeText(size), sizeTexts(may))
 	}
 	b.judgeKnown(shown)
 }
 
-// judgeKnown refuses sizes of a settled shard that are not those of the store: the
-// leader missed what became of a write, and the next one would act on it.
+// judgeKnown checks that a settled leader's sizes are those of the store. Otherwise it missed
+// the outcome of a write, and the next leader would act differently.
 func (b *book) judgeKnown(shown map[fleet.GroupKey]int) {
 	if b.applied == nil {
 		return
 	}
-	stored, _ := b.applied.Resolve(b.dynamic)
+	stored, _ := b.applied.Resolve(b.groups)
 	for key, g := range stored {
 		size, ok := shown[key]
 		if !ok {
 			size = absent
 		}
-		if size != g.Size {
-			b.violate("the store gives group %s size %d, and its leader knows of %s", key, g.Size, sizeText(size))
+		if size != g.Size && !b.hands.touched[key] {
+			b.violate("group %s has size %d in the store, but its leader has %s", key, g.Size, sizeText(size))
 		}
 	}
 }
 
-// configSize is the size that the config alone gives a group.
+// configSize returns the size of a group in the config alone.
 func (b *book) configSize(key fleet.GroupKey) int {
 	if b.static != nil {
 		if g, ok := b.static.Static(key); ok && g.Size != nil {
@@ -199,6 +204,8 @@ func sizeText(size int) string {
 		return "none"
 	case configured:
 		return "the config's"
+	case anySize:
+		return "any"
 	default:
 		return fmt.Sprint(size)
 	}

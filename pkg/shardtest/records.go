@@ -25,10 +25,11 @@ func (b *book) wroteInstance(key string, body []byte) {
 		b.judgeMemory(old, i)
 	} else {
 		b.judgeAbsence(i)
+		b.landed[i.ID] = time.Now()
 	}
 	b.judgeKey(i)
 	if i.Phase == fleet.Deleted && i.Reason == plan.ReasonCreateFailed && strings.Contains(i.Failure, provider.ErrThrottled.Error()) {
-		b.violate("%s came to nothing for being throttled: %s", i.ID, i.Failure)
+		b.violate("%s failed because of throttling: %s", i.ID, i.Failure)
 	}
 	b.pace.lose(old, i, time.Now())
 	if i.OnDemand && i.Phase == fleet.Deleted && i.Failed() {
@@ -41,27 +42,27 @@ func (b *book) wroteInstance(key string, body []byte) {
 	b.records[i.ID] = i
 }
 
-// judgeMove refuses what no record may become.
+// judgeMove checks that a change of a record is valid.
 func (b *book) judgeMove(old, i fleet.Instance, known bool) {
 	switch {
 	case b.gone[i.ID]:
-		b.violate("the id %s is used again", i.ID)
+		b.violate("id %s is reused", i.ID)
 	case known && i.Epoch < old.Epoch:
 		b.violate("the record of %s went back from epoch %d to %d", i.ID, old.Epoch, i.Epoch)
 	case known && i.Phase != old.Phase && !old.Phase.CanMove(i.Phase):
 		b.violate("%s moved from %s to %s", i.ID, old.Phase, i.Phase)
 	case !known && i.Phase != fleet.Pending:
-		b.violate("%s begins its life %s", i.ID, i.Phase)
+		b.violate("the first record of %s is %s", i.ID, i.Phase)
 	}
 }
 
-// judgeMemory refuses a record that forgets what callers were told.
+// judgeMemory checks that a record keeps what was acknowledged to callers.
 func (b *book) judgeMemory(old, i fleet.Instance) {
 	if old.RemovalAskedAt != nil && i.RemovalAskedAt == nil {
-		b.violate("the record of %s forgot that it is to be removed", i.ID)
+		b.violate("the record of %s lost its requested removal", i.ID)
 	}
 	if acked(old) && !acked(i) {
-		b.violate("the record of %s forgot that its drain was acknowledged", i.ID)
+		b.violate("the record of %s lost its drain acknowledgement", i.ID)
 	}
 }
 
@@ -105,33 +106,32 @@ func because(i fleet.Instance) string {
 	return ", " + i.Reason
 }
 
-// judgeReason refuses what a takeover, an invalid config or a stale answer of the
-// provider must never cause.
+// judgeReason checks reasons that a takeover, an invalid config or a stale answer of the provider
+// must never cause.
 func (b *book) judgeReason(old, i fleet.Instance) {
-	reason, _, _ := strings.Cut(i.Reason, ": ") // the provider's words follow
+	reason, _, _ := strings.Cut(i.Reason, ": ") // details of the provider follow
 	if dead := reason == plan.ReasonVMGone || reason == plan.ReasonVMDown; dead && b.lives(i.ID) {
-		b.violate("%s is given up as %s, and its machine lives", i.ID, i.Reason)
+		b.violate("%s is removed as %s, but its machine lives", i.ID, i.Reason)
 	}
-	if !rotated(i) || rotated(old) { // by the time that it is gone, what it is built with may be wanted again
+	if !rotated(i) || rotated(old) { // its definition may be the current one again when it is gone
 		return
 	}
 	if !b.mayDrift(i) {
-		b.violate("%s is rotated, and nobody changed what machines are built with", i.ID)
+		b.violate("%s is rotated, but the Infra hash has not changed", i.ID)
 	}
 	if i.Phase == fleet.Draining && !b.hasHeir(i, time.Now()) {
-		b.violate("%s is rotated, and nothing that is built otherwise has settled in its group", i.ID)
+		b.violate("%s is rotated, but no instance of its group with another Infra hash has settled", i.ID)
 	}
 }
 
-// rotated reports whether an instance goes for what it is built with.
+// rotated reports whether an instance leaves because of its Infra hash.
 func rotated(i fleet.Instance) bool {
 	return i.Reason == plan.ReasonDrift || i.Drain != nil && i.Drain.Reason == plan.ReasonDrift
 }
 
-// hasHeir reports whether an instance that is rotated is one too many, because one that
-// is built otherwise has settled, or because of a smaller size. One that has left since
-// counts for as long as the write may take by which the instance is rotated: it may have
-// been under way.
+// hasHeir reports whether a rotated instance exceeds the size, because an instance with another
+// Infra hash has settled, or because the size was reduced. Instances that left within
+// evidenceLasts count too, since the rotation's write may be older.
 func (b *book) hasHeir(i fleet.Instance, now time.Time) bool {
 	settled := 0
 	for _, r := range b.records {

@@ -7,11 +7,11 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// acceptance is how long after it was sent a call that accepts removals may have its
-// effect: a leader may still be at it when its caller has left.
+// acceptance is how long after it was sent a call that accepts removals may take effect: the
+// leader may still handle it when its caller has given up.
 const acceptance = 5 * time.Minute
 
-// accepts notes which removals a refresh is about to accept.
+// accepts records which removals a refresh is about to accept.
 func (b *book) accepts(groups []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -20,18 +20,19 @@ func (b *book) accepts(groups []string) {
 	}
 }
 
-// judgeRemovals refuses that a leader accepts a config which takes a group away that has
-// instances, or sets its size to 0, unless a refresh named it: no takeover does so by
-// itself. The caller holds the lock.
-func (b *book) judgeRemovals(last, next *config.Shard) {
+// judgeRemovals checks that a leader accepts a config that removes a group with instances, or
+// sets its size to 0, only if a refresh named it; a takeover never does. The leader decides before
+// it sends the config: an instance whose first record was written while that was under way is one
+// that was requested a moment ago, and has done no work. The caller holds the lock.
+func (b *book) judgeRemovals(last, next *config.Shard, sent time.Time) {
 	if last == nil {
 		return
 	}
-	before, _ := last.Resolve(b.dynamic)
-	after, _ := next.Resolve(b.dynamic)
+	before, _ := last.Resolve(b.groups)
+	after, _ := next.Resolve(b.groups)
 	living := map[fleet.GroupKey]int{}
 	for _, i := range b.records {
-		if i.Phase.Active() && !i.OnDemand {
+		if i.Phase.Active() && !i.OnDemand && !b.landed[i.ID].After(sent) {
 			living[i.GroupKey()]++
 		}
 	}
@@ -40,7 +41,7 @@ func (b *book) judgeRemovals(last, next *config.Shard) {
 		at, named := b.accepted[key.String()]
 		accepted := named && time.Since(at) < acceptance
 		if was.Size > 0 && !was.Removed && (is.Size == 0 || is.Removed) && is.Disabled == "" && !accepted {
-			b.violate("a config was accepted that takes away %d instances of group %s, which no refresh named", n, key)
+			b.violate("a config was accepted that removes %d instances of group %s, which no refresh named", n, key)
 		}
 	}
 }

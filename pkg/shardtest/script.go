@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What a script may hold, so that one from anywhere is safe to play.
+// The limits of a script, so that untrusted ones are safe to play.
 const (
 	maxScript = 64 << 10 // bytes
 	maxSteps  = 2000
@@ -17,28 +17,28 @@ const (
 	maxCount  = 100
 )
 
-// Script is a story: one step a line, each a command of the table in
-// commands.go. Empty lines, and what follows a #, say nothing.
+// Script is a sequence of steps, one per line, each a command of the table in commands.go.
+// Empty lines and comments, which begin with #, are ignored.
 type Script struct{ Steps []Step }
 
 // Step is one line of a Script.
 type Step struct {
-	words []string // as they were written
+	words []string // as written
 	args  args
 	do    func(*Shard, args) error
 }
 
-// args are what a step names, by kind, each in the order of the line.
+// args are the arguments of a step, by kind, each in the order of the line.
 type args struct {
 	words []string
 	span  time.Duration
 	count int
 }
 
-// String is the step as it is written.
+// String returns the step as written.
 func (s Step) String() string { return strings.Join(s.words, " ") }
 
-// String is the script as it is written, without its comments.
+// String returns the script as written, without comments.
 func (s Script) String() string {
 	var b strings.Builder
 	for _, step := range s.Steps {
@@ -48,7 +48,7 @@ func (s Script) String() string {
 	return b.String()
 }
 
-// ParseScript reads a script. Its errors name the line, and what could be there.
+// ParseScript parses a script. Its errors name the line and the valid commands.
 func ParseScript(text string) (Script, error) {
 	if len(text) > maxScript {
 		return Script{}, fmt.Errorf("parse a script: %d bytes: want at most %d", len(text), maxScript)
@@ -84,18 +84,17 @@ func parseStep(words []string) (Step, error) {
 		}
 	}
 	if len(near) > 0 {
-		return Step{}, fmt.Errorf("%.80q is none of %s", strings.Join(words, " "), strings.Join(near, ", "))
+		return Step{}, fmt.Errorf("%.80q is not one of %s", strings.Join(words, " "), strings.Join(near, ", "))
 	}
 	var verbs []string
 	for _, c := range commands() {
 		verbs = append(verbs, strings.Fields(c.pattern)[0])
 	}
 	slices.Sort(verbs)
-	return Step{}, fmt.Errorf("%.40q is no command: want one of %s", words[0], strings.Join(slices.Compact(verbs), ", "))
+	return Step{}, fmt.Errorf("%.40q is not a command: want one of %s", words[0], strings.Join(slices.Compact(verbs), ", "))
 }
 
-// match compares words with a pattern, in which words of capitals stand for a
-// kind of value.
+// match compares words with a pattern, in which a word in capitals matches a kind of value.
 func match(pattern, words []string) (a args, ok bool) {
 	if len(pattern) != len(words) {
 		return a, false
@@ -120,7 +119,7 @@ func match(pattern, words []string) (a args, ok bool) {
 	return a, true
 }
 
-// kinds are the values that a pattern can ask for, besides SPAN and COUNT.
+// kinds are the kinds of values in patterns, besides SPAN and COUNT.
 func kinds() map[string]*regexp.Regexp {
 	return map[string]*regexp.Regexp{
 		"SERVER":   serverName,
@@ -134,8 +133,8 @@ func kinds() map[string]*regexp.Regexp {
 	}
 }
 
-// An instance goes by its name in the timeline, or as any with a number, which
-// picks one of those that are there at that moment.
+// An instance is named as in the timeline, or as "any" with a number, which picks one of
+// those that exist at that time.
 var (
 	serverName   = regexp.MustCompile(`^([a-c]|leader|follower)$`)
 	instanceName = regexp.MustCompile(`^(i|any)[0-9]{1,4}$`)

@@ -13,9 +13,9 @@ import (
 	"github.com/nstance/nstance/pkg/shardtest"
 )
 
-var update = flag.Bool("update", false, "record the stories of testdata anew")
+var update = flag.Bool("update", false, "update the timelines of testdata")
 
-// divider is between a story and its timeline.
+// divider separates a script and its timeline.
 const divider = "---\n"
 
 func stories(t testing.TB) []string {
@@ -43,22 +43,21 @@ func TestStories(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else if d := difference(want, got); d != "" {
-				t.Errorf("another timeline than the one recorded (-update records it); it is now\n%s\ndifference: %s", got, d)
+				t.Errorf("the timeline differs from the recorded one (-update records it); it is now\n%s\ndifference: %s", got, d)
 			}
 		})
 	}
 }
 
-// tell plays a story in a shard of two servers, on clouds with spot machines, and
-// returns its timeline.
+// tell plays a script in a calm shard of two servers with spot machines, and returns its
+// timeline.
 func tell(t *testing.T, story string) (timeline string) {
 	t.Helper()
 	play(t, story, shardtest.Options{Spot: true}, func(s *shardtest.Shard) { timeline = s.Timeline.String() })
 	return timeline
 }
 
-// play plays a story in a calm shard of two servers; played looks at it before it
-// is closed.
+// play plays a script in a calm shard of two servers, and calls played before closing it.
 func play(t *testing.T, story string, options shardtest.Options, played func(*shardtest.Shard)) {
 	t.Helper()
 	script, err := shardtest.ParseScript(story)
@@ -82,11 +81,11 @@ func play(t *testing.T, story string, options shardtest.Options, played func(*sh
 	})
 }
 
-// slack is how far apart the times of the same line may be: how long a handshake
-// of TLS takes depends on how its bytes come together.
+// slack is the tolerance for the times of a line: the duration of a TLS handshake depends on
+// how its bytes are batched.
 const slack = 300 * time.Millisecond
 
-// difference says where two timelines differ, if they do.
+// difference describes the first difference of two timelines; empty if there is none.
 func difference(want, got string) string {
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
 	for n := range min(len(w), len(g)) {
@@ -113,8 +112,8 @@ func moment(text string) time.Duration {
 
 func TestScriptErrors(t *testing.T) {
 	for script, want := range map[string]string{
-		"jump a":                      `"jump" is no command: want one of ack, agent,`,
-		"start d":                     `"start d" is none of "start SERVER"`,
+		"jump a":                      `"jump" is not a command: want one of ack, agent,`,
+		"start d":                     `"start d" is not one of "start SERVER"`,
 		"wait 25h":                    `line 1`,
 		"# fine\n\nwait":              `line 3`,
 		strings.Repeat("ack\n", 2001): `2001 steps: want at most 2000`,
@@ -126,7 +125,7 @@ func TestScriptErrors(t *testing.T) {
 	}
 }
 
-// FuzzParseScript: what is read is written the same, and read again.
+// FuzzParseScript: parsing and String are inverse.
 func FuzzParseScript(f *testing.F) {
 	for _, file := range stories(f) {
 		text, err := os.ReadFile(file)

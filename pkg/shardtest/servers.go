@@ -12,7 +12,7 @@ import (
 	nstanceserver "github.com/nstance/nstance/pkg/server"
 )
 
-// server is one server's place: a host, and the life that runs on it, if any.
+// server is a host for a server, and the life that runs on it, if any.
 type server struct {
 	shard  *Shard
 	name   string
@@ -21,7 +21,7 @@ type server struct {
 	cutOff bool // it can't reach the store
 	ails   ails
 	asked  bool  // to stop
-	life   *life // of the last start; nil: it was never started
+	life   *life // of the last start; nil: never started
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the last start has ended
 }
@@ -39,7 +39,7 @@ func (v *server) running() bool {
 	}
 }
 
-// wait returns when no process runs there any more.
+// wait returns when no process runs there.
 func (v *server) wait() {
 	if v.done != nil {
 		<-v.done
@@ -49,7 +49,7 @@ func (v *server) wait() {
 // lifeName names one start of a server, in elections, calls and timelines.
 func (v *server) lifeName() string { return fmt.Sprintf("%s-%d", v.name, v.starts) }
 
-// start starts the server anew, once the process before has ended.
+// start starts the server, once the previous process has ended.
 func (v *server) start() {
 	v.wait()
 	v.starts++
@@ -106,12 +106,12 @@ func (v *server) config(name string, l *life, host *Host) nstanceserver.Config {
 	}
 }
 
-// terminate is what SIGTERM does; it returns when the process has ended. One that
-// is suspended learns of it when it goes on.
+// terminate acts like SIGTERM, and returns when the process has ended. A suspended process
+// handles it when it resumes.
 func (v *server) terminate() {
 	v.shard.Timeline.Say(v.lifeName(), "is told to stop")
 	v.asked = true
-	v.life.disarm() // it would freeze with nobody there to wake it
+	v.life.disarm() // it would be suspended for ever
 	v.stop()
 	if !v.life.suspended() {
 		v.wait()
@@ -119,7 +119,7 @@ func (v *server) terminate() {
 	}
 }
 
-// suspend stops the process for a while: nothing that it does reaches anybody.
+// suspend stops the process for a while.
 func (v *server) suspend() {
 	v.shard.network.Host(v.addr).Suspend()
 	v.life.suspend()
@@ -130,8 +130,7 @@ func (v *server) resume() {
 	v.shard.network.Host(v.addr).Resume()
 }
 
-// logs turns the lines of a log that tell the story into the timeline's, and all
-// of them when that is wanted.
+// logs is a slog.Handler that adds the important lines, or all lines, to the timeline.
 type logs struct {
 	shard *Shard
 	actor string
@@ -147,6 +146,9 @@ func (h *logs) Enabled(_ context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (h *logs) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "ready to act" {
+		h.shard.book.hands.isReady(h.actor)
+	}
 	if told := story(r); told != "" && !h.shard.opts.Logs {
 		h.shard.Timeline.Say(h.actor, "%s", told)
 	}
@@ -165,9 +167,9 @@ func (h *logs) Handle(_ context.Context, r slog.Record) error {
 // recordMissing is the reason of the problem of a group whose record is missing.
 const recordMissing = "GroupRecordMissing"
 
-// judge refuses that the record of a group from the API is said to be missing: a simulation
-// removes none. A static group that has more instances than its config says, and not for a
-// rotation, is held as one whose override went, which is as documented.
+// judge checks that a dynamic group's record is reported as missing only if it was changed
+// manually. A static group with more instances than its config says, except for a rotation, is
+// held as if its override was lost, as documented.
 func (h *logs) judge(r slog.Record) {
 	said := map[string]string{}
 	r.Attrs(func(a slog.Attr) bool { said[a.Key] = a.Value.String(); return true })
@@ -178,8 +180,9 @@ func (h *logs) judge(r slog.Record) {
 	b := h.shard.book
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e, stored := b.dynamic.Entry(fleet.GroupKey{Tenant: tenant, Name: name}); stored && !e.Removed {
-		b.violate("%s says that the record of group %s is missing, which is there", h.actor, said["group"])
+	key := fleet.GroupKey{Tenant: tenant, Name: name}
+	if r := b.groups[key]; r.Exists() && !r.Removed && !b.hands.touched[key] {
+		b.violate("%s reports that the record of group %s is missing, but it is not", h.actor, said["group"])
 	}
 }
 
@@ -191,7 +194,7 @@ func (h *logs) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h *logs) WithGroup(string) slog.Handler { return h }
 
-// story is what a line of a log says that a reader of the timeline should know.
+// story returns the timeline's text for a log line; empty if it is not important.
 func story(r slog.Record) string {
 	switch r.Message {
 	case "ready to act":
@@ -200,7 +203,7 @@ func story(r slog.Record) string {
 		return "gives up the lead"
 	case "term is over":
 		return "leads no more"
-	case "the shard's config can't run, the last accepted one does":
+	case "config can't run, the last accepted one stays active":
 		return "finds an invalid config and runs the last accepted one"
 	case "problem":
 		return hold(r)
@@ -209,8 +212,8 @@ func story(r slog.Record) string {
 	}
 }
 
-// hold is what a problem says that is told of what a leader holds as it was; empty: it
-// is another problem.
+// hold returns the timeline's text for a problem that a group or the config is held; empty for
+// another problem.
 func hold(r slog.Record) string {
 	told := map[string]string{}
 	r.Attrs(func(a slog.Attr) bool { told[a.Key] = a.Value.String(); return true })

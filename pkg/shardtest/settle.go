@@ -12,18 +12,17 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// settleStep is how often a shard is looked at while it settles.
+// settleStep is the interval at which a shard is checked while it settles.
 const settleStep = 5 * time.Second
 
-// Settle waits until the shard is as everybody wants it: one leader, every group
-// at its size and up to date, every agent connected, no machine without a record and no record
-// without a machine; twice in a row, with the same instances. The error says what
-// was still wrong after the time given.
-func (s *Shard) Settle(within time.Duration) error {
+// Converge waits until the shard is as desired twice in a row, with the same instances: one
+// leader, every group at its size and up to date, every agent connected, no machine without a
+// record and no record without a machine. After the given time it returns what is still wrong.
+func (s *Shard) Converge(within time.Duration) error {
 	deadline := time.Now().Add(within)
 	var before map[fleet.InstanceID]fleet.Phase
 	for {
-		err := s.settled()
+		err := s.converged()
 		now := s.members()
 		same := before != nil && maps.Equal(before, now)
 		if before = now; err != nil {
@@ -41,19 +40,19 @@ func (s *Shard) Settle(within time.Duration) error {
 	}
 }
 
-func (s *Shard) settled() error {
+func (s *Shard) converged() error {
 	s.operator.idle()
 	groups, err := s.operator.groups(settleStep)
 	if err != nil {
-		return fmt.Errorf("nobody leads: %w", err)
+		return fmt.Errorf("no server leads: %w", err)
 	}
 	var wrong []string
 	for _, g := range groups {
 		if g.GetActualSize() != g.GetSize() || g.GetPendingSize() != 0 || g.GetDrainingSize() != 0 {
-			wrong = append(wrong, fmt.Sprintf("group %s wants %d and has %d, %d pending, %d draining",
+			wrong = append(wrong, fmt.Sprintf("group %s has size %d but %d instances, %d pending, %d draining",
 				g.GetKey(), g.GetSize(), g.GetActualSize(), g.GetPendingSize(), g.GetDrainingSize()))
 		} else if g.GetUpToDateSize() != g.GetSize() {
-			wrong = append(wrong, fmt.Sprintf("group %s wants %d that are up to date and has %d", g.GetKey(), g.GetSize(), g.GetUpToDateSize()))
+			wrong = append(wrong, fmt.Sprintf("group %s has size %d but %d up to date", g.GetKey(), g.GetSize(), g.GetUpToDateSize()))
 		}
 	}
 	wrong = append(wrong, s.disagreements()...)
@@ -63,8 +62,8 @@ func (s *Shard) settled() error {
 	return nil
 }
 
-// disagreements are the records without a machine, the machines without a
-// record, and the agents that do not report.
+// disagreements returns the records without a machine, the machines without a record, and the
+// agents that do not report.
 func (s *Shard) disagreements() (wrong []string) {
 	made := map[fleet.InstanceID]bool{}
 	for _, vm := range s.world.VMs() {
@@ -76,10 +75,10 @@ func (s *Shard) disagreements() (wrong []string) {
 		switch i.Phase {
 		case fleet.Running:
 			if !made[i.ID] {
-				wrong = append(wrong, fmt.Sprintf("%s is %s and has no machine", i.ID, i.Phase))
+				wrong = append(wrong, fmt.Sprintf("%s is %s but has no machine", i.ID, i.Phase))
 			}
 			if i.RemovalAskedAt != nil {
-				wrong = append(wrong, fmt.Sprintf("%s is asked to go and is %s", i.ID, i.Phase))
+				wrong = append(wrong, fmt.Sprintf("%s is to be removed but is %s", i.ID, i.Phase))
 			}
 			delete(made, i.ID)
 		case fleet.Deleted:
@@ -89,18 +88,18 @@ func (s *Shard) disagreements() (wrong []string) {
 		}
 	}
 	for id := range made {
-		wrong = append(wrong, fmt.Sprintf("%s has a machine and no record", id))
+		wrong = append(wrong, fmt.Sprintf("%s has a machine but no record", id))
 	}
 	slices.Sort(wrong)
 	s.mu.Lock()
 	if s.taking > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d machines are about to be taken", s.taking))
+		wrong = append(wrong, fmt.Sprintf("%d machines are about to be interrupted", s.taking))
 	}
 	s.mu.Unlock()
 	return append(wrong, s.silent()...)
 }
 
-// silent are the instances whose agent is not connected.
+// silent returns the instances whose agent is not connected.
 func (s *Shard) silent() (wrong []string) {
 	all, err := s.operator.instances(settleStep)
 	if err != nil {

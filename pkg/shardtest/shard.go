@@ -19,26 +19,23 @@ import (
 type Options struct {
 	Seed    uint64
 	Servers int // 1 to 3, named a, b, c
-	// Calm makes everything take one fixed time, so that a script's timeline is
-	// the same whoever runs it.
+	// Calm makes all latencies constant, so that a script's timeline is the same in every
+	// run.
 	Calm bool
-	// Spot makes all machines ones that the provider may take back.
+	// Spot makes all machines spot instances.
 	Spot bool
-	// Lag is how far the provider's reads lag behind at most; such a provider can't
-	// be watched. 0: they are consistent.
+	// Lag is the maximum lag of the provider's reads; a provider with lag can't be watched.
+	// 0 means consistent reads.
 	Lag time.Duration
-	// Together has the groups of all tenants in one object at first, as an older version
-	// left them.
-	Together bool
-	// Logs adds every line that servers and agents log to the timeline.
+	// Logs adds all log lines of servers and agents to the timeline.
 	Logs bool
-	// Dir is where agents keep their files.
+	// Dir is the directory of the agents' files.
 	Dir      string
 	Settings Settings
 }
 
-// Shard is a whole shard. Make it, use it and Close it inside one synctest
-// bubble. Its methods are for one goroutine, the driver's.
+// Shard is a simulated shard. It must be created, used and closed inside one synctest bubble.
+// Its methods must be called by one goroutine, the driver.
 type Shard struct {
 	Timeline *Timeline
 
@@ -51,7 +48,7 @@ type Shard struct {
 	store    *objecttest.Faults
 	world    *fake.World
 	settings Settings
-	lost     []byte // the text of the groups that were removed by hand last; nil: none were
+	lost     map[fleet.GroupKey][]byte // the objects that were changed manually last, as they were before
 	servers  []*server
 	operator *operator
 	plagues  *plagues
@@ -62,17 +59,17 @@ type Shard struct {
 	mu       sync.Mutex
 	machines map[string]*machine // by provider id
 	closing  bool
-	taking   int // machines whose end is announced and has not come
+	taking   int // machines with a termination notice that still run
 }
 
-// New makes a shard whose servers are not started yet.
+// New returns a shard whose servers are not started yet.
 func New(o Options) (*Shard, error) {
 	if o.Servers < 1 || o.Servers > 3 {
 		return nil, fmt.Errorf("make a shard: %d servers: want 1 to 3", o.Servers)
 	}
 	s := &Shard{
 		Timeline: NewTimeline(), opts: o, settings: o.Settings,
-		mem: mem.New(mem.Config{HashETags: true}), machines: map[string]*machine{},
+		mem: mem.New(mem.Config{HashETags: true}), machines: map[string]*machine{}, lost: map[fleet.GroupKey][]byte{},
 	}
 	s.network = NewNetwork(o.Seed, time.Millisecond/2, 2*time.Millisecond)
 	if o.Calm {
@@ -84,7 +81,7 @@ func New(o Options) (*Shard, error) {
 	s.store = objecttest.NewFaults(s.listing, nil)
 	s.fairWeather()
 	s.world = fake.New(s.worldConfig())
-	s.book.lives = s.lives
+	s.book.lives, s.book.lags = s.lives, s.opts.Lag > 0
 	s.plagues = newPlagues(s)
 	s.book.pace.Pacing = o.Settings.Pacing
 	s.book.pace.settles = func(i fleet.Instance) bool {
@@ -92,11 +89,6 @@ func New(o Options) (*Shard, error) {
 	}
 	if err := s.PutConfig(o.Settings); err != nil {
 		return nil, err
-	}
-	if o.Together {
-		if _, err := s.bucket.Put(context.Background(), "groups/"+shardID+".jsonc", []byte(groupsTogether), object.Precondition{}); err != nil {
-			return nil, fmt.Errorf("put groups: %w", err)
-		}
 	}
 	for n := range o.Servers {
 		s.servers = append(s.servers, &server{shard: s, name: string(rune('a' + n)), addr: fmt.Sprintf("192.168.0.%d", n+1)})
@@ -108,11 +100,7 @@ func New(o Options) (*Shard, error) {
 	return s, nil
 }
 
-// groupsTogether is what an older version left: the groups of all tenants in one object.
-const groupsTogether = `{ "epoch": 0, "rev": 3, "writer": "older", "groups": {
-	"default": { "old": { "template": "knd", "size": 1, "revision": 3 } } } }`
-
-// shortestBoot is what a machine takes from its create to its agent's start at least.
+// shortestBoot is the minimum time from a machine's create to its agent's start.
 const shortestBoot = 5 * time.Second
 
 func (s *Shard) worldConfig() fake.Config {
@@ -141,7 +129,7 @@ func (s *Shard) onCall(c fake.Call) {
 	}
 }
 
-// fairWeather makes the store answer soon, and always.
+// fairWeather ends all faults of the store.
 func (s *Shard) fairWeather() {
 	if s.opts.Calm {
 		s.store.Set(objecttest.Always(objecttest.Outcome{Latency: 10 * time.Millisecond}))
@@ -150,7 +138,7 @@ func (s *Shard) fairWeather() {
 	s.store.Set(objecttest.Seeded(s.opts.Seed, objecttest.Rates{Latency: 30 * time.Millisecond}))
 }
 
-// PutConfig writes the static config, as a person or Terraform would.
+// PutConfig writes the static config, as an administrator or Terraform would.
 func (s *Shard) PutConfig(c Settings) error {
 	s.settings = c
 	if _, err := s.bucket.Put(context.Background(), configKey(), []byte(c.Text()), object.Precondition{}); err != nil {
@@ -159,10 +147,10 @@ func (s *Shard) PutConfig(c Settings) error {
 	return nil
 }
 
-// scope is the one that the shard's provider is opened for.
+// scope returns the scope of the shard's provider.
 func scope() provider.Scope { return provider.Scope{ClusterID: clusterID, Shard: shardID} }
 
-// Violations are the broken invariants found so far.
+// Violations returns the violated invariants so far.
 func (s *Shard) Violations() []string { return s.book.found() }
 
 // Close ends everything that runs. It must be called before the bubble ends.
@@ -185,7 +173,7 @@ func (s *Shard) Close() {
 	}
 	s.work.Wait()
 	s.store.Wait()
-	// Connections and timers of what has ended.
+	// Let connections and timers of ended processes expire.
 	time.Sleep(time.Minute)
 	if s.opts.Dir != "" {
 		os.RemoveAll(s.opts.Dir)

@@ -9,8 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/shardtest"
 )
 
-// shmDir is a directory in memory where there is one: agents make their files
-// durable, and a disk would make the simulation wait.
+// shmDir returns an in-memory directory if there is one: agents sync their files, and a disk
+// would slow down the simulation.
 func shmDir(t testing.TB) string {
 	t.Helper()
 	base := "/dev/shm"

@@ -9,14 +9,14 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Outcome is what became of a simulation.
+// Outcome is the result of a simulation.
 type Outcome struct {
 	Timeline *Timeline
-	Lasted   time.Duration // of the shard's time
-	Problems []string      // what must not be; none: all is well
+	Lasted   time.Duration // simulated time
+	Problems []string      // violated invariants; empty if the simulation passed
 }
 
-// The time that a shard has, once nothing goes wrong any more.
+// The time limits of a shard without faults.
 const (
 	// settleWithin: a machine that never registers is noticed after five minutes
 	// and replaced, and so may its replacement be.
@@ -24,19 +24,18 @@ const (
 	quiet        = 3 * time.Minute
 )
 
-// settlesWithin is the time that a shard has for all that a history leaves to be done:
-// a group whose creates failed may wait once more, and its next tries take one after
-// the other until they have settled; and whatever is built otherwise may be replaced
-// one by one, in all groups.
+// settlesWithin returns how long a shard may take to settle after a history: a group whose
+// creates failed may back off once more and then create instances one by one until they have
+// settled, and instances with another Infra hash may be replaced one by one, in all groups.
 func (p Pacing) settlesWithin() time.Duration {
-	const most, each = 16, 2 * time.Minute // instances; from one's create to the end of that which it replaces
+	const most, each = 16, 2 * time.Minute // instances; time from a create to the end of the replaced instance
 	return settleWithin + 2*p.BackoffMax + most*(p.Settle+each)
 }
 
-// Simulate lives through the history of a seed, heals all faults, and judges what
-// is left: the shard settles, keeps what it promised, and changes nothing that
-// nobody asks it to, a change of leaders included. It must be called inside a
-// synctest bubble. The error is about the simulation, not about the shard.
+// Simulate plays the history of a seed, ends all faults, and checks that the shard settles, keeps
+// what it acknowledged, and changes nothing without a request, not even after a change of
+// leaders. It must be called inside a synctest bubble. The error is about the simulation, not
+// about the shard.
 func Simulate(seed uint64, length time.Duration, o Options) (Outcome, error) {
 	began := time.Now()
 	h, err := Generate(seed, length)
@@ -44,7 +43,7 @@ func Simulate(seed uint64, length time.Duration, o Options) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("draw the history of seed %d: %w", seed, err)
 	}
 	o.Seed, o.Servers, o.Spot, o.Lag, o.Settings = seed, h.Servers, h.Spot, h.Lag, DefaultSettings()
-	o.Settings.Pacing, o.Together = h.Pacing, seed%2 == 0
+	o.Settings.Pacing = h.Pacing
 	s, err := New(o)
 	if err != nil {
 		return Outcome{}, err
@@ -59,7 +58,7 @@ func Simulate(seed uint64, length time.Duration, o Options) (Outcome, error) {
 	return Outcome{Timeline: s.Timeline, Lasted: lasted, Problems: problems}, nil
 }
 
-// live plays a script and what comes after every one.
+// live plays a script and the final checks.
 func (s *Shard) live(script Script) error {
 	if err := s.Play(script); err != nil {
 		return err
@@ -68,8 +67,8 @@ func (s *Shard) live(script Script) error {
 	if err := doHeal(s, args{}); err != nil {
 		return err
 	}
-	time.Sleep(quiet) // whoever backed off tries again by then
-	if err := s.Settle(s.settings.settlesWithin()); err != nil {
+	time.Sleep(quiet) // back-offs end meanwhile
+	if err := s.Converge(s.settings.settlesWithin()); err != nil {
 		return err
 	}
 	groups, err := s.operator.groups(patience)
@@ -83,7 +82,7 @@ func (s *Shard) live(script Script) error {
 		return err
 	}
 	time.Sleep(quiet)
-	if err := s.Settle(quiet); err != nil {
+	if err := s.Converge(quiet); err != nil {
 		return fmt.Errorf("after the last handover: %w", err)
 	}
 	if after := s.members(); !maps.Equal(before, after) {
@@ -92,7 +91,7 @@ func (s *Shard) live(script Script) error {
 	return nil
 }
 
-// members are the instances that are not gone, and their phases.
+// members returns the instances without tombstones, and their phases.
 func (s *Shard) members() map[fleet.InstanceID]fleet.Phase {
 	all := map[fleet.InstanceID]fleet.Phase{}
 	for _, i := range s.book.instances() {

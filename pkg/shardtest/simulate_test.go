@@ -1,5 +1,5 @@
-// A hybrid key exchange costs more than everything else of a handshake, and nothing
-// here depends on it.
+// A hybrid key exchange costs more than the rest of a handshake, and no test here depends
+// on it.
 //go:debug tlsmlkem=0
 
 package shardtest_test
@@ -23,22 +23,22 @@ var (
 	simSeeds  = flag.Int("sim.seeds", 40, "how many `seeds` to simulate")
 	simFirst  = flag.Uint64("sim.first", 1, "the first `seed`")
 	simSeed   = flag.Uint64("sim.seed", 0, "simulate this `seed` alone, and print its timeline")
-	simLength = flag.Duration("sim.length", 10*time.Minute, "how long things go wrong in each seed's history")
-	simLogs   = flag.Bool("sim.logs", false, "with -sim.seed: all that servers and agents log")
-	simFigure = flag.Bool("sim.figure", false, "print how fast it went, as a line of JSON")
+	simLength = flag.Duration("sim.length", 10*time.Minute, "how long faults happen in each seed's history")
+	simLogs   = flag.Bool("sim.logs", false, "with -sim.seed: print all logs of servers and agents")
+	simFigure = flag.Bool("sim.figure", false, "print the simulation's speed as a line of JSON")
 )
 
-// The limits of a run: of real time for one seed, which would otherwise hang
-// unseen, and of failures that are printed.
+// The limits of a run: the real time of one seed, to detect hangs, and the number of printed
+// failures.
 const (
-	hung     = 3 * time.Minute
+	hung     = 15 * time.Minute
 	failures = 3
 )
 
-// progress is how often a long run says how far it is.
+// progress is the interval at which a long run prints its progress.
 const progress = 30 * time.Second
 
-// simulate lives through a seed in a bubble of its own.
+// simulate runs one seed in its own bubble.
 func simulate(t *testing.T, seed uint64, dir string, logs bool) (out shardtest.Outcome) {
 	watchdog := time.AfterFunc(hung, func() { panic(fmt.Sprintf("seed %d takes longer than %s: %s", seed, hung, replay(seed))) })
 	defer watchdog.Stop()
@@ -59,7 +59,7 @@ func replay(seed uint64) string {
 	return text
 }
 
-// run is what the workers share.
+// run is the state that the workers share.
 type run struct {
 	mu     sync.Mutex
 	next   uint64
@@ -98,7 +98,7 @@ func (r *run) finish(t *testing.T, seed uint64, out shardtest.Outcome) {
 	}
 }
 
-// perMinute is how many hours of a shard's life were simulated in a minute.
+// perMinute returns how many hours were simulated per minute.
 func (r *run) perMinute(now time.Time) float64 { return r.lasted.Hours() / now.Sub(r.began).Minutes() }
 
 func TestSimulation(t *testing.T) {

@@ -19,7 +19,7 @@ type Entry struct {
 	Text  string
 }
 
-// String is the line as people read it.
+// String returns the line as text.
 func (e Entry) String() string {
 	return fmt.Sprintf("%12s  %-10s %s", clock(e.At), e.Actor, e.Text)
 }
@@ -29,24 +29,23 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%02d:%02d:%02d.%03d", int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60, d.Milliseconds()%1000)
 }
 
-// Timeline is what happened in a shard, told by all who took part. Ids of
-// instances are replaced by i1, i2, … in the order of their first mention. Safe
-// for concurrent use.
+// Timeline is the log of everything that happened in a shard. Ids of instances are replaced by
+// i1, i2, … in the order of their first mention. Safe for concurrent use.
 type Timeline struct {
 	start time.Time
 
 	mu      sync.Mutex
-	entries []Entry // the first named of them with names for ids
+	entries []Entry // ids are replaced in the first named ones
 	named   int
 	names   map[string]string
 }
 
-// NewTimeline begins now.
+// NewTimeline returns a timeline that begins now.
 func NewTimeline() *Timeline {
 	return &Timeline{start: time.Now(), names: map[string]string{}}
 }
 
-// idPattern finds ids and, in keys of the store, their other form.
+// idPattern matches ids and their form in storage keys.
 var idPattern = regexp.MustCompile(`\b[a-z]{3}0[0-9a-hjkmnp-tv-z]{25}\b|` +
 	`\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}-[a-z]{3}\b`)
 
@@ -58,11 +57,11 @@ func (t *Timeline) Say(actor, format string, args ...any) {
 	t.entries = append(t.entries, Entry{At: time.Since(t.start), Actor: actor, Text: text})
 }
 
-// Name is text with all ids replaced by what they are called.
+// Name returns text with all ids replaced by their names.
 func (t *Timeline) Name(text string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.name(time.Since(t.start)) // what happens in this instant may not be all told
+	t.name(time.Since(t.start)) // lines of this instant may still be missing
 	if !t.known(text) {
 		t.name(time.Since(t.start) + 1)
 	}
@@ -78,8 +77,8 @@ func (t *Timeline) known(text string) bool {
 	return true
 }
 
-// name gives names to the ids of all lines before a moment. What happened in the
-// same instant is put into an order that does not depend on who came first.
+// name replaces the ids in all lines before the given time. Lines of the same instant are sorted,
+// so that the result is deterministic.
 func (t *Timeline) name(before time.Duration) {
 	fresh := t.entries[t.named:]
 	end := slices.IndexFunc(fresh, func(e Entry) bool { return e.At >= before })
@@ -95,7 +94,7 @@ func (t *Timeline) name(before time.Duration) {
 	t.named += len(fresh)
 }
 
-// rank puts what follows from something after it.
+// rank orders effects after their causes.
 func (e Entry) rank() int {
 	switch {
 	case e.Actor == "driver":
@@ -115,8 +114,8 @@ func (e Entry) rank() int {
 	}
 }
 
-// sorted is what orders lines of one rank that many may say at once; the others
-// stay as they came.
+// sorted returns the sort key of lines that many actors may write at once; other lines keep
+// their order.
 func (e Entry) sorted() string {
 	switch e.rank() {
 	case 0, 5:
@@ -144,7 +143,7 @@ func (t *Timeline) rename(text string) string {
 	})
 }
 
-// Entries are all lines, in the order of time.
+// Entries returns all lines, sorted by time.
 func (t *Timeline) Entries() []Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,7 +151,7 @@ func (t *Timeline) Entries() []Entry {
 	return slices.Clone(t.entries)
 }
 
-// String is the whole timeline, one line each.
+// String returns the whole timeline as text.
 func (t *Timeline) String() string {
 	var b strings.Builder
 	for _, e := range t.Entries() {
@@ -162,7 +161,7 @@ func (t *Timeline) String() string {
 	return b.String()
 }
 
-// canonical is the id, however it was written.
+// canonical returns the id from either form.
 func canonical(id string) string {
 	if parsed, err := fleet.ParseStorageKey(id); err == nil {
 		return string(parsed)

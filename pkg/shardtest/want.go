@@ -8,35 +8,36 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// want is what a config in the store asks of a group, and how long it did.
+// want is the desired state of a group by the store, and until when it applied.
 type want struct {
-	infra string // the hash of what its machines are built with
+	infra string // the Infra hash
 	size  int
-	room  int       // for the size, and what may be beyond it while it is rotated
-	until time.Time // zero: it still does
+	room  int       // the size plus the surge
+	until time.Time // zero: it still applies
 }
 
-// memory is how long a leader may act on what the store held before: it could
-// not read the new, or its writes are slow.
+// memory is how long a leader may act on an earlier state of the store, because its reads fail or
+// its writes are slow.
 const memory = 15 * time.Minute
 
 func (w *want) recent() bool { return w.until.IsZero() || time.Since(w.until) <= memory }
 
-// rewant notes what the store asks for now: a leader runs what config/ says, or
-// what it last accepted.
+// rewant records the current desired state: a leader runs config/, or the last accepted config.
 func (b *book) rewant() {
-	b.ends.evidence.testify(b.applied, b.dynamic)
+	b.ends.evidence.testify(b.applied, b.groups)
 	now := map[fleet.GroupKey]map[want]bool{}
 	for _, shard := range []*config.Shard{b.static, b.applied} {
 		if shard == nil {
 			continue
 		}
-		groups, _ := shard.Resolve(b.dynamic)
+		groups, _ := shard.Resolve(b.groups)
 		for key, g := range groups {
-			if now[key] == nil {
-				now[key] = map[want]bool{}
+			ask(now, key, g)
+		}
+		for key, left := range b.hands.left { // a new leader may act on it
+			if g, defined, _ := shard.ResolveGroup(key, left); defined {
+				ask(now, key, g)
 			}
-			now[key][want{infra: g.Hashes.Infra, size: g.Size, room: g.Size + g.MaxSurge.Of(g.Size)}] = true
 		}
 	}
 	for key, list := range b.wanted {
@@ -62,9 +63,17 @@ func (b *book) rewant() {
 	}
 }
 
-// most is how many machines at most a leader may have in mind for a group.
+// ask records the desired state of a group by a config and a record.
+func ask(now map[fleet.GroupKey]map[want]bool, key fleet.GroupKey, g fleet.Group) {
+	if now[key] == nil {
+		now[key] = map[want]bool{}
+	}
+	now[key][want{infra: g.Hashes.Infra, size: g.Size, room: g.Size + g.MaxSurge.Of(g.Size)}] = true
+}
+
+// most returns the maximum number of machines that a leader may want for a group.
 func (b *book) most(key fleet.GroupKey) (most int) {
-	most = 1 // for what is left of one that nothing defines any more
+	most = 1 // for the rest of an undefined group
 	for _, w := range b.wanted[key] {
 		if w.recent() {
 			most = max(most, w.room)
@@ -73,7 +82,7 @@ func (b *book) most(key fleet.GroupKey) (most int) {
 	return most
 }
 
-// least is the smallest size that a leader may have in mind for a group.
+// least returns the smallest size that a leader may want for a group.
 func (b *book) least(key fleet.GroupKey) int {
 	least := math.MaxInt
 	for _, w := range b.wanted[key] {
@@ -84,8 +93,7 @@ func (b *book) least(key fleet.GroupKey) int {
 	return least
 }
 
-// mayDrift reports whether some leader may have another build in mind for an
-// instance than the one that it has.
+// mayDrift reports whether a leader may want another Infra hash for an instance.
 func (b *book) mayDrift(i fleet.Instance) bool {
 	for _, w := range b.wanted[i.GroupKey()] {
 		if w.recent() && w.infra != i.Hashes.Infra {

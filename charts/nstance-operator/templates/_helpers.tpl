@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The name of what is in the release's namespace. */}}
+{{/* The name of namespaced objects. */}}
 {{- define "operator.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
@@ -13,21 +13,30 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The name of what holds in the whole cluster, where another tenant's operator may be too. */}}
+{{/* The name of cluster-scoped objects, distinct from those of another tenant's operator. */}}
 {{- define "operator.clusterName" -}}
 {{- printf "%s:%s" .Release.Namespace (include "operator.fullname" .) -}}
 {{- end -}}
 
-{{/* The ServiceAccount of the operator. With the other one's rights it would be another. */}}
+{{/* The operator's ServiceAccount, which must differ from workload.serviceAccount. */}}
 {{- define "operator.serviceAccount" -}}
 {{- $name := default (include "operator.fullname" .) .Values.serviceAccount.name -}}
 {{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
-{{- fail "serviceAccount.create is false: serviceAccount.name has to say which one there is" -}}
+{{- fail "serviceAccount.create is false: set serviceAccount.name" -}}
 {{- end -}}
 {{- if eq $name .Values.workload.serviceAccount -}}
-{{- fail (printf "%s is the name of the operator's ServiceAccount and of workload.serviceAccount, whose tokens others get: want two names" $name) -}}
+{{- fail (printf "%s can't be both the operator's ServiceAccount and workload.serviceAccount, whose tokens Cluster API gets: use two names" $name) -}}
 {{- end -}}
 {{- $name -}}
+{{- end -}}
+
+{{/* The kubeconfig Secret, named after the cluster. */}}
+{{- define "operator.kubeconfig" -}}
+{{- if .Values.config.cluster_id -}}
+{{- printf "%s--%s-kubeconfig" .Values.config.cluster_id (default "default" .Values.config.tenant) -}}
+{{- else -}}
+{{- .Values.workload.kubeconfigSecret -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "operator.selector" -}}
@@ -40,7 +49,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "operator.commonLabels" . }}
 {{- end -}}
 
-{{/* clusterctl finds what belongs to a provider by the last two of them. */}}
+{{/* clusterctl finds a provider's objects by the last two labels. */}}
 {{- define "operator.commonLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -52,27 +61,11 @@ clusterctl.cluster.x-k8s.io: ""
 
 {{- define "operator.image" -}}
 {{- if and .Values.image.digest .Values.image.tag -}}
-{{- fail "image.tag and image.digest are both set: the chart of a release has a digest; set it to \"\" to go by the tag" -}}
+{{- fail "image.tag and image.digest are both set: the chart of a release sets a digest; set it to \"\" to use the tag" -}}
 {{- end -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
 {{- else -}}
 {{- printf "%s:%s" .Values.image.repository (default (printf "v%s" .Chart.AppVersion) .Values.image.tag) -}}
 {{- end -}}
-{{- end -}}
-
-{{/* What keeps every container from doing harm. */}}
-{{- define "operator.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
-{{- end -}}
-
-{{- define "operator.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
 {{- end -}}

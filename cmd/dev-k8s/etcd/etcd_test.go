@@ -20,23 +20,23 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/store"
 )
 
-// onBoth runs a test with etcd's own client on the store of files, and, where it was
-// built, on etcd itself: what holds there has to hold here.
-func onBoth(t *testing.T, test func(*testing.T, *clientv3.Client)) {
+// onFilesAndEtcd runs a test with etcd's client on the store of files and on etcd itself, which
+// must behave alike.
+func onFilesAndEtcd(t *testing.T, test func(*testing.T, *clientv3.Client)) {
 	t.Helper()
 	t.Run("files", func(t *testing.T) {
 		t.Parallel()
-		_, client := files(t, store.Config{Root: t.TempDir()})
+		_, client := serveFiles(t, store.Config{Root: t.TempDir()})
 		test(t, client)
 	})
 	t.Run("etcd", func(t *testing.T) {
 		t.Parallel()
-		test(t, real(t))
+		test(t, startEtcd(t))
 	})
 }
 
-// files serves a store.
-func files(t *testing.T, cfg store.Config) (*store.Store, *clientv3.Client) {
+// serveFiles serves a store of files, and returns a client of it.
+func serveFiles(t *testing.T, cfg store.Config) (*store.Store, *clientv3.Client) {
 	t.Helper()
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	s, err := store.Open(cfg)
@@ -68,7 +68,7 @@ func files(t *testing.T, cfg store.Config) (*store.Store, *clientv3.Client) {
 
 func dial(t *testing.T, addr string) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + addr}, DialTimeout: time.Minute, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + addr}, DialTimeout: 3 * time.Minute, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,18 +76,16 @@ func dial(t *testing.T, addr string) *clientv3.Client {
 	return c
 }
 
-// real starts the etcd of the control plane.
-func real(t *testing.T) *clientv3.Client {
+// startEtcd starts the control plane's etcd.
+func startEtcd(t *testing.T) *clientv3.Client {
 	t.Helper()
 	folder := planetest.Folder(t)
-	addrs := [2]string{}
-	for i := range addrs {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addrs[i] = "http://" + l.Addr().String()
-		_ = l.Close()
+	addrs, err := planetest.Addresses(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, addr := range addrs {
+		addrs[i] = "http://" + addr
 	}
 	cmd := exec.Command(filepath.Join(folder, "etcd"), "--data-dir="+t.TempDir(), "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls="+addrs[0], "--advertise-client-urls="+addrs[0], "--listen-peer-urls="+addrs[1],
@@ -101,7 +99,7 @@ func real(t *testing.T) *clientv3.Client {
 		_ = cmd.Wait()
 	})
 	c := dial(t, strings.TrimPrefix(addrs[0], "http://"))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for {
 		if _, err := c.Get(ctx, "/"); err == nil {
@@ -112,7 +110,7 @@ func real(t *testing.T) *clientv3.Client {
 	}
 }
 
-// must ends the test with an error.
+// must fails the test on an error.
 func must[T any](t *testing.T) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -125,5 +123,5 @@ func must[T any](t *testing.T) func(T, error) T {
 
 func pod(i int) string { return fmt.Sprintf("/registry/pods/default/p%03d", i) }
 
-// text is an object, as far as storage looks at it.
+// text returns an arbitrary value, which is a valid object for the store.
 func text(v int) string { return fmt.Sprintf("{\"v\":%d}\n", v) }

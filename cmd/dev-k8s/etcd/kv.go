@@ -45,9 +45,9 @@ func checkRange(r *pb.RangeRequest) error {
 	case len(r.Key) == 0:
 		return rpctypes.ErrGRPCEmptyKey
 	case r.SortOrder == pb.RangeRequest_DESCEND, r.SortOrder == pb.RangeRequest_ASCEND && r.SortTarget != pb.RangeRequest_KEY:
-		return status.Error(codes.Unimplemented, "keys come in their order alone")
+		return status.Error(codes.Unimplemented, "only sorting by key is supported")
 	case r.MinModRevision != 0, r.MaxModRevision != 0, r.MinCreateRevision != 0, r.MaxCreateRevision != 0:
-		return status.Error(codes.Unimplemented, "no range is bounded by revisions")
+		return status.Error(codes.Unimplemented, "ranges by revision are not supported")
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func checkPut(r *pb.PutRequest) error {
 	case len(r.Key) == 0:
 		return rpctypes.ErrGRPCEmptyKey
 	case r.IgnoreLease || r.IgnoreValue:
-		return status.Error(codes.Unimplemented, "a put sets both value and lease")
+		return status.Error(codes.Unimplemented, "a put must set both value and lease")
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func checkDelete(r *pb.DeleteRangeRequest) error {
 	case len(r.Key) == 0:
 		return rpctypes.ErrGRPCEmptyKey
 	case len(r.RangeEnd) > 0:
-		return status.Error(codes.Unimplemented, "one key is deleted at a time: every revision is a file")
+		return status.Error(codes.Unimplemented, "only one key can be deleted at a time")
 	}
 	return nil
 }

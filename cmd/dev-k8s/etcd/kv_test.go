@@ -10,7 +10,7 @@ import (
 
 func TestPutGetDelete(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, c *clientv3.Client) {
+	onFilesAndEtcd(t, func(t *testing.T, c *clientv3.Client) {
 		ctx := t.Context()
 		first := must[*clientv3.PutResponse](t)(c.Put(ctx, pod(1), text(1)))
 		second := must[*clientv3.PutResponse](t)(c.Put(ctx, pod(1), text(2), clientv3.WithPrevKV()))
@@ -28,7 +28,7 @@ func TestPutGetDelete(t *testing.T) {
 		}
 		again := must[*clientv3.DeleteResponse](t)(c.Delete(ctx, pod(1)))
 		if again.Deleted != 0 || again.Header.Revision != deleted.Header.Revision {
-			t.Errorf("a deletion of nothing is no revision: %v after %v", again, deleted)
+			t.Errorf("the deletion of a missing key: %v after %v, want the same revision", again, deleted)
 		}
 		if got := must[*clientv3.GetResponse](t)(c.Get(ctx, pod(1))); len(got.Kvs) != 0 {
 			t.Errorf("after the deletion: %v", got)
@@ -37,16 +37,16 @@ func TestPutGetDelete(t *testing.T) {
 		if len(old.Kvs) != 1 || string(old.Kvs[0].Value) != text(1) {
 			t.Errorf("at the first revision: %v", old)
 		}
-		fresh := must[*clientv3.PutResponse](t)(c.Put(ctx, pod(1), text(3)))
-		if kv := must[*clientv3.GetResponse](t)(c.Get(ctx, pod(1))).Kvs[0]; kv.Version != 1 || kv.CreateRevision != fresh.Header.Revision {
-			t.Errorf("made anew: %v", kv)
+		recreated := must[*clientv3.PutResponse](t)(c.Put(ctx, pod(1), text(3)))
+		if kv := must[*clientv3.GetResponse](t)(c.Get(ctx, pod(1))).Kvs[0]; kv.Version != 1 || kv.CreateRevision != recreated.Header.Revision {
+			t.Errorf("recreated: %v", kv)
 		}
 	})
 }
 
 func TestTransactions(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, c *clientv3.Client) {
+	onFilesAndEtcd(t, func(t *testing.T, c *clientv3.Client) {
 		ctx := t.Context()
 		create := func() (*clientv3.TxnResponse, error) {
 			return c.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(pod(1)), "=", 0)).
@@ -69,7 +69,7 @@ func TestTransactions(t *testing.T) {
 			{clientv3.Compare(clientv3.CreateRevision(pod(1)), ">", 0), true},
 			{clientv3.Compare(clientv3.Version(pod(1)), "!=", 1), false},
 			{clientv3.Compare(clientv3.Value(pod(1)), "=", text(1)), true},
-			{clientv3.Compare(clientv3.Value(pod(2)), "!=", "x"), false}, // of what is not there no value holds
+			{clientv3.Compare(clientv3.Value(pod(2)), "!=", "x"), false}, // false for a missing key
 			{clientv3.Compare(clientv3.Version(pod(2)), "=", 0), true},
 		} {
 			if got := must[*clientv3.TxnResponse](t)(c.Txn(ctx).If(one.cmp).Commit()); got.Succeeded != one.want {
@@ -84,10 +84,10 @@ func TestTransactions(t *testing.T) {
 	})
 }
 
-// TestPages: a list is that of one revision, whatever is written while it is read.
+// TestPages: all pages of a list have the same revision, whatever is written meanwhile.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, c *clientv3.Client) {
+	onFilesAndEtcd(t, func(t *testing.T, c *clientv3.Client) {
 		ctx := t.Context()
 		for i := range 25 {
 			must[*clientv3.PutResponse](t)(c.Put(ctx, pod(i), text(i)))
@@ -119,7 +119,7 @@ func TestPages(t *testing.T) {
 			must[*clientv3.PutResponse](t)(c.Put(ctx, pod(30+page), text(99)))
 		}
 		if seen != 25 {
-			t.Errorf("%d seen", seen)
+			t.Errorf("%d keys listed, want 25", seen)
 		}
 		all := must[*clientv3.GetResponse](t)(c.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly()))
 		if all.Count != 26 || len(all.Kvs) != 0 {
@@ -134,7 +134,7 @@ func TestPages(t *testing.T) {
 
 func TestCompaction(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, c *clientv3.Client) {
+	onFilesAndEtcd(t, func(t *testing.T, c *clientv3.Client) {
 		ctx := t.Context()
 		var revs []int64
 		for i := range 5 {
@@ -161,18 +161,18 @@ func TestCompaction(t *testing.T) {
 		}
 		must[*clientv3.CompactResponse](t)(c.Compact(ctx, gone))
 		if got := must[*clientv3.GetResponse](t)(c.Get(ctx, "/", clientv3.WithPrefix())); got.Count != 0 {
-			t.Errorf("after all: %v", got)
+			t.Errorf("after the compaction: %v", got)
 		}
 		resp := <-c.Watch(ctx, pod(1), clientv3.WithRev(revs[1]))
 		if resp.CompactRevision != gone || !errors.Is(resp.Err(), rpctypes.ErrCompacted) {
-			t.Errorf("a watch from below: %+v", resp)
+			t.Errorf("a watch from a compacted revision: %+v", resp)
 		}
 	})
 }
 
 func TestStatus(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, c *clientv3.Client) {
+	onFilesAndEtcd(t, func(t *testing.T, c *clientv3.Client) {
 		got := must[*clientv3.StatusResponse](t)(c.Status(t.Context(), c.Endpoints()[0]))
 		if got.Version != "3.6.14" {
 			t.Errorf("the version is %q", got.Version)

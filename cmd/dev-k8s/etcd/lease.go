@@ -42,7 +42,7 @@ func (l *leases) LeaseKeepAlive(with pb.Lease_LeaseKeepAliveServer) error {
 		if err != nil {
 			return err
 		}
-		out := &pb.LeaseKeepAliveResponse{ID: r.ID} // a TTL of 0 says that it is gone
+		out := &pb.LeaseKeepAliveResponse{ID: r.ID} // a TTL of 0 means expired
 		lease, err := l.store.KeepAlive(r.ID)
 		switch {
 		case err == nil:
@@ -78,8 +78,8 @@ type maintenance struct {
 	store *store.Store
 }
 
-// version is that of the etcd whose ways these are: kube-apiserver asks for it before
-// it relies on progress of watches.
+// version is the version of etcd that is emulated: kube-apiserver asks for it before it relies
+// on progress notifications.
 const version = "3.6.14"
 
 // Status implements MaintenanceServer.

@@ -1,6 +1,6 @@
-// Package etcd serves a store as etcd's gRPC API, as far as a kube-apiserver asks
-// for it: ranges, transactions that write one key, watches, leases, compaction and
-// status. What it does not know it refuses, rather than do half of it.
+// Package etcd serves a store over etcd's gRPC API, as far as kube-apiserver uses it: ranges,
+// transactions that write one key, watches, leases, compaction and status. Anything else is
+// rejected.
 package etcd
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/store"
 )
 
-// maxRequest bounds a request. kube-apiserver takes objects of 3 MiB.
+// maxRequest bounds a request. kube-apiserver accepts objects of 3 MiB.
 const maxRequest = 16 << 20
 
-// New returns a server for the store; without a TLS configuration it is an open one.
+// New returns a server for the store; without a TLS configuration it is unauthenticated.
 func New(s *store.Store, secure *tls.Config) *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(math.MaxUint32),
-		// A kube-apiserver pings its connections every 30 seconds, and each time it says
-		// something; gRPC takes less as too much (ENHANCE_YOUR_CALM).
+		// kube-apiserver pings its connections every 30 seconds and on activity; gRPC's
+		// default would reject that (ENHANCE_YOUR_CALM).
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Minute, Timeout: 20 * time.Second}),
 	}
@@ -45,12 +45,12 @@ func New(s *store.Store, secure *tls.Config) *grpc.Server {
 	return server
 }
 
-// header tells every client the newest revision, as of one cluster with one member.
+// header returns a response header with the newest revision, as of a cluster with one member.
 func header(revision int64) *pb.ResponseHeader {
 	return &pb.ResponseHeader{ClusterId: 1, MemberId: 1, Revision: revision, RaftTerm: 1}
 }
 
-// refused are the words that etcd's clients know.
+// refused maps errors to those that etcd's clients know.
 func refused(err error) error {
 	switch {
 	case err == nil:

@@ -12,8 +12,8 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/store"
 )
 
-// Txn implements KVServer, for transactions in which each branch writes one key at
-// most: every revision is one file.
+// Txn implements KVServer, for transactions whose branches write at most one key: every
+// revision is one file.
 func (k *kv) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	keys, err := checkTxn(r)
 	if err != nil {
@@ -54,7 +54,7 @@ func branch(r *pb.TxnRequest, succeeded bool) []*pb.RequestOp {
 func checkTxn(r *pb.TxnRequest) (keys []string, err error) {
 	for _, c := range r.Compare {
 		if len(c.RangeEnd) > 0 {
-			return nil, status.Error(codes.Unimplemented, "one key is compared at a time")
+			return nil, status.Error(codes.Unimplemented, "only one key can be compared")
 		}
 		keys = append(keys, string(c.Key))
 	}
@@ -70,7 +70,7 @@ func checkTxn(r *pb.TxnRequest) (keys []string, err error) {
 			}
 		}
 		if writes > 1 {
-			return nil, status.Error(codes.Unimplemented, "a transaction writes one key at most")
+			return nil, status.Error(codes.Unimplemented, "a transaction can write at most one key")
 		}
 	}
 	return keys, nil
@@ -80,7 +80,7 @@ func checkOp(op *pb.RequestOp) error {
 	switch op := op.Request.(type) {
 	case *pb.RequestOp_RequestRange:
 		if op.RequestRange.Revision != 0 {
-			return status.Error(codes.Unimplemented, "a transaction reads the newest revision")
+			return status.Error(codes.Unimplemented, "a transaction can only read the newest revision")
 		}
 		return checkRange(op.RequestRange)
 	case *pb.RequestOp_RequestPut:
@@ -88,7 +88,7 @@ func checkOp(op *pb.RequestOp) error {
 	case *pb.RequestOp_RequestDeleteRange:
 		return checkDelete(op.RequestDeleteRange)
 	default:
-		return status.Error(codes.Unimplemented, "a transaction is not in another")
+		return status.Error(codes.Unimplemented, "nested transactions are not supported")
 	}
 }
 
@@ -102,7 +102,7 @@ func change(op *pb.RequestOp) *store.Change {
 	return nil
 }
 
-// done is what an operation of a transaction came to, which ended at the revision.
+// done returns the response of an operation of a transaction that ended at the revision.
 func (k *kv) done(ctx context.Context, op *pb.RequestOp, rev int64, prev *store.Entry) (*pb.ResponseOp, error) {
 	switch op := op.Request.(type) {
 	case *pb.RequestOp_RequestPut:
@@ -112,7 +112,7 @@ func (k *kv) done(ctx context.Context, op *pb.RequestOp, rev int64, prev *store.
 		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: deleted}}, nil
 	}
 	asked := *op.GetRequestRange()
-	asked.Revision = rev // others may have written since
+	asked.Revision = rev // there may be later writes
 	answer, err := k.Range(ctx, &asked)
 	return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: answer}}, err
 }
@@ -121,7 +121,7 @@ func holds(all []*pb.Compare, now func(string) *store.Entry) bool {
 	for _, c := range all {
 		e := now(string(c.Key))
 		if e == nil {
-			e = &store.Entry{} // etcd compares with zeros what is not there
+			e = &store.Entry{} // for etcd a missing key has zero values
 			if c.Target == pb.Compare_VALUE {
 				return false
 			}

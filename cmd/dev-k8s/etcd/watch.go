@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// batch is how many events are in one answer at most.
+	// batch bounds the events of a response.
 	batch = 1000
-	// progress is how long a watch that asked for it is without a word at most.
+	// progress is the interval of progress notifications.
 	progress = time.Minute
-	// everyWatch is the id of an answer that is for all watches of a stream.
+	// everyWatch is the watch ID of a response for all watches of a stream.
 	everyWatch = -1
 )
 
@@ -26,20 +26,20 @@ type watches struct {
 	store *store.Store
 }
 
-// watch is one of a stream.
+// watch is one watch of a stream.
 type watch struct {
 	id       int64
 	key, end string
 	prevKV   bool
 	progress bool
-	puts     bool // they are wanted,
-	deletes  bool // and these
+	puts     bool // whether puts are wanted
+	deletes  bool // whether deletes are wanted
 	at       int64
 	said     time.Time
 }
 
-// stream is all watches of a client. One goroutine reads what it asks, and one does
-// all the rest: so the answers to what it asked are in order with the events.
+// stream is all watches of a client. One goroutine reads its requests, and one does everything
+// else, so that responses are in order with events.
 type stream struct {
 	store   *store.Store
 	to      pb.Watch_WatchServer
@@ -68,7 +68,7 @@ func (w *watches) Watch(to pb.Watch_WatchServer) error {
 	defer tick.Stop()
 	s := &stream{store: w.store, to: to}
 	for {
-		changed := w.store.Changed() // before the events are read: none is missed
+		changed := w.store.Changed() // before the events are read, so that none is missed
 		if err := s.send(); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (s *stream) answer(r *pb.WatchRequest) error {
 	case *pb.WatchRequest_CancelRequest:
 		return s.cancel(r.CancelRequest.WatchId)
 	case *pb.WatchRequest_ProgressRequest:
-		// Who asks relies on having every event up to the revision that it is told.
+		// The client relies on having every event up to the returned revision.
 		rev, err := s.sendAll()
 		if err != nil {
 			return err
@@ -133,7 +133,7 @@ func (s *stream) cancel(id int64) error {
 	return s.to.Send(&pb.WatchResponse{Header: header(s.store.Revision()), WatchId: id, Canceled: true})
 }
 
-// remind tells quiet watches how far they have seen.
+// remind sends progress notifications to idle watches.
 func (s *stream) remind(now time.Time) error {
 	rev, err := s.sendAll()
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *stream) send() error {
 	return err
 }
 
-// sendAll brings every watch up to one revision, and returns it.
+// sendAll sends every watch its events up to one revision, and returns that.
 func (s *stream) sendAll() (int64, error) {
 	rev := s.store.Revision()
 	for _, w := range slices.Clone(s.watches) {
@@ -177,7 +177,7 @@ func (s *stream) sendAll() (int64, error) {
 	return rev, nil
 }
 
-// tooOld ends a watch that began, or fell, too far behind.
+// tooOld cancels a watch whose next revision has been compacted.
 func (s *stream) tooOld(w *watch) error {
 	s.watches = slices.DeleteFunc(s.watches, func(other *watch) bool { return other == w })
 	return s.to.Send(&pb.WatchResponse{

@@ -20,8 +20,8 @@ const (
 	apiGroup    = "apiregistration.k8s.io"
 )
 
-// clusterScoped are the built-in resources without a namespace. Nothing that is
-// linked in knows that; a test holds the list against a real API server.
+// clusterScoped are the built-in resources without a namespace. The linked libraries don't
+// have that; a test compares the list with a real API server.
 const clusterScoped = `
 	apiservices certificatesigningrequests clusterrolebindings clusterroles clustertrustbundles csidrivers csinodes
 	customresourcedefinitions deviceclasses devicetaintrules flowschemas ingressclasses ipaddresses mutatingadmissionpolicies
@@ -30,18 +30,18 @@ const clusterScoped = `
 	storageversionmigrations storageversions validatingadmissionpolicies validatingadmissionpolicybindings
 	validatingwebhookconfigurations volumeattachments volumeattributesclasses`
 
-// builtin is what is known without asking a CustomResourceDefinition.
+// builtin is what is known without CustomResourceDefinitions.
 type builtin struct {
 	scheme *runtime.Scheme
 	kinds  map[string][]schema.GroupVersionKind // by resource
-	wide   []string                             // without a namespace
+	wide   []string                             // cluster-scoped
 }
 
 func newBuiltin() (*builtin, error) {
 	b := &builtin{scheme: runtime.NewScheme(), kinds: map[string][]schema.GroupVersionKind{}, wide: strings.Fields(clusterScoped)}
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
-		apiextensionsv1beta1.AddToScheme, // as which kube-apiserver stores what has been a definition that long
+		apiextensionsv1beta1.AddToScheme, // kube-apiserver still stores old definitions in this version
 	} {
 		if err := add(b.scheme); err != nil {
 			return nil, err
@@ -52,7 +52,7 @@ func newBuiltin() (*builtin, error) {
 		if err != nil {
 			return nil, err
 		}
-		// kube-apiserver no longer knows the group in which some kinds began.
+		// kube-apiserver no longer has the group extensions, in which some kinds began.
 		if _, ok := object.(metav1.Object); !ok || gvk.Version == runtime.APIVersionInternal || gvk.Group == "extensions" {
 			continue
 		}

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// ErrOtherUID is of a file that would make another object of one that is served.
-var ErrOtherUID = errors.New("metadata.uid is not that of the object that is served: remove the file first")
+// ErrOtherUID means that a file would replace a served object by another one.
+var ErrOtherUID = errors.New("metadata.uid differs from the served object's: remove the file first")
 
-// Complete adds what an API server would have: to a new object a uid and the time of
-// its creation, to a changed one the generation that tells controllers of it. Names
-// that the file leaves to its path are put in. It reports whether it changed the
-// object. What was before is nil for a new one.
+// Complete adds what an API server would set: UID and creation time of a new object, the
+// generation of a changed one, and names that the file leaves to its path. It reports whether
+// it changed the object. before is nil for a new object.
 func Complete(id ID, object, before map[string]any, now time.Time, uid func() string) (changed bool, err error) {
 	metadata := object["metadata"].(map[string]any)
 	kept := maps.Clone(metadata)
-	// It is the revision, which storage itself counts.
+	// resourceVersion is the revision, which the storage sets.
 	delete(metadata, "resourceVersion")
 	metadata["name"] = id.Name
 	if id.Namespace != "" {
@@ -55,8 +54,7 @@ func inherit(metadata, was map[string]any, field string, fresh func() any) {
 	}
 }
 
-// wanted reports whether more has changed than what is observed of an object, and
-// what is said about it.
+// wanted reports whether anything but metadata and status has changed.
 func wanted(object, before map[string]any) bool {
 	a, b := maps.Clone(object), maps.Clone(before)
 	for _, field := range []string{"metadata", "status"} {

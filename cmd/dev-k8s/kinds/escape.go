@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// longest is how many bytes of a name a file's name takes: file systems allow 255,
-// and there is an ending, and what is put before a file that is being written.
+// longest is how many bytes of a name go into its file's name: file systems allow 255,
+// including the ending and the prefix of temporary files.
 const longest = 230
 
-// escape makes a name a file's name: all but letters, digits, dots, dashes and
-// underscores become %XX, and so does a dot that begins it, for a file that begins
-// with one is hidden. What is too long ends in a ~ and a hash.
+// escape converts a name to a file name: all bytes but letters, digits, dots, dashes and
+// underscores become %XX, and so does a leading dot, which would hide the file. A name that is
+// too long is cut and ends in ~ and a hash.
 func escape(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -33,8 +33,8 @@ func escape(name string) string {
 	return b.String()[:longest-17] + "~" + hex.EncodeToString(sum[:8])
 }
 
-// unescape returns the name that a file's name stands for; false when it is in the
-// object alone, because it is too long.
+// unescape returns the name for a file name; false if the name was cut, and is only in the
+// object.
 func unescape(file string) (string, bool) {
 	if strings.Contains(file, "~") {
 		return "", false

@@ -13,13 +13,12 @@ import (
 	"sync"
 )
 
-// claimsFile has the groups whose resources are in folders without a group.
+// claimsFile has the groups that own folders without a group in their name.
 const claimsFile = ".folders.json"
 
-// Folders says in which folder the objects of a resource are: {resource}, or, where
-// another group has a resource of that name, {resource}.{group}. Built-in resources
-// have the short name always; of the others it belongs to the group that came first,
-// and stays with it, for that is written down.
+// Folders maps resources to folders: {resource}, or {resource}.{group} if another group owns
+// that name. Built-in resources always have the short name; otherwise it belongs to the first
+// group, which is stored.
 type Folders struct {
 	builtin *builtin
 	file    string
@@ -89,8 +88,8 @@ func (f *Folders) claim(resource, group string) error {
 	return nil
 }
 
-// owner returns whose folder it is; the group is the one that an object says it is
-// of, for a folder that nobody has claimed.
+// owner returns a folder's group and resource; said is the group in the object, for a folder
+// that is not claimed.
 func (f *Folders) owner(folder, said string) (group, resource string) {
 	if resource, group, ok := strings.Cut(folder, "."); ok {
 		return group, resource
@@ -106,16 +105,15 @@ func (f *Folders) owner(folder, said string) (group, resource string) {
 	return said, folder
 }
 
-// Temporary begins the names of files that are being written.
+// Temporary is the prefix of temporary files.
 const Temporary = ".writing-"
 
-// WriteFile puts a file in place as a whole: after a crash the old one is there, or
-// the new one.
+// WriteFile writes a file atomically: after a crash it has the old or the new content.
 func WriteFile(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	// CreateTemp's files are their owner's alone: there are Secrets among them.
+	// CreateTemp's files are readable only by their owner: some objects are Secrets.
 	f, err := os.CreateTemp(filepath.Dir(file), Temporary)
 	if err != nil {
 		return err

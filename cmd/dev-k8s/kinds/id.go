@@ -1,10 +1,9 @@
-// Package kinds knows Kubernetes' objects as they lie in storage: which key in etcd
-// is which object, which file it is in, and whether the text of a file is an object
-// of the kind that its place says.
+// Package kinds knows how Kubernetes stores objects: it maps etcd keys to objects and files,
+// and validates the text of a file against the kind of its path.
 //
-// A key is /registry/{resource}/{namespace}/{name}, with the group before the
-// resource where a CustomResourceDefinition brought it, and without the namespace
-// where the resource has none. A file is {resource}/{namespace}/{name}.json.
+// A key is /registry/{resource}/{namespace}/{name}, with the group before the resource if that
+// comes from a CustomResourceDefinition, and without the namespace if the resource is
+// cluster-scoped. A file is {resource}/{namespace}/{name}.json.
 package kinds
 
 import (
@@ -12,15 +11,14 @@ import (
 	"strings"
 )
 
-// Prefix begins the keys of all objects.
+// Prefix is the prefix of the keys of all objects.
 const Prefix = "/registry/"
 
-// ID names an object. The group is empty where the key has none: that is so for all
-// resources that are built in, whatever group they are in.
+// ID names an object. Group is empty for all built-in resources, as in their keys.
 type ID struct{ Group, Resource, Namespace, Name string }
 
-// odd are the built-in resources whose keys don't begin with their names, as
-// kube-apiserver has them (SpecialDefaultResourcePrefixes).
+// odd are the built-in resources whose keys don't begin with their names, as in kube-apiserver
+// (SpecialDefaultResourcePrefixes).
 func odd() map[string]string {
 	return map[string]string{
 		"controllers": "replicationcontrollers", "services/endpoints": "endpoints", "minions": "nodes",
@@ -28,12 +26,12 @@ func odd() map[string]string {
 	}
 }
 
-// internal are kube-apiserver's own notes: no objects that somebody would edit.
+// internal reports whether a resource is kube-apiserver's internal data, not objects to edit.
 func internal(resource string) bool {
 	return resource == "ranges" || resource == "masterleases" || resource == "peerserverleases"
 }
 
-// Parse reads a key. It returns false for those that are of no object.
+// Parse parses a key. It returns false if the key is not an object's.
 func Parse(key string) (ID, bool) {
 	rest, ok := strings.CutPrefix(key, Prefix)
 	if !ok {
@@ -49,7 +47,7 @@ func Parse(key string) (ID, bool) {
 	if id.Resource == "" {
 		id.Resource, rest, _ = strings.Cut(rest, "/")
 	}
-	// A group that somebody defines has a dot in it, a resource never.
+	// A custom group contains a dot, a resource never.
 	if strings.Contains(id.Resource, ".") {
 		id.Group = id.Resource
 		id.Resource, rest, _ = strings.Cut(rest, "/")
@@ -80,5 +78,5 @@ func (id ID) Key() string {
 	return Prefix + path.Join(id.Group, resource, id.Namespace, id.Name)
 }
 
-// String is for people.
+// String formats the ID for messages.
 func (id ID) String() string { return path.Join(id.Resource, id.Namespace, id.Name) }

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// Kinds judges the files of one root.
+// Kinds validates the files of one root.
 type Kinds struct {
 	*Folders
 	builtin *builtin
@@ -20,8 +20,8 @@ type Kinds struct {
 	schemas schemas
 }
 
-// Open reads what is known of the folders of a root. Definition returns the text of
-// a CustomResourceDefinition that is stored, and a number that changes with it.
+// Open reads the folders' claims of a root. definition returns the text of a stored
+// CustomResourceDefinition, and a number that changes with it.
 func Open(root string, definition func(name string) ([]byte, int64)) (*Kinds, error) {
 	b, err := newBuiltin()
 	if err != nil {
@@ -35,11 +35,11 @@ func Open(root string, definition func(name string) ([]byte, int64)) (*Kinds, er
 	return &Kinds{Folders: folders, builtin: b, decoder: strict, schemas: schemas{definition: definition}}, nil
 }
 
-// Judge says which object the text of a file is. An error says what in it is not
-// JSON, is not of its kind, or contradicts the file's path.
+// Judge returns the object of a file's text. It fails if the text is not JSON, is invalid for
+// its kind, or contradicts the file's path.
 func (k *Kinds) Judge(file string, text []byte) (ID, map[string]any, error) {
 	var object map[string]any
-	// Strictly: of two fields with one name only one would be taken.
+	// Strictly: reject duplicate fields.
 	twice, err := json.UnmarshalStrict(text, &object)
 	if err = errors.Join(append(twice, err)...); err != nil {
 		return ID{}, nil, fmt.Errorf("not JSON: %w", err)
@@ -66,13 +66,13 @@ func (k *Kinds) Judge(file string, text []byte) (ID, map[string]any, error) {
 	}
 	want, err := k.Path(id)
 	if err == nil && want != file {
-		err = fmt.Errorf("the place of this object is %s", want)
+		err = fmt.Errorf("this object belongs in %s", want)
 	}
 	return id, object, err
 }
 
-// place reads the path, and holds the metadata against it: what they leave out is
-// taken from the path.
+// place parses the path and compares it with the metadata; names missing there are taken from
+// the path.
 func (k *Kinds) place(file, group string, metadata map[string]any) (ID, error) {
 	parts := strings.Split(strings.TrimSuffix(file, ".json"), "/")
 	if len(parts) < 2 || len(parts) > 3 {
@@ -91,31 +91,31 @@ func (k *Kinds) place(file, group string, metadata map[string]any) (ID, error) {
 	}
 	id.Name = name
 	if saidName != "" && saidName != name {
-		return ID{}, fmt.Errorf("metadata.name is %q, the file's name says %q", saidName, name)
+		return ID{}, fmt.Errorf("metadata.name is %q, but the file's name is for %q", saidName, name)
 	}
 	if saidSpace != "" && saidSpace != id.Namespace {
-		return ID{}, fmt.Errorf("metadata.namespace is %q, the path says %q", saidSpace, id.Namespace)
+		return ID{}, fmt.Errorf("metadata.namespace is %q, but the path is for %q", saidSpace, id.Namespace)
 	}
 	if name == "" || strings.Contains(name, "/") {
-		return ID{}, fmt.Errorf("%q is no name", name)
+		return ID{}, fmt.Errorf("%q is not a valid name", name)
 	}
 	if id.Group != "" && id.Group != group {
-		return ID{}, fmt.Errorf("apiVersion is of the group %q, the folder is of %q", group, id.Group)
+		return ID{}, fmt.Errorf("apiVersion has the group %q, but the folder is for %q", group, id.Group)
 	}
 	return id, nil
 }
 
-// check holds an object against its kind, and its file's place against its name.
+// check validates an object against its kind, and the file's path against the kind's scope.
 func (k *Kinds) check(id ID, gvk schema.GroupVersionKind, object map[string]any) error {
 	wide, err := k.checkKind(id, gvk, object)
 	if err != nil {
 		return err
 	}
 	if wide && id.Namespace != "" {
-		return fmt.Errorf("%s are in no namespace: the place is %s.json", id.Resource, path.Join(id.Resource, escape(id.Name)))
+		return fmt.Errorf("%s are cluster-scoped: the file belongs in %s.json", id.Resource, path.Join(id.Resource, escape(id.Name)))
 	}
 	if !wide && id.Namespace == "" {
-		return fmt.Errorf("%s are in a namespace: the place is %s/{namespace}/%s.json", id.Resource, id.Resource, escape(id.Name))
+		return fmt.Errorf("%s are namespaced: the file belongs in %s/{namespace}/%s.json", id.Resource, id.Resource, escape(id.Name))
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s is %+v", key, got)
 		}
 		if got.Key() != key {
-			t.Errorf("%s became %s", key, got.Key())
+			t.Errorf("the key of %s is %s", key, got.Key())
 		}
 	}
 	for _, key := range []string{
@@ -40,8 +40,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// FuzzJudge: no text, and no place, brings the process down; what is taken lies where
-// its name says.
+// FuzzJudge: an accepted object has the path and the key of its ID.
 func FuzzJudge(f *testing.F) {
 	f.Add("nodes/n1.json", []byte(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}`))
 	f.Add("pods/a/b.json", []byte(`{"apiVersion":"v1","kind":"Pod","metadata":null}`))
@@ -56,10 +55,10 @@ func FuzzJudge(f *testing.F) {
 			return
 		}
 		if at, err := k.Path(id); err != nil || at != path {
-			t.Errorf("%s is taken for %+v, which is in %s (%v)", path, id, at, err)
+			t.Errorf("%s is accepted as %+v, whose path is %s (%v)", path, id, at, err)
 		}
 		if again, ok := kinds.Parse(id.Key()); !ok || again != id {
-			t.Errorf("%+v has the key %s, which is of %+v", id, id.Key(), again)
+			t.Errorf("%+v has the key %s, which parses as %+v", id, id.Key(), again)
 		}
 		if _, err := kinds.Complete(id, object, nil, time.Time{}, func() string { return "u" }); err != nil {
 			t.Error(err)
@@ -79,17 +78,17 @@ func TestComplete(t *testing.T) {
 	}
 	got, err := edit(map[string]any{}, map[string]any{})
 	if err != nil || got["uid"] != "u" || got["creationTimestamp"] != "then" || got["generation"] != int64(3) || got["name"] != "n1" {
-		t.Errorf("what was left out: %v, %v", got, err)
+		t.Errorf("omitted fields: %v, %v", got, err)
 	}
 	if got, err := edit(map[string]any{}, map[string]any{"podCIDR": "x"}); err != nil || got["generation"] != int64(4) {
-		t.Errorf("changed: %v, %v", got, err)
+		t.Errorf("changed spec: %v, %v", got, err)
 	}
 	if _, err := edit(map[string]any{"uid": "other"}, nil); !errors.Is(err, kinds.ErrOtherUID) {
 		t.Errorf("another uid: %v", err)
 	}
 }
 
-func TestLongNameNeedsItsName(t *testing.T) {
+func TestLongNameRequiresMetadataName(t *testing.T) {
 	t.Parallel()
 	k, err := kinds.Open(t.TempDir(), nil)
 	if err != nil {
@@ -100,6 +99,6 @@ func TestLongNameNeedsItsName(t *testing.T) {
 		t.Fatalf("%s, %v", path, err)
 	}
 	if _, _, err := k.Judge(path, []byte(`{"apiVersion":"v1","kind":"Node","metadata":{}}`)); err == nil {
-		t.Error("a name that is nowhere is taken")
+		t.Error("accepted without metadata.name")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 )
 
-// schemas are those of the CustomResourceDefinitions, kept as long as these stay.
+// schemas caches the schemas of CustomResourceDefinitions until they change.
 type schemas struct {
 	definition func(name string) ([]byte, int64)
 
@@ -23,12 +23,12 @@ type schemas struct {
 type definition struct {
 	at      int64
 	kind    string
-	wide    bool                    // without a namespace
+	wide    bool                    // cluster-scoped
 	schemas map[string]*spec.Schema // by version
 }
 
-// stored is a CustomResourceDefinition as kube-apiserver stores it, be it as v1 or as
-// v1beta1, where a schema that all versions share is above them.
+// stored is a CustomResourceDefinition as kube-apiserver stores it, as v1 or as v1beta1, which
+// may have one schema for all versions.
 type stored struct {
 	Spec struct {
 		Scope      string
@@ -44,7 +44,7 @@ type stored struct {
 
 type form struct{ OpenAPIV3Schema any }
 
-// checkKind reports whether the kind is without a namespace.
+// checkKind validates the kind and reports whether it is cluster-scoped.
 func (k *Kinds) checkKind(id ID, gvk schema.GroupVersionKind, object map[string]any) (wide bool, err error) {
 	group, known := k.builtin.group(id.Resource)
 	if !known || group != id.Group {
@@ -52,18 +52,18 @@ func (k *Kinds) checkKind(id ID, gvk schema.GroupVersionKind, object map[string]
 	}
 	wide = slices.Contains(k.builtin.wide, id.Resource)
 	kinds := k.builtin.kinds[id.Resource]
-	if kinds == nil { // few, of which the libraries have no types
+	if kinds == nil { // a few have no types in the libraries
 		return wide, nil
 	}
 	if !slices.Contains(kinds, gvk) {
-		return wide, fmt.Errorf("%s, %s is no kind of %s", gvk.GroupVersion(), gvk.Kind, id.Resource)
+		return wide, fmt.Errorf("%s, %s is not a kind of %s", gvk.GroupVersion(), gvk.Kind, id.Resource)
 	}
 	text, err := json.Marshal(object)
 	if err != nil {
 		return wide, err
 	}
 	if _, _, err = k.decoder.Decode(text, nil, nil); err != nil {
-		err = fmt.Errorf("no %s: %w", gvk.Kind, err)
+		err = fmt.Errorf("not a valid %s: %w", gvk.Kind, err)
 	}
 	return wide, err
 }
@@ -75,7 +75,7 @@ func (s *schemas) check(id ID, gvk schema.GroupVersionKind, object map[string]an
 		return false, err
 	}
 	if gvk.Kind != d.kind {
-		return d.wide, fmt.Errorf("kind is %q, %s are %q", gvk.Kind, name, d.kind)
+		return d.wide, fmt.Errorf("kind is %q, but %s have the kind %q", gvk.Kind, name, d.kind)
 	}
 	form, ok := d.schemas[gvk.Version]
 	if !ok {
@@ -90,7 +90,7 @@ func (s *schemas) check(id ID, gvk schema.GroupVersionKind, object map[string]an
 func (s *schemas) get(name string) (*definition, error) {
 	text, at := s.definition(name)
 	if text == nil {
-		return nil, fmt.Errorf("no CustomResourceDefinition is called %s", name)
+		return nil, fmt.Errorf("there is no CustomResourceDefinition %s", name)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,8 +147,8 @@ func compile(of form) (*spec.Schema, error) {
 	return form, json.Unmarshal(text, form)
 }
 
-// either lets a field that may be a number or a text be both: OpenAPI has no word
-// for it, and the validator knows nothing of Kubernetes' own.
+// either allows both numbers and strings for a field with x-kubernetes-int-or-string, which
+// the validator does not know.
 func either(of any) any {
 	switch of := of.(type) {
 	case map[string]any:

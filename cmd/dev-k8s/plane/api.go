@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// admin is who the kubeconfig is of.
+// admin is the kubeconfig's user.
 const admin = "dev-admin"
 
-// controllers are Kubernetes' own that run. The node lifecycle one is left out: it
-// would judge nodes by heartbeats that nobody sends.
+// controllers are those of kube-controller-manager that run. The node lifecycle controller is
+// left out: it expects heartbeats that are never sent.
 const controllers = "garbage-collector-controller,disruption-controller,namespace-controller,serviceaccount-controller"
 
-// API is a kube-apiserver and its controllers, over an etcd.
+// API is a kube-apiserver with its controllers, on an etcd.
 type API struct {
-	// Folder has the programs, Keys keys and certificates, Logs what the programs say.
+	// Folder has the programs, Keys keys and certificates, Logs the programs' logs.
 	Folder, Keys, Logs string
-	// Addr is where it listens, Etcd the URL of the etcd.
+	// Addr is its listen address, Etcd the etcd's URL.
 	Addr, Etcd string
-	// Kubeconfig is the file that is written for an administrator.
+	// Kubeconfig is the administrator's kubeconfig to write.
 	Kubeconfig string
 	Log        *slog.Logger
 
@@ -34,7 +34,7 @@ type API struct {
 	serverName string
 }
 
-// Prepare makes the keys, and returns what an etcd is to listen with.
+// Prepare creates the keys, and returns the TLS config for the etcd.
 func (a *API) Prepare(now time.Time) (*tls.Config, error) {
 	host, port, err := net.SplitHostPort(a.Addr)
 	if err != nil {
@@ -66,7 +66,7 @@ func (a *API) Prepare(now time.Time) (*tls.Config, error) {
 	return a.pki.mutual("etcd")
 }
 
-// Start returns when the API server answers and its controllers have begun.
+// Start starts the API server and its controllers and waits until both are ready.
 func (a *API) Start(ctx context.Context) error {
 	a.api = a.child("kube-apiserver", a.apiArgs())
 	a.kcm = a.child("kube-controller-manager", a.kcmArgs())
@@ -84,11 +84,11 @@ func (a *API) Start(ctx context.Context) error {
 	if err := a.kcm.begin(ctx); err != nil {
 		return err
 	}
-	// What the controllers make first; without it no pod can be made.
+	// The controllers create this first; pods need it.
 	return a.kcm.wait(ctx, a.answers(client, "/api/v1/namespaces/default/serviceaccounts/default"))
 }
 
-// Stop ends controllers first, and then the API server.
+// Stop stops the controllers first, and then the API server.
 func (a *API) Stop() {
 	for _, c := range []*child{a.kcm, a.api} {
 		if c != nil {
@@ -97,7 +97,7 @@ func (a *API) Stop() {
 	}
 }
 
-// URL is where it is.
+// URL returns its URL.
 func (a *API) URL() string { return a.serverName }
 
 func (a *API) child(name string, args []string) *child {
@@ -116,9 +116,9 @@ func (a *API) apiArgs() []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + a.pki.path("sa.key"), "--service-account-signing-key-file=" + a.pki.path("sa.key"),
 		"--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=RBAC", "--allow-privileged=true", "--profiling=false",
-		// Nobody would reach it at an address of its own.
+		// It has no address by which pods could reach it.
 		"--endpoint-reconciler-type=none",
-		// It would keep pods off new nodes until the node lifecycle controller comes.
+		// It would taint new nodes until the node lifecycle controller runs.
 		"--disable-admission-plugins=TaintNodesByCondition",
 	}
 	if strings.HasPrefix(a.Etcd, "https:") {
@@ -131,7 +131,7 @@ func (a *API) apiArgs() []string {
 func (a *API) kcmArgs() []string {
 	return []string{
 		"--kubeconfig=" + a.pki.path("kube-controller-manager.kubeconfig"), "--controllers=" + controllers,
-		// Each as the user whose rights it has: their common one has few.
+		// Each controller runs as its own user: their common user has few rights.
 		"--use-service-account-credentials=true",
 		"--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000",
 	}

@@ -2,8 +2,8 @@ package plane
 
 import "syscall"
 
-// attributes keep a terminal's Ctrl-C from the child, which ends when its turn comes,
-// and let it end with this process, however that ends.
+// attributes shield the child from a terminal's Ctrl-C, since children stop in order, and kill
+// it when this process ends.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,5 +4,5 @@ package plane
 
 import "syscall"
 
-// attributes keep a terminal's Ctrl-C from the child, which ends when its turn comes.
+// attributes shield the child from a terminal's Ctrl-C, since children stop in order.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// grace is how long a child may take to end in order. An API server waits a minute
-	// for clients that watch, and loses nothing when it is killed.
+	// grace bounds a child's graceful shutdown. An API server waits a minute for watches, and
+	// loses nothing when it is killed.
 	grace = 3 * time.Second
-	// restart is how long one that ended by itself is left alone.
+	// restart is the delay before a child that exited is restarted.
 	restart = time.Second
 )
 
-// child is a program that runs as long as this one does. What it says is in a file.
+// child is a program that runs as long as this one. Its output goes to a file.
 type child struct {
 	name   string
 	path   string
@@ -34,7 +34,7 @@ type child struct {
 	ended  chan struct{}
 }
 
-// begin starts the child, and starts it again whenever it ends, until stop.
+// begin starts the child, and restarts it whenever it exits, until stop.
 func (c *child) begin(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(c.log), 0o700); err != nil {
 		return err
@@ -43,12 +43,12 @@ func (c *child) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx)) // children end in their order, by stop
+	ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx)) // children are stopped in order, by stop
 	c.ended = make(chan struct{})
 	go func() {
 		defer close(c.ended)
 		defer out.Close()
-		// The kernel ends the child with the thread that began it.
+		// The kernel kills the child when the thread that started it exits.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		for {
@@ -56,7 +56,7 @@ func (c *child) begin(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return
 			}
-			c.logger.Error("a part ended, and is started again", slog.String("part", c.name), slog.Any("error", err), slog.String("log", c.log))
+			c.logger.Error("a process exited and is restarted", slog.String("part", c.name), slog.Any("error", err), slog.String("log", c.log))
 			select {
 			case <-ctx.Done():
 				return
@@ -76,7 +76,7 @@ func (c *child) run(ctx context.Context, out *os.File) error {
 	return cmd.Run()
 }
 
-// stop returns when the child has ended.
+// stop stops the child and waits until it has exited.
 func (c *child) stop() {
 	if c.cancel != nil {
 		c.cancel()
@@ -84,7 +84,7 @@ func (c *child) stop() {
 	}
 }
 
-// tail is the end of what the child said.
+// tail returns the end of the child's output.
 func (c *child) tail() string {
 	said, err := os.ReadFile(c.log)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *child) tail() string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// wait returns when check has no error any more.
+// wait waits until check succeeds.
 func (c *child) wait(ctx context.Context, check func(context.Context) error) error {
 	for {
 		err := check(ctx)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,12 +21,12 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/plane/planetest"
 )
 
-// cluster is an API server that all tests of the package share.
+// cluster is an API server that is shared by all tests of the package.
 type cluster struct {
 	start   sync.Once
 	err     error
 	stop    func() error
-	root    string // of the files, if it is over files
+	root    string // of the files, if it stores files
 	config  *rest.Config
 	client  *kubernetes.Clientset
 	dynamic *dynamic.DynamicClient
@@ -77,11 +76,15 @@ func (c *cluster) startFiles(folder string) error {
 	if err != nil {
 		return err
 	}
+	free, err := planetest.Addresses(1)
+	if err != nil {
+		return err
+	}
 	c.root = filepath.Join(temp, "dev-k8s")
 	ctx, cancel := context.WithCancel(context.Background())
 	up, ended := make(chan struct{}), make(chan error, 1)
 	cfg := plane.Config{
-		Root: c.root, Logs: temp, Addr: address(), Kubeconfig: filepath.Join(temp, "kubeconfig"), Folder: folder,
+		Root: c.root, Logs: temp, Addr: free[0], Kubeconfig: filepath.Join(temp, "kubeconfig"), Folder: folder,
 		Log: slog.New(slog.DiscardHandler), Ready: func(string) { close(up) },
 	}
 	go func() { ended <- plane.Run(ctx, cfg) }()
@@ -103,7 +106,11 @@ func (c *cluster) startEtcd(folder string) error {
 	if err != nil {
 		return err
 	}
-	client, peer := "http://"+address(), "http://"+address()
+	free, err := planetest.Addresses(3)
+	if err != nil {
+		return err
+	}
+	client, peer := "http://"+free[0], "http://"+free[1]
 	cmd := exec.Command(filepath.Join(folder, "etcd"), "--data-dir="+filepath.Join(temp, "etcd"), "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer,
 		"--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
@@ -111,7 +118,7 @@ func (c *cluster) startEtcd(folder string) error {
 		return err
 	}
 	api := &plane.API{
-		Folder: folder, Keys: filepath.Join(temp, "pki"), Logs: temp, Addr: address(), Etcd: client,
+		Folder: folder, Keys: filepath.Join(temp, "pki"), Logs: temp, Addr: free[2], Etcd: client,
 		Kubeconfig: filepath.Join(temp, "kubeconfig"), Log: slog.New(slog.DiscardHandler),
 	}
 	c.stop = func() error {
@@ -123,7 +130,7 @@ func (c *cluster) startEtcd(folder string) error {
 	if _, err := api.Prepare(time.Now()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := api.Start(ctx); err != nil {
 		return err
@@ -136,7 +143,7 @@ func (c *cluster) connect(kubeconfig string) error {
 	if c.config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
 		return err
 	}
-	c.config.QPS = -1 // as fast as it goes
+	c.config.QPS = -1 // unlimited
 	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
 		return err
 	}
@@ -144,26 +151,19 @@ func (c *cluster) connect(kubeconfig string) error {
 	return err
 }
 
-// address is a free one.
-func address() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "127.0.0.1:0"
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
+// timeout is long, because the machine may be busy.
+const timeout = 3 * time.Minute
 
-// eventually repeats a check until it holds.
-func eventually(t *testing.T, within time.Duration, what string, check func() error) {
+// eventually repeats a check until it returns nil.
+func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	for late := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
 		}
-		if time.Now().After(late) {
-			t.Fatalf("%s: not within %v: %v", what, within, err)
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, timeout, err)
 		}
 	}
 }

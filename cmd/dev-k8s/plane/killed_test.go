@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,7 +19,7 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/plane/planetest"
 )
 
-// program is the binary, as people start it.
+// program is a process of the binary.
 type program struct {
 	*cluster
 	cmd  *exec.Cmd
@@ -41,7 +40,7 @@ func launch(t *testing.T, binary, folder, temp, addr string) *program {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	eventually(t, time.Minute, "it is up", func() error {
+	eventually(t, "the API server is up", func() error {
 		if err := p.connect(kubeconfig); err != nil {
 			return err
 		}
@@ -51,25 +50,25 @@ func launch(t *testing.T, binary, folder, temp, addr string) *program {
 	return p
 }
 
-// end ends it with a signal, and returns when its API server is gone too.
-func (p *program) end(t *testing.T, how syscall.Signal) {
+// stop sends a signal, and waits until the API server is gone too.
+func (p *program) stop(t *testing.T, signal syscall.Signal) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(how); err != nil {
+	if err := p.cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
 	err := p.cmd.Wait()
-	if how == syscall.SIGTERM && err != nil {
-		t.Errorf("it ended with %v", err)
+	if signal == syscall.SIGTERM && err != nil {
+		t.Errorf("exit: %v", err)
 	}
-	eventually(t, time.Minute, "the API server is gone", func() error {
+	eventually(t, "the API server is gone", func() error {
 		if c, err := net.Dial("tcp", p.addr); err == nil {
-			return errors.Join(errors.New("it answers"), c.Close())
+			return errors.Join(errors.New("it accepts connections"), c.Close())
 		}
 		return nil
 	})
 }
 
-// killPart kills a program that was started, as its own fault would.
+// killPart kills a child process of that name.
 func (p *program) killPart(t *testing.T, name string) {
 	t.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
@@ -94,11 +93,11 @@ func (p *program) killPart(t *testing.T, name string) {
 			}
 		}
 	}
-	t.Fatalf("%s does not run", name)
+	t.Fatalf("%s is not running", name)
 }
 
-// TestKilled: after kill -9 nothing of it runs, and all that was written is there; and
-// so it is after an end in order. An API server that ends by itself is started again.
+// TestKilled: after kill -9 and after SIGTERM, no process is left, and all writes are stored.
+// An API server that exits is restarted.
 func TestKilled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("SKIPPED: only Linux ends the children of a process that was killed")
@@ -109,9 +108,13 @@ func TestKilled(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", binary, "..").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	addr := address()
+	free, err := planetest.Addresses(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free[0]
 	last := ""
-	for round, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
+	for round, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
 		p := launch(t, binary, folder, temp, addr)
 		maps := p.client.CoreV1().ConfigMaps("default")
 		if last != "" {
@@ -135,7 +138,7 @@ func TestKilled(t *testing.T) {
 		}
 		if round == 0 {
 			p.killPart(t, "kube-apiserver")
-			eventually(t, time.Minute, "it is started again", func() error {
+			eventually(t, "the API server is restarted", func() error {
 				a, err := maps.Get(t.Context(), "a", metav1.GetOptions{})
 				if err == nil && a.ResourceVersion != last {
 					err = fmt.Errorf("revision %s, want %s", a.ResourceVersion, last)
@@ -143,6 +146,6 @@ func TestKilled(t *testing.T) {
 				return err
 			})
 		}
-		p.end(t, how)
+		p.stop(t, signal)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/kinds"
 )
 
-// kubeconfig writes the way of a user to the API server, with all keys in it.
+// kubeconfig writes a user's kubeconfig, with all keys inline.
 func (p *pki) kubeconfig(file, server, user string) error {
 	var texts [3][]byte
 	for i, name := range []string{"ca.crt", user + ".crt", user + ".key"} {

@@ -26,9 +26,8 @@ const (
 	certificateLife = 365 * 24 * time.Hour
 )
 
-// pki is a folder of keys and certificates. The authority, and the key that signs
-// tokens, stay as long as the folder does; everything else is made anew with each
-// start.
+// pki is a folder of keys and certificates. The CA and the key that signs tokens last as long
+// as the folder; everything else is created at each start.
 type pki struct {
 	folder string
 	cert   *x509.Certificate
@@ -60,7 +59,7 @@ func openPKI(folder string, now time.Time) (*pki, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, fmt.Errorf("%s is no certificate", p.path("ca.crt"))
+		return nil, fmt.Errorf("%s is not a certificate", p.path("ca.crt"))
 	}
 	p.cert, err = x509.ParseCertificate(block.Bytes)
 	return p, err
@@ -68,7 +67,7 @@ func openPKI(folder string, now time.Time) (*pki, error) {
 
 func (p *pki) path(file string) string { return filepath.Join(p.folder, file) }
 
-// keep returns the key of that name, made if it is not there.
+// keep returns the key of that name, created if missing.
 func (p *pki) keep(name string) (crypto.Signer, error) {
 	text, err := os.ReadFile(p.path(name + ".key"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +78,7 @@ func (p *pki) keep(name string) (crypto.Signer, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, fmt.Errorf("%s is no key", p.path(name+".key"))
+		return nil, fmt.Errorf("%s is not a key", p.path(name+".key"))
 	}
 	return x509.ParseECPrivateKey(block.Bytes)
 }
@@ -106,7 +105,7 @@ func (p *pki) sign(form, parent *x509.Certificate, public crypto.PublicKey) ([]b
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
-// server makes the certificate that a server shows, as {name}.crt and {name}.key.
+// server creates a server certificate, as {name}.crt and {name}.key.
 func (p *pki) server(name, host string) error {
 	form := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -119,7 +118,7 @@ func (p *pki) server(name, host string) error {
 	return p.issue(name, form)
 }
 
-// user makes the certificate of a user of these groups.
+// user creates the certificate of a user of these groups.
 func (p *pki) user(name string, groups ...string) error {
 	return p.issue(name, &x509.Certificate{
 		Subject: pkix.Name{CommonName: name, Organization: groups}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -139,14 +138,14 @@ func (p *pki) issue(name string, form *x509.Certificate) error {
 	return kinds.WriteFile(p.path(name+".crt"), text)
 }
 
-// pool is of whoever this authority signed.
+// pool returns a pool with the CA.
 func (p *pki) pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(p.cert)
 	return pool
 }
 
-// mutual is the configuration of a server that lets nobody in without a certificate.
+// mutual returns the TLS config of a server that requires client certificates.
 func (p *pki) mutual(name string) (*tls.Config, error) {
 	own, err := tls.LoadX509KeyPair(p.path(name+".crt"), p.path(name+".key"))
 	return &tls.Config{

@@ -1,5 +1,5 @@
-// Package plane runs a real kube-apiserver over a store of files: the etcd that it
-// speaks to, its keys, and Kubernetes' own controllers beside it.
+// Package plane runs a real kube-apiserver on a store of files: with the etcd that it uses,
+// its keys, and Kubernetes' own controllers.
 package plane
 
 import (
@@ -20,25 +20,25 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/store"
 )
 
-// startTimeout bounds the start of everything.
+// startTimeout bounds the start of all processes.
 const startTimeout = 2 * time.Minute
 
-// Config is what the program is called with.
+// Config configures Run.
 type Config struct {
-	// Root is the folder of the objects, Logs that of what the parts say.
+	// Root is the folder of the objects, Logs that of the processes' logs.
 	Root, Logs string
-	// Addr is where the API server listens.
+	// Addr is the API server's listen address.
 	Addr string
-	// Kubeconfig is the file that is written for an administrator.
+	// Kubeconfig is the administrator's kubeconfig to write.
 	Kubeconfig string
-	// Folder has the control plane's programs; empty: where .ci/plane says.
+	// Folder has the control plane's programs; empty: that of .ci/plane.
 	Folder string
 	Log    *slog.Logger
-	// Ready, if there is one, is called with the URL once all is up.
+	// Ready, if set, is called with the URL once everything is ready.
 	Ready func(url string)
 }
 
-// Run serves until the context ends, and returns when nothing runs any more.
+// Run serves until ctx ends, and returns when all processes have stopped.
 func Run(ctx context.Context, cfg Config) error {
 	folder, err := Folder(ctx, cfg.Folder)
 	if err != nil {
@@ -69,7 +69,7 @@ func serve(ctx context.Context, cfg Config, files *store.Store, api *API) error 
 	}
 	api.Etcd = "https://" + listener.Addr().String()
 	server := etcd.New(files, secure)
-	// What the parts rely on ends after them.
+	// What the processes depend on stops after them.
 	below, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	serving, fail := context.WithCancelCause(ctx)
@@ -80,12 +80,12 @@ func serve(ctx context.Context, cfg Config, files *store.Store, api *API) error 
 	api.Stop()
 	stop(server)
 	if ctx.Err() != nil {
-		return nil // told to end
+		return nil // ctx ended
 	}
 	return err
 }
 
-// run returns why it was not up, or is no longer.
+// run returns why it did not become ready, or why it stopped.
 func run(serving context.Context, cfg Config, api *API) error {
 	starting, cancel := context.WithTimeout(serving, startTimeout)
 	defer cancel()
@@ -100,11 +100,11 @@ func run(serving context.Context, cfg Config, api *API) error {
 	return context.Cause(serving)
 }
 
-// stop ends streams too, which would last as long as their clients.
+// stop also cuts streams, which would last as long as their clients.
 func stop(server *grpc.Server) { server.Stop() }
 
-// Folder returns where the control plane's programs are: as told, or as .ci/plane
-// says, from the repository's top folder.
+// Folder returns the folder of the control plane's programs: told, or that of .ci/plane, which
+// runs in the repository's top folder.
 func Folder(ctx context.Context, told string) (string, error) {
 	if told != "" {
 		return told, nil
@@ -113,12 +113,12 @@ func Folder(ctx context.Context, told string) (string, error) {
 	find.Stderr = os.Stderr
 	out, err := find.Output()
 	if err != nil {
-		return "", fmt.Errorf("ask .ci/plane where the control plane is: %w: --plane says it too", err)
+		return "", fmt.Errorf("run .ci/plane to find the control plane: %w: or set --plane", err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
-// free says in time that somebody else is there.
+// free fails early if another process uses the address.
 func free(ctx context.Context, addr string) error {
 	listen := net.ListenConfig{}
 	l, err := listen.Listen(ctx, "tcp", addr)

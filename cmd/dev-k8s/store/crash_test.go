@@ -13,12 +13,13 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/store"
 )
 
-// writerRoot tells this test binary that it is the process that will be killed.
+// writerRoot is the environment variable that makes the test binary the writer process, which
+// the test kills.
 const writerRoot = "DEV_K8S_WRITER"
 
 func TestMain(m *testing.M) {
 	if root := os.Getenv(writerRoot); root != "" {
-		if err := endless(root); err != nil {
+		if err := writeForever(root); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -31,13 +32,13 @@ func step(i int) (key, value string) {
 	value = fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q,"namespace":"default","uid":"u-%d",`+
 		`"creationTimestamp":"2026-01-02T03:04:05Z"},"data":{"v":"%d"}}`+"\n", name, i%20, i)
 	if i%7 == 6 {
-		value = "" // it is deleted
+		value = "" // deletes the key
 	}
 	return "/registry/configmaps/default/" + name, value
 }
 
-// endless writes, and says each time that it has.
-func endless(root string) error {
+// writeForever writes, and prints each step and its revision once it is committed.
+func writeForever(root string) error {
 	s, err := store.Open(store.Config{Root: root})
 	if err != nil {
 		return err
@@ -58,8 +59,8 @@ func endless(root string) error {
 	}
 }
 
-// TestKilled: whatever was acknowledged is there after kill -9, once, and at the
-// revision that was told.
+// TestKilled: after kill -9, every acknowledged write is stored once, with the returned
+// revision.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -67,25 +68,25 @@ func TestKilled(t *testing.T) {
 	next, newest := 0, int64(0)
 	for round, lines := range []int{1, 150, 37, 201, 90, 13, 68, 111} {
 		if round > 0 {
-			next++ // the one that was under way is not done again
+			next++ // the unacknowledged step is not repeated
 		}
 		next, newest = kill(t, root, next, lines, want, revs)
 		s, err := store.Open(store.Config{Root: root})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &folder{Store: s, t: t, root: root}
+		f := &fixture{Store: s, t: t, root: root}
 		if rev := f.Revision(); rev < newest || rev > newest+1 {
 			t.Errorf("round %d: revision %d after %d", round, rev, newest)
 		}
 		if len(f.Problems()) > 0 {
 			t.Errorf("round %d: %v", round, f.Problems())
 		}
-		under, inFlight := step(next) // it may be there or not: nobody was told
-		if e := f.get(under); e != nil && string(e.Value) == inFlight || e == nil && inFlight == "" {
-			want[under], revs[under] = inFlight, f.Revision()
+		key, inFlight := step(next) // not acknowledged, so it may have been stored or not
+		if e := f.get(key); e != nil && string(e.Value) == inFlight || e == nil && inFlight == "" {
+			want[key], revs[key] = inFlight, f.Revision()
 			if e != nil {
-				revs[under] = e.Mod
+				revs[key] = e.Mod
 			}
 		}
 		for key, value := range want {
@@ -101,14 +102,14 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	half, err := filepath.Glob(filepath.Join(root, "configmaps", "default", ".*"))
-	if err != nil || len(half) > 0 {
-		t.Errorf("left half written: %v, %v", half, err)
+	partial, err := filepath.Glob(filepath.Join(root, "configmaps", "default", ".*"))
+	if err != nil || len(partial) > 0 {
+		t.Errorf("partial files: %v, %v", partial, err)
 	}
 }
 
-// kill lets another process write from a step on, and kills it after so many; it
-// returns the step that was not acknowledged, and the newest revision that was.
+// kill runs a writer process from step first on, and kills it after some writes. It returns the
+// first unacknowledged step, and the newest acknowledged revision.
 func kill(t *testing.T, root string, first, lines int, want map[string]string, revs map[string]int64) (next int, newest int64) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -140,14 +141,13 @@ func kill(t *testing.T, root string, first, lines int, want map[string]string, r
 	}
 	_ = cmd.Wait()
 	if next < first+lines {
-		t.Fatalf("the writer ended by itself: %d steps of %d", next-first, lines)
+		t.Fatalf("the writer exited after %d steps, want at least %d", next-first, lines)
 	}
 	return next, newest
 }
 
-// TestReopened: revisions, versions and leases are what they were, and so are keys
-// that have no file.
-func TestReopened(t *testing.T) {
+// TestReopen: revisions, versions and leases are unchanged, and so are keys without a file.
+func TestReopen(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	f := open(t, root)
@@ -192,13 +192,13 @@ func TestReopened(t *testing.T) {
 		t.Errorf("the lease: %v, %v", keys, err)
 	}
 	if _, err := f.Range(store.Query{Key: nodeKey, Revision: after.Revision - 1}); !errors.Is(err, store.ErrCompacted) {
-		t.Errorf("what was before: %v", err)
+		t.Errorf("an earlier revision: %v, want ErrCompacted", err)
 	}
 }
 
-// TestEditedWhileDown: edits that nobody saw are revisions of their own, so that a
-// client with an older one can't overwrite them.
-func TestEditedWhileDown(t *testing.T) {
+// TestEditsWhileStopped: edits of a stopped store get revisions of their own, so that a client
+// with an older one can't overwrite them.
+func TestEditsWhileStopped(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	f := open(t, root)
@@ -212,7 +212,7 @@ func TestEditedWhileDown(t *testing.T) {
 	if err := os.Remove(f.path("configmaps/default/gone.json")); err != nil {
 		t.Fatal(err)
 	}
-	// A definition and an object of it, in no helpful order.
+	// A definition and its object, whose file sorts before that of the definition.
 	f.write("awidgets/default/w.json", strings.Replace(widget("example.com", `{"size":1}`), "Widget", "AWidget", 1))
 	f.write("customresourcedefinitions/awidgets.example.com.json",
 		strings.NewReplacer("widgets", "awidgets", "Widget", "AWidget").Replace(widgetCRD))
@@ -222,14 +222,14 @@ func TestEditedWhileDown(t *testing.T) {
 	}
 	if f.get("/registry/configmaps/default/gone") != nil || f.get("/registry/configmaps/default/new") == nil ||
 		f.get("/registry/example.com/awidgets/default/w") == nil {
-		t.Errorf("removed, or made: %v", f.Problems())
+		t.Errorf("removed or created: %v", f.Problems())
 	}
 	if e := f.get("/registry/configmaps/default/bad"); e == nil || e.Mod != bad || len(f.Problems()) != 1 {
 		t.Errorf("held back: %+v, %v", e, f.Problems())
 	}
 }
 
-// TestTornJournal: the last line of the journal was being written when it happened.
+// TestTornJournal: the last line of the journal was written only in part.
 func TestTornJournal(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -252,7 +252,7 @@ func TestTornJournal(t *testing.T) {
 	}
 	f.stop()
 	if f = open(t, root); string(f.get("a").Value) != "2" {
-		t.Errorf("and then: %+v", f.get("a"))
+		t.Errorf("after another write: %+v", f.get("a"))
 	}
 }
 
@@ -261,14 +261,14 @@ func TestOneProcess(t *testing.T) {
 	root := t.TempDir()
 	f := open(t, root)
 	if _, err := store.Open(store.Config{Root: root}); err == nil || !strings.Contains(err.Error(), "another process") {
-		t.Errorf("a second one: %v", err)
+		t.Errorf("a second process: %v", err)
 	}
 	f.stop()
 	open(t, root)
 }
 
-// TestFoldersStay: which group has the short folder doesn't depend on who comes first
-// the next time.
+// TestFoldersStay: which group has the short folder does not depend on the order in which the
+// store reads them again.
 func TestFoldersStay(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -15,19 +15,18 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/kinds"
 )
 
-// file is what is known of a file since it was last looked at.
+// file is the state of a file when it was last read.
 type file struct {
-	key  string // of the object that is served; empty: none
+	key  string // of the served object; empty if none
 	info fs.FileInfo
-	held bool // what is in it is not what is served
+	held bool // its content is not served
 }
 
 func (f *file) same(info fs.FileInfo) bool {
 	return f.info != nil && os.SameFile(f.info, info) && f.info.Size() == info.Size() && f.info.ModTime().Equal(info.ModTime())
 }
 
-// Take looks at a file, of which the path is relative to the root, and takes in what
-// has been done to it by hand.
+// Take applies manual edits of a file, whose path is relative to the root.
 func (s *Store) Take(path string) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -52,20 +51,20 @@ func (s *Store) take(path string) {
 	}
 }
 
-// gone takes in that a file was removed; false: that could not be written down.
+// gone applies the removal of a file; false if that could not be stored.
 func (s *Store) gone(path, key string) bool {
 	if s.memory.now(key) == nil {
 		return true
 	}
 	if err := s.record(&Change{Key: key, Delete: true}); err != nil {
-		s.log.Error("take in the removal of a file", slog.String("file", path), slog.Any("error", err))
+		s.log.Error("apply the removal of a file", slog.String("file", path), slog.Any("error", err))
 		return false
 	}
 	s.log.Info("removed by hand", slog.String("file", path))
 	return true
 }
 
-// edited takes a file in that is new, or has changed.
+// edited applies a new or changed file.
 func (s *Store) edited(path string, info fs.FileInfo) error {
 	text, err := os.ReadFile(s.full(path))
 	if err != nil {
@@ -103,7 +102,7 @@ func (s *Store) edited(path string, info fs.FileInfo) error {
 	return s.record(&Change{Key: id.Key(), Value: value, Lease: lease})
 }
 
-// same reports whether a file is the object that is served, apart from its spaces.
+// same reports whether a file has the served object, apart from whitespace.
 func same(text, value []byte) bool {
 	compact, err := compactJSON(text)
 	return err == nil && bytes.Equal(compact, bytes.TrimSuffix(value, []byte("\n")))
@@ -113,7 +112,7 @@ func (s *Store) complete(id kinds.ID, text []byte, object map[string]any, served
 	var before map[string]any
 	if served != nil {
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(served.Value, &before); err != nil {
-			return nil, false, fmt.Errorf("read what is served: %w", err)
+			return nil, false, fmt.Errorf("read the served object: %w", err)
 		}
 	}
 	changed, err = kinds.Complete(id, object, before, s.now(), newUID)
@@ -128,7 +127,7 @@ func (s *Store) complete(id kinds.ID, text []byte, object map[string]any, served
 	return append(text, '\n'), changed, err
 }
 
-// hold leaves a file as it is, and its object as it was.
+// hold leaves the file and its object as they are.
 func (s *Store) hold(path string, info fs.FileInfo, why error) {
 	f := &file{info: info, held: true}
 	if known := s.files[path]; known != nil {
@@ -138,7 +137,7 @@ func (s *Store) hold(path string, info fs.FileInfo, why error) {
 	s.problems.settle(path, why)
 }
 
-// Problems says of each file that is held back why it is.
+// Problems returns, for each file that is held back, the reason.
 func (s *Store) Problems() map[string]string {
 	s.writing.Lock()
 	defer s.writing.Unlock()

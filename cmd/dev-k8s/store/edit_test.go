@@ -10,7 +10,7 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/store"
 )
 
-func TestFilesAreForPeople(t *testing.T) {
+func TestPathsAndFormatOfFiles(t *testing.T) {
 	t.Parallel()
 	f := open(t, t.TempDir())
 	for _, c := range []struct{ key, path string }{ // in this order: the first group has the short folder
@@ -59,7 +59,7 @@ func TestLongNames(t *testing.T) {
 	if err != nil || len(files) != 4 {
 		t.Fatalf("%d files: %v", len(files), files)
 	}
-	// Without the journal the names come from the files, and from what is in them.
+	// Without the journal, names are restored from the paths and the contents of the files.
 	f.stop()
 	if err := os.Remove(filepath.Join(root, ".journal")); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-func TestEditing(t *testing.T) {
+func TestEdit(t *testing.T) {
 	t.Parallel()
 	f := open(t, t.TempDir())
 	rev := f.put(nodeKey, node(""))
@@ -82,7 +82,7 @@ func TestEditing(t *testing.T) {
 	if want := node(`,"labels":{"a":"b"}`); !sameJSON(t, event.Entry.Value, want) || event.Entry.Mod != rev+1 || event.Entry.Version != 2 {
 		t.Errorf("edited: %s, want %s", event.Entry.Value, want)
 	}
-	// Other spaces are no change.
+	// A change of whitespace only is no change.
 	f.write("nodes/n1.json", string(event.Entry.Value))
 	f.Take("nodes/n1.json")
 	if f.Revision() != rev+1 {
@@ -119,7 +119,7 @@ func TestNewFile(t *testing.T) {
 	}
 }
 
-// TestHeldBack: what is wrong with an edit is said, and the object stays what it was.
+// TestHeldBack: an invalid edit is reported with the reason, and the object stays unchanged.
 func TestHeldBack(t *testing.T) {
 	t.Parallel()
 	f := open(t, t.TempDir())
@@ -131,14 +131,14 @@ func TestHeldBack(t *testing.T) {
 		{"nodes/n1.json", ``, "not JSON"},
 		{"nodes/n1.json", `[]`, "not JSON"},
 		{"nodes/n1.json", node(`,"name":"n1"`), "duplicate"},
-		{"nodes/n1.json", node(`,"labels":{"a":5}`), "no Node"},
+		{"nodes/n1.json", node(`,"labels":{"a":5}`), "not a valid Node"},
 		{"nodes/n1.json", node(`,"lables":{"a":"b"}`), "unknown field"},
 		{"nodes/n1.json", strings.Replace(node(""), "n1", "n2", 1), `metadata.name is "n2"`},
 		{"nodes/n1.json", strings.Replace(node(""), "u-1", "u-2", 1), "metadata.uid"},
-		{"nodes/n1.json", strings.Replace(node(""), "Node", "Pod", 1), "no kind of nodes"},
-		{"nodes/n1.json", strings.Replace(node(""), `"v1"`, `"v7"`, 1), "no kind of nodes"},
-		{"nodes/default/n2.json", `{"kind":"Node","apiVersion":"v1","metadata":{}}`, "in no namespace"},
-		{"pods/p.json", `{"kind":"Pod","apiVersion":"v1","metadata":{}}`, "are in a namespace"},
+		{"nodes/n1.json", strings.Replace(node(""), "Node", "Pod", 1), "not a kind of nodes"},
+		{"nodes/n1.json", strings.Replace(node(""), `"v1"`, `"v7"`, 1), "not a kind of nodes"},
+		{"nodes/default/n2.json", `{"kind":"Node","apiVersion":"v1","metadata":{}}`, "are cluster-scoped"},
+		{"pods/p.json", `{"kind":"Pod","apiVersion":"v1","metadata":{}}`, "are namespaced"},
 		{"pods/a/p.json", `{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"b"}}`, `metadata.namespace is "b"`},
 		{"pods/a/b/p.json", `{"kind":"Pod","apiVersion":"v1","metadata":{}}`, "not in {resource}"},
 		{"clusterroles/a:b.json", `{"kind":"ClusterRole","apiVersion":"rbac.authorization.k8s.io/v1","metadata":{}}`, "a%3Ab.json"},
@@ -156,9 +156,9 @@ func TestHeldBack(t *testing.T) {
 		}
 	}
 	if e := f.get(nodeKey); f.Revision() != last || e.Mod != rev {
-		t.Errorf("served is %s of revision %d, the newest is %d", e.Value, e.Mod, f.Revision())
+		t.Errorf("%s is served, of revision %d; the newest revision is %d", e.Value, e.Mod, f.Revision())
 	}
-	// Mended, or removed, they are no problem.
+	// Files that are fixed or removed are no problem any more.
 	f.write("nodes/n1.json", node(`,"labels":{"a":"b"}`))
 	f.write("widgets/default/w.json", widget("example.com", `{"size":1,"port":"http","note":null}`))
 	for _, path := range []string{"nodes/default/n2.json", "pods/p.json", "pods/a", "clusterroles/a:b.json", "gadgets"} {
@@ -168,22 +168,22 @@ func TestHeldBack(t *testing.T) {
 	}
 	f.eventually("nothing is held back", func() bool { return len(f.Problems()) == 0 })
 	if _, err := os.Stat(f.path(".problems")); !os.IsNotExist(err) {
-		t.Errorf(".problems is there: %v", err)
+		t.Errorf(".problems exists: %v", err)
 	}
 	if f.get(nodeKey).Mod == rev || f.get("/registry/example.com/widgets/default/w") == nil {
-		t.Error("what was mended is not served")
+		t.Error("the fixed objects are not served")
 	}
 }
 
-// TestHeldBackAndOverwritten: the API writes over a file that is held back, and what
-// was in it is still there.
-func TestHeldBackAndOverwritten(t *testing.T) {
+// TestHeldBackFileIsPreserved: when a client's write replaces a file that is held back, the
+// file's content is kept beside it.
+func TestHeldBackFileIsPreserved(t *testing.T) {
 	t.Parallel()
 	f := open(t, t.TempDir())
 	f.put(nodeKey, node(""))
 	for _, change := range []*store.Change{{Key: nodeKey, Value: []byte(node(`,"labels":{}`))}, {Key: nodeKey, Delete: true}} {
-		f.write("nodes/n1.json", "{ my work of an hour")
-		f.held("nodes/n1.json")
+		f.write("nodes/n1.json", "{ unfinished edit")
+		f.awaitHeld("nodes/n1.json")
 		if _, _, err := f.Commit([]string{nodeKey}, func(func(string) *store.Entry) *store.Change { return change }); err != nil {
 			t.Fatal(err)
 		}
@@ -193,29 +193,29 @@ func TestHeldBackAndOverwritten(t *testing.T) {
 	if err != nil || len(kept) != 2 {
 		t.Fatalf("kept: %v, %v", kept, err)
 	}
-	if text, err := os.ReadFile(kept[0]); err != nil || string(text) != "{ my work of an hour" {
+	if text, err := os.ReadFile(kept[0]); err != nil || string(text) != "{ unfinished edit" {
 		t.Errorf("kept: %q, %v", text, err)
 	}
 	if f.get(nodeKey) != nil {
-		t.Error("the node is there")
+		t.Error("the node exists")
 	}
 }
 
-// TestEditBeforeWrite: an edit that nobody has noticed yet counts before a write that
-// knows nothing of it.
-func TestEditBeforeWrite(t *testing.T) {
+// TestUnnoticedEditConflictsWithWrite: an edit that was not noticed yet is applied before a
+// concurrent write.
+func TestUnnoticedEditConflictsWithWrite(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	s, err := store.Open(store.Config{Root: root})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &folder{Store: s, t: t, root: root} // nobody watches the files
+	f := &fixture{Store: s, t: t, root: root} // the files are not watched
 	rev := f.put(nodeKey, node(""))
 	f.write("nodes/n1.json", node(`,"labels":{"by":"hand"}`))
 	if _, _, err := f.Commit([]string{nodeKey}, func(now func(string) *store.Entry) *store.Change {
 		if now(nodeKey).Mod != rev+1 {
-			t.Errorf("the write was let through at %d", now(nodeKey).Mod)
+			t.Errorf("the write is based on revision %d", now(nodeKey).Mod)
 		}
 		return nil
 	}); err != nil {
@@ -223,8 +223,8 @@ func TestEditBeforeWrite(t *testing.T) {
 	}
 }
 
-// TestGeneration: controllers hear of a hand's change of what is wanted as they do of
-// any other's.
+// TestGeneration: an edit of the spec increments the generation, as any other change does; an
+// edit of the status does not.
 func TestGeneration(t *testing.T) {
 	t.Parallel()
 	f := open(t, t.TempDir())
@@ -238,9 +238,9 @@ func TestGeneration(t *testing.T) {
 		return object.Metadata["generation"]
 	}
 	f.write(path, widget("example.com", `{"size":1}`))
-	f.eventually("made", func() bool { return f.get(key) != nil && generation() == 1.0 })
+	f.eventually("generation 1", func() bool { return f.get(key) != nil && generation() == 1.0 })
 	f.write(path, strings.Replace(f.read(path), `"size": 1`, `"size": 2`, 1))
-	f.eventually("wanted", func() bool { return generation() == 2.0 })
+	f.eventually("generation 2", func() bool { return generation() == 2.0 })
 	rev := f.Revision()
 	f.write(path, strings.Replace(f.read(path), `"metadata": {`, `"status": {"ok": true}, "metadata": {`, 1))
 	if f.next(rev); generation() != 2.0 {

@@ -12,15 +12,15 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/store"
 )
 
-// folder is a store that runs, and the files that a person has before them.
-type folder struct {
+// fixture is a running store, and its files.
+type fixture struct {
 	*store.Store
 	t    *testing.T
 	root string
 	stop func()
 }
 
-func open(t *testing.T, root string) *folder {
+func open(t *testing.T, root string) *fixture {
 	t.Helper()
 	s, err := store.Open(store.Config{Root: root, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
@@ -29,7 +29,7 @@ func open(t *testing.T, root string) *folder {
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
 	go func() { ran <- s.Run(ctx) }()
-	f := &folder{Store: s, t: t, root: root}
+	f := &fixture{Store: s, t: t, root: root}
 	stopped := false
 	f.stop = func() {
 		if stopped {
@@ -48,10 +48,10 @@ func open(t *testing.T, root string) *folder {
 	return f
 }
 
-func (f *folder) path(path string) string { return filepath.Join(f.root, filepath.FromSlash(path)) }
+func (f *fixture) path(path string) string { return filepath.Join(f.root, filepath.FromSlash(path)) }
 
-// write is what a person does.
-func (f *folder) write(path, text string) {
+// write writes a file, as an editor does.
+func (f *fixture) write(path, text string) {
 	f.t.Helper()
 	if err := os.MkdirAll(filepath.Dir(f.path(path)), 0o700); err != nil {
 		f.t.Fatal(err)
@@ -61,7 +61,7 @@ func (f *folder) write(path, text string) {
 	}
 }
 
-func (f *folder) read(path string) string {
+func (f *fixture) read(path string) string {
 	f.t.Helper()
 	text, err := os.ReadFile(f.path(path))
 	if err != nil {
@@ -70,8 +70,8 @@ func (f *folder) read(path string) string {
 	return string(text)
 }
 
-// put is what a kube-apiserver does.
-func (f *folder) put(key, value string) int64 {
+// put writes a key through the store, as kube-apiserver does.
+func (f *fixture) put(key, value string) int64 {
 	f.t.Helper()
 	rev, _, err := f.Commit([]string{key}, func(func(string) *store.Entry) *store.Change {
 		return &store.Change{Key: key, Value: []byte(value)}
@@ -82,41 +82,44 @@ func (f *folder) put(key, value string) int64 {
 	return rev
 }
 
-func (f *folder) get(key string) *store.Entry {
+func (f *fixture) get(key string) *store.Entry {
 	f.t.Helper()
-	answer, err := f.Range(store.Query{Key: key})
+	found, err := f.Range(store.Query{Key: key})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if len(answer.Entries) == 0 {
+	if len(found.Entries) == 0 {
 		return nil
 	}
-	return answer.Entries[0]
+	return found.Entries[0]
 }
 
-// eventually waits for what an edit comes to.
-func (f *folder) eventually(what string, is func() bool) {
+// timeout is long, because the machine may be busy.
+const timeout = 3 * time.Minute
+
+// eventually waits until a condition holds.
+func (f *fixture) eventually(what string, holds func() bool) {
 	f.t.Helper()
-	for late := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(late) {
-			f.t.Fatalf("%s: not within a minute; held back: %v", what, f.Problems())
+	for deadline := time.Now().Add(timeout); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			f.t.Fatalf("%s: not within %v; held back: %v", what, timeout, f.Problems())
 		}
 	}
 }
 
-// held waits until a file is held back, and returns why.
-func (f *folder) held(path string) string {
+// awaitHeld waits until a file is held back, and returns the reason.
+func (f *fixture) awaitHeld(path string) string {
 	f.t.Helper()
-	why := ""
+	reason := ""
 	f.eventually(path+" is held back", func() bool {
-		why = f.Problems()[path]
-		return why != ""
+		reason = f.Problems()[path]
+		return reason != ""
 	})
-	return why
+	return reason
 }
 
 // next returns the first event above a revision.
-func (f *folder) next(rev int64) store.Event {
+func (f *fixture) next(rev int64) store.Event {
 	f.t.Helper()
 	var event store.Event
 	f.eventually(fmt.Sprintf("an event after %d", rev), func() bool {

@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// journalFile holds what the files of the objects can't: revisions, leases, keys that
-// are of no object, and what an object was before somebody edited it.
+// journalFile holds what the objects' files can't: revisions, leases, keys that are not
+// objects, and objects as they were before an edit.
 const journalFile = ".journal"
 
-// line is one record of the journal: a version of a key, a lease, or a revision.
+// line is a record of the journal: a version of a key, a lease, or a revision.
 type line struct {
 	Rev     int64           `json:"rev,omitempty"`
 	Key     string          `json:"key,omitempty"`
 	Create  int64           `json:"create,omitempty"`
 	Version int64           `json:"version,omitempty"`
 	Lease   int64           `json:"lease,omitempty"`
-	JSON    json.RawMessage `json:"json,omitempty"` // the value, if it is compact JSON,
+	JSON    json.RawMessage `json:"json,omitempty"` // the value, if it is compact JSON
 	Newline bool            `json:"newline,omitempty"`
-	Bytes   []byte          `json:"bytes,omitempty"` // and if it is anything else
+	Bytes   []byte          `json:"bytes,omitempty"` // the value otherwise
 
-	TTL   int64     `json:"ttl,omitempty"` // of a lease, in seconds; 0: it is gone
+	TTL   int64     `json:"ttl,omitempty"` // of a lease, in seconds; 0: revoked
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -59,15 +59,15 @@ func compactJSON(text []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// journal is a file to which one line is added after another.
+// journal is an append-only file of lines.
 type journal struct {
 	path string
 	file *os.File
 	size int64
-	base int64 // the size when it was written anew
+	base int64 // the size when it was last rewritten
 }
 
-// readJournal calls with each line. The last may be torn: it was never acknowledged.
+// readJournal calls each with every line. The last may be torn: it was never acknowledged.
 func readJournal(path string, each func(line)) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,13 +87,13 @@ func readJournal(path string, each func(line)) error {
 		}
 		var l line
 		if err := json.Unmarshal(text, &l); err != nil {
-			return fmt.Errorf("%s: %w: remove it, and all objects are read from their files", path, err)
+			return fmt.Errorf("%s: %w: remove it to reload all objects from their files", path, err)
 		}
 		each(l)
 	}
 }
 
-// newJournal puts a journal with these lines in the place of the one before.
+// newJournal replaces the journal by one with these lines.
 func newJournal(path string, lines []line) (*journal, error) {
 	next := path + ".next"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
@@ -123,11 +123,11 @@ func newJournal(path string, lines []line) (*journal, error) {
 
 func encoderTo(w io.Writer) *json.Encoder {
 	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // a value stays what it is, byte by byte
+	e.SetEscapeHTML(false) // values are kept byte for byte
 	return e
 }
 
-// add returns when the line is on disk.
+// add appends a line and returns when it is on disk.
 func (j *journal) add(l line) error {
 	var b bytes.Buffer
 	if err := encoderTo(&b).Encode(l); err != nil {
@@ -145,5 +145,5 @@ func (j *journal) add(l line) error {
 	return nil
 }
 
-// long reports whether most of it is of the past.
+// long reports whether the journal should be compacted.
 func (j *journal) long() bool { return j.size > 2*j.base+64<<20 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Lease is a time to live that keys share: with its end they go.
+// Lease is a time to live that keys share: they are deleted when it expires.
 type Lease struct {
 	ID    int64
 	TTL   int64 // in seconds
@@ -18,7 +18,7 @@ type Lease struct {
 
 func (l *Lease) line() line { return line{Lease: l.ID, TTL: l.TTL, Until: l.until} }
 
-// restore reads a lease from the journal.
+// restore applies a lease from the journal.
 func (s *Store) restore(l line) {
 	if l.TTL == 0 {
 		delete(s.leases, l.Lease)
@@ -27,7 +27,7 @@ func (s *Store) restore(l line) {
 	s.leases[l.Lease] = &Lease{ID: l.Lease, TTL: l.TTL, until: l.Until, keys: map[string]bool{}}
 }
 
-// attach moves a key from the lease that it had to the one that it has.
+// attach moves a key from its previous lease to its new one.
 func (s *Store) attach(e, prev *Entry) {
 	if prev != nil && s.leases[prev.Lease] != nil {
 		delete(s.leases[prev.Lease].keys, e.Key)
@@ -37,12 +37,12 @@ func (s *Store) attach(e, prev *Entry) {
 	}
 }
 
-// Grant makes a lease; an id of 0 is chosen.
+// Grant creates a lease; id 0 means that the store chooses one.
 func (s *Store) Grant(id, ttl int64) (Lease, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	for id == 0 || s.leases[id] != nil {
-		id = rand.Int64() //nolint:gosec // a number that is not taken, no secret
+		id = rand.Int64() //nolint:gosec // an unused number, not a secret
 	}
 	l := &Lease{ID: id, TTL: max(1, ttl), keys: map[string]bool{}}
 	l.until = s.now().Add(time.Duration(l.TTL) * time.Second)
@@ -53,7 +53,7 @@ func (s *Store) Grant(id, ttl int64) (Lease, error) {
 	return *l, nil
 }
 
-// KeepAlive lets a lease begin anew.
+// KeepAlive renews a lease.
 func (s *Store) KeepAlive(id int64) (Lease, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -65,7 +65,7 @@ func (s *Store) KeepAlive(id int64) (Lease, error) {
 	return *l, s.journal.add(l.line())
 }
 
-// Remaining returns for how many seconds a lease still is, and the keys that it has.
+// Remaining returns a lease's remaining seconds and its keys.
 func (s *Store) Remaining(id int64) (l Lease, seconds int64, keys []string, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -80,7 +80,7 @@ func (s *Store) Remaining(id int64) (l Lease, seconds int64, keys []string, err 
 	return *lease, int64(lease.until.Sub(s.now()).Seconds()), keys, nil
 }
 
-// Revoke ends a lease, and with it its keys.
+// Revoke ends a lease and deletes its keys.
 func (s *Store) Revoke(id int64) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -93,7 +93,7 @@ func (s *Store) Revoke(id int64) error {
 func (s *Store) end(id int64) error {
 	for key := range s.leases[id].keys {
 		if path, err := s.path(key); err == nil && path != "" {
-			s.take(path) // an edit may have taken the key off the lease
+			s.take(path) // an edit may have detached the key
 		}
 		if e := s.memory.now(key); e == nil || e.Lease != id {
 			continue
@@ -106,7 +106,7 @@ func (s *Store) end(id int64) error {
 	return s.journal.add(line{Lease: id})
 }
 
-// Expire ends the leases whose time is over.
+// Expire ends expired leases.
 func (s *Store) Expire() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -122,7 +122,7 @@ func (s *Store) Expire() error {
 	return nil
 }
 
-// expiring ends leases until the context does.
+// expiring expires leases until ctx ends.
 func (s *Store) expiring(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

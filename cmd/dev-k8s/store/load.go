@@ -12,7 +12,7 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/kinds"
 )
 
-// load reads the journal, and then holds the files against it.
+// load reads the journal, and then compares the files with it.
 func (s *Store) load() error {
 	live := map[string]*Entry{}
 	path := filepath.Join(s.root, journalFile)
@@ -33,7 +33,7 @@ func (s *Store) load() error {
 	if s.memory.rev == 0 {
 		s.memory.rev = 1 // as etcd: 0 means "the newest"
 	} else {
-		// What was before is not known: whoever asks for it has to begin again.
+		// The history is unknown: watches from earlier revisions have to restart.
 		s.memory.compacted = s.memory.rev
 	}
 	keys := make([]string, 0, len(live))
@@ -52,7 +52,7 @@ func (s *Store) load() error {
 	return s.compare(keys)
 }
 
-// compare takes in what was done to the files while nobody watched.
+// compare applies the edits made while the files were not watched.
 func (s *Store) compare(keys []string) error {
 	for _, key := range keys {
 		path, err := s.path(key)
@@ -70,20 +70,20 @@ func (s *Store) compare(keys []string) error {
 	for _, path := range paths {
 		s.take(path)
 	}
-	// Those that were seen are looked at again, which costs little; the others are gone.
+	// Files seen above are cheap to check again; the others are gone.
 	for _, path := range slices.Collect(maps.Keys(s.files)) {
 		s.take(path)
 	}
 	return nil
 }
 
-// scan lists the files of objects in a folder, definitions first: the objects that
-// they define are judged by them.
+// scan lists the objects' files in a folder, definitions first, since they validate other
+// objects.
 func scan(root, folder string) ([]string, error) {
 	var first, rest []string
 	err := filepath.WalkDir(filepath.Join(root, folder), func(full string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it went as it was looked at
+			return nil // removed meanwhile
 		}
 		if err != nil {
 			return err
@@ -112,12 +112,12 @@ func hidden(path string) bool {
 	return strings.HasPrefix(path, ".") || strings.Contains(path, "/.")
 }
 
-// isObject reports whether a file may be of an object. Editors' own are not.
+// isObject reports whether a file may be an object's, and not an editor's.
 func isObject(path string) bool {
 	return strings.HasSuffix(path, ".json") && strings.Contains(path, "/") && !hidden(path)
 }
 
-// below returns the files in a folder that are known; all, for an empty one.
+// below returns the known files in a folder; all if it is empty.
 func (s *Store) below(folder string) []string {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -130,7 +130,7 @@ func (s *Store) below(folder string) []string {
 	return out
 }
 
-// rewrite puts a journal of what is now into the place of the one of what was.
+// rewrite replaces the journal by one of the current state.
 func (s *Store) rewrite() error {
 	lines := []line{{Rev: s.memory.rev}}
 	for _, lease := range s.leases {
@@ -148,7 +148,7 @@ func (s *Store) rewrite() error {
 	return nil
 }
 
-// sweep removes what a crash left half written.
+// sweep removes temporary files left by a crash.
 func sweep(root string) error {
 	return filepath.WalkDir(root, func(full string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasPrefix(d.Name(), kinds.Temporary) {

@@ -8,30 +8,30 @@ import (
 // Entry is one version of a key.
 type Entry struct {
 	Key   string
-	Value []byte // shared: nobody may change it
-	// Create and Mod are the revisions that made the key and this version, Version
-	// counts those since. A deleted key has Mod alone.
+	Value []byte // shared: must not be changed
+	// Create and Mod are the revisions of the key's creation and of this version, Version
+	// counts since the creation. A deleted key has only Mod.
 	Create, Mod, Version int64
 	Lease                int64
 }
 
-// Deleted reports whether this version says that there is no such key.
+// Deleted reports whether this version is a deletion.
 func (e *Entry) Deleted() bool { return e.Create == 0 }
 
-// Event is one revision: what a key became, and what it was, nil if it was not there.
+// Event is one revision: a key's new and previous version; Prev is nil if it did not exist.
 type Event struct{ Entry, Prev *Entry }
 
-// memory holds all keys, and for each the versions since the last compaction.
+// memory holds all keys, each with its versions since the last compaction.
 type memory struct {
 	rev, compacted int64
-	keys           []string // sorted, with those whose deletion is not yet compacted
+	keys           []string // sorted, including deleted ones until compaction
 	versions       map[string][]*Entry
 	events         []Event // of the revisions above compacted, in order
 }
 
 func newMemory() *memory { return &memory{versions: map[string][]*Entry{}} }
 
-// now returns what a key is; nil when it is not.
+// now returns a key's current version; nil if it does not exist.
 func (m *memory) now(key string) *Entry { return m.at(key, m.rev) }
 
 func (m *memory) at(key string, rev int64) *Entry {
@@ -47,7 +47,7 @@ func (m *memory) at(key string, rev int64) *Entry {
 	return nil
 }
 
-// apply takes the next revision in.
+// apply adds the next revision.
 func (m *memory) apply(e *Entry) {
 	m.events = append(m.events, Event{Entry: e, Prev: m.now(e.Key)})
 	m.insert(e)
@@ -62,8 +62,8 @@ func (m *memory) insert(e *Entry) {
 	m.versions[e.Key] = append(m.versions[e.Key], e)
 }
 
-// within calls with every key from one, and before the end, until it returns false.
-// An end of "\x00" is that of all keys, an empty one asks for one key.
+// within calls each with every key from key up to end, until it returns false. An end of
+// "\x00" means all keys, an empty end one key.
 func (m *memory) within(key, end string, rev int64, each func(*Entry)) {
 	if end == "" {
 		if e := m.at(key, rev); e != nil {
@@ -79,13 +79,13 @@ func (m *memory) within(key, end string, rev int64, each func(*Entry)) {
 	}
 }
 
-// since returns the events of the revisions above one.
+// since returns the events after a revision.
 func (m *memory) since(rev int64) []Event {
 	i := sort.Search(len(m.events), func(i int) bool { return m.events[i].Entry.Mod > rev })
 	return m.events[i:]
 }
 
-// compact forgets every version that was not the last one at the revision.
+// compact drops every version that was not current at the revision.
 func (m *memory) compact(rev int64) {
 	n := len(m.events) - len(m.since(rev))
 	gone := false

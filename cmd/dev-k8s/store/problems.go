@@ -10,17 +10,17 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/kinds"
 )
 
-// problemsFile lists what is held back, and why.
+// problemsFile lists the files that are held back, and why.
 const problemsFile = ".problems"
 
 // problems are the files that are held back, by path, and why.
 type problems struct {
-	file string // in which they are, for people
+	file string // the list for users
 	log  *slog.Logger
 	why  map[string]string
 }
 
-// settle writes down what is wrong with a file; nil: nothing is any more.
+// settle records a file's problem; nil clears it.
 func (p *problems) settle(path string, why error) {
 	was, bad := p.why[path]
 	switch {
@@ -28,13 +28,13 @@ func (p *problems) settle(path string, why error) {
 		return
 	case why == nil:
 		delete(p.why, path)
-		p.log.Info("a file that was held back no longer is", slog.String("file", path))
+		p.log.Info("a file that was held back is applied now", slog.String("file", path))
 	default:
 		p.why[path] = why.Error()
 		p.log.Warn("a file is held back", slog.String("file", path), slog.Any("error", why))
 	}
 	if err := p.report(); err != nil {
-		p.log.Error("write down what is held back", slog.Any("error", err))
+		p.log.Error("write the list of files that are held back", slog.Any("error", err))
 	}
 }
 

@@ -4,16 +4,15 @@ import (
 	"errors"
 )
 
-// ErrCompacted is of a revision that is no longer known, ErrFuture of one that is
-// not yet.
+// ErrCompacted means that a revision is no longer available, ErrFuture that it does not exist
+// yet.
 var (
 	ErrCompacted = errors.New("the revision has been compacted")
 	ErrFuture    = errors.New("the revision is in the future")
 )
 
-// Query asks for the keys from Key, and before End, as they were at a revision. A
-// revision of 0 is the newest, a limit of 0 is none, and an End of "\x00" is that of
-// all keys. Without an End it asks for one key.
+// Query selects the keys from Key up to End at a revision. A revision of 0 means the newest, a
+// limit of 0 no limit, an End of "\x00" all keys, and an empty End one key.
 type Query struct {
 	Key, End  string
 	Revision  int64
@@ -21,14 +20,14 @@ type Query struct {
 	CountOnly bool
 }
 
-// Answer is what a query comes to. Count is how many there are, whatever the limit.
+// Answer is the result of a query. Count ignores the limit.
 type Answer struct {
 	Entries  []*Entry
 	Count    int64
 	Revision int64 // the newest
 }
 
-// Range answers a query.
+// Range runs a query.
 func (s *Store) Range(q Query) (Answer, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -51,29 +50,29 @@ func (s *Store) Range(q Query) (Answer, error) {
 	return answer, nil
 }
 
-// Revision is the newest.
+// Revision returns the newest revision.
 func (s *Store) Revision() int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.memory.rev
 }
 
-// Compacted is the revision that was compacted last.
+// Compacted returns the last compacted revision.
 func (s *Store) Compacted() int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.memory.compacted
 }
 
-// Changed returns a channel that is closed with the next revision.
+// Changed returns a channel that is closed by the next revision.
 func (s *Store) Changed() <-chan struct{} {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.changed
 }
 
-// Since returns the events of the revisions above one, at most so many, and up to
-// which revision these are all.
+// Since returns at most limit events after a revision, and the revision up to which they are
+// complete.
 func (s *Store) Since(rev int64, limit int) ([]Event, int64, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -85,11 +84,11 @@ func (s *Store) Since(rev int64, limit int) ([]Event, int64, error) {
 		events = events[:limit]
 		return events, events[limit-1].Entry.Mod, nil
 	}
-	// What is appended later is behind the end of this slice.
+	// Later appends don't overwrite this slice.
 	return events[:len(events):len(events)], max(rev, s.memory.rev), nil
 }
 
-// Compact forgets what keys were before a revision.
+// Compact drops the history before a revision.
 func (s *Store) Compact(rev int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +102,7 @@ func (s *Store) Compact(rev int64) error {
 	return nil
 }
 
-// Size is how many bytes all keys take on disk, as far as the journal goes.
+// Size returns the journal's size in bytes.
 func (s *Store) Size() int64 {
 	s.writing.Lock()
 	defer s.writing.Unlock()

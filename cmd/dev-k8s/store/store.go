@@ -1,12 +1,11 @@
-// Package store is what etcd is to a kube-apiserver: keys with revisions, kept as
-// files that people read and edit.
+// Package store is an etcd-like store for a kube-apiserver: keys with revisions, stored as
+// files that users can read and edit.
 //
-// An object is a JSON file in the folder of its resource. All else, revisions above
-// all, is in a journal beside them. A write puts the file in place first and then adds
-// its line to the journal; only then does anybody see it. A file that the journal
-// does not know is an edit by hand, be it that somebody made it or that a crash came
-// between the two: either way it becomes the next revision. So no crash loses a write
-// that was acknowledged, and none happens twice.
+// An object is a JSON file in the folder of its resource. Everything else, mainly revisions,
+// is in a journal next to them. A write replaces the file first and then appends to the
+// journal; only then is it visible. A file that differs from the journal counts as a manual
+// edit, even if a crash came between the two steps: either way it becomes the next revision.
+// So a crash loses no acknowledged write, and repeats none.
 package store
 
 import (
@@ -23,18 +22,18 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/kinds"
 )
 
-// Config is what a store is opened with.
+// Config configures a store.
 type Config struct {
 	// Root is the folder of the files.
 	Root string
-	// History is how many revisions are kept at most; 0: 10,000. Who asks for an older
-	// one is told that it has been compacted, and begins again.
+	// History is the maximum number of revisions kept; 0: 10,000. A watch from an older one
+	// gets ErrCompacted, and restarts.
 	History int
 	Log     *slog.Logger
 	Now     func() time.Time
 }
 
-// Store holds the keys. Close it, and one process may have it at a time.
+// Store holds the keys. It must be closed, and only one process may open a folder at a time.
 type Store struct {
 	root    string
 	history int
@@ -43,11 +42,11 @@ type Store struct {
 	kinds   *kinds.Kinds
 	lock    *os.File
 
-	// writing is held by whatever makes the next revision, files and journal
-	// included. Reads don't wait for the disk: they need mu alone.
+	// writing is held while the next revision is made, including files and journal. Reads
+	// don't wait for the disk: they need only mu.
 	writing  sync.Mutex
 	journal  *journal
-	files    map[string]*file // by path, relative and with slashes
+	files    map[string]*file // by path: relative, with slashes
 	problems *problems
 	leases   map[int64]*Lease
 
@@ -56,7 +55,7 @@ type Store struct {
 	changed chan struct{}
 }
 
-// Open reads a folder. Edits that were made while nobody served it become revisions.
+// Open opens a folder. Edits made while it was not served become revisions.
 func Open(cfg Config) (*Store, error) {
 	if cfg.History == 0 {
 		cfg.History = 10_000
@@ -89,14 +88,16 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Close gives the folder to the next process.
+// Close releases the folder for the next process.
 func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	return errors.Join(s.journal.file.Close(), s.lock.Close())
+	// A child between fork and exec has the lock's file too, so closing it here releases nothing.
+	unlocked := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN)
+	return errors.Join(s.journal.file.Close(), unlocked, s.lock.Close())
 }
 
-// acquire keeps a second process out until this one ends, however it does.
+// acquire locks out other processes until this one ends, even by a crash.
 func acquire(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -108,7 +109,7 @@ func acquire(path string) (*os.File, error) {
 	return f, nil
 }
 
-// definition is how the kinds ask for a CustomResourceDefinition.
+// definition returns a CustomResourceDefinition for validation.
 func (s *Store) definition(name string) ([]byte, int64) {
 	id := kinds.ID{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions", Name: name}
 	s.mu.RLock()

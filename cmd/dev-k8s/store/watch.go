@@ -14,15 +14,14 @@ import (
 )
 
 const (
-	// quiet is how long a file is left alone after it changed: editors write in steps,
-	// and replace a file by removing it first.
+	// quiet is how long a changed file must be unchanged before it is read: editors write in
+	// steps, and may remove a file before they replace it.
 	quiet = 100 * time.Millisecond
-	// patience bounds that for a file that changes all the time.
+	// patience bounds that for a file that keeps changing.
 	patience = 500 * time.Millisecond
 )
 
-// Run takes in what is done to the files by hand, and ends leases, until the context
-// ends.
+// Run applies manual edits of files, and expires leases, until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	notify, err := fsnotify.NewBufferedWatcher(4096)
 	if err != nil {
@@ -37,8 +36,7 @@ func (s *Store) Run(ctx context.Context) error {
 	return w.run(ctx)
 }
 
-// turn is when a file is looked at: at due, which moves with each change, but no
-// later than last.
+// turn is when a file is read: at due, which each change postpones, but not after last.
 type turn struct{ due, last time.Time }
 
 type watcher struct {
@@ -60,7 +58,7 @@ func (w *watcher) run(ctx context.Context) error {
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return err
 			}
-			if err := w.add("."); err != nil { // some were missed: look at all
+			if err := w.add("."); err != nil { // events were lost: check all files
 				return err
 			}
 		case now := <-tick.C:
@@ -69,7 +67,7 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// look takes the files that have been quiet.
+// look reads the files that are due.
 func (w *watcher) look(now time.Time) {
 	for path, t := range w.waiting {
 		if now.After(t.due) {
@@ -89,12 +87,12 @@ func (w *watcher) see(event fsnotify.Event) {
 	case hidden(path):
 	case isObject(path):
 		w.later(path)
-	case event.Has(fsnotify.Create): // it may be a folder
+	case event.Has(fsnotify.Create): // maybe a folder
 		if err := w.add(path); err != nil {
 			w.store.log.Error("watch a folder", slog.String("folder", path), slog.Any("error", err))
 		}
 	case event.Has(fsnotify.Remove), event.Has(fsnotify.Rename):
-		// A folder that is moved away takes its files with it, and says nothing of them.
+		// A folder that is moved away takes its files along without events.
 		for _, file := range w.store.below(path) {
 			w.later(file)
 		}
@@ -114,8 +112,8 @@ func (w *watcher) later(path string) {
 	w.waiting[path] = t
 }
 
-// add watches a folder and those below it, and looks at the files that are there: they
-// may have come before the watch.
+// add watches a folder and its subfolders, and checks the files in them: they may be older
+// than the watch.
 func (w *watcher) add(folder string) error {
 	err := filepath.WalkDir(filepath.Join(w.store.root, folder), func(full string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

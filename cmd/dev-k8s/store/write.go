@@ -12,10 +12,10 @@ import (
 	"github.com/nstance/nstance/cmd/dev-k8s/kinds"
 )
 
-// ErrNotJSON is of an object that would not be readable in its file.
+// ErrNotJSON means that an object would not be readable in its file.
 var ErrNotJSON = errors.New("the value is not JSON: kube-apiserver needs --storage-media-type=application/json")
 
-// ErrNoLease is of a lease that is not there, or no longer.
+// ErrNoLease means that a lease does not exist, or has expired.
 var ErrNoLease = errors.New("no such lease")
 
 // Change is a write of one key.
@@ -26,10 +26,10 @@ type Change struct {
 	Delete bool
 }
 
-// Commit asks what to change, with nobody else writing meanwhile, and does it. The
-// keys are those on which that depends: what was done to their files by hand counts
-// first. Without a change, or with a deletion of nothing, there is no new revision.
-// It returns the newest revision, and what the changed key was.
+// Commit calls decide, with no concurrent writes, and applies its change. keys are those that
+// decide reads: manual edits of their files are applied first. Without a change, or for a
+// deletion of a missing key, there is no new revision. It returns the newest revision, and the
+// changed key's previous version.
 func (s *Store) Commit(keys []string, decide func(now func(key string) *Entry) *Change) (rev int64, prev *Entry, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -40,7 +40,7 @@ func (s *Store) Commit(keys []string, decide func(now func(key string) *Entry) *
 			s.take(path)
 		}
 	}
-	change := decide(s.memory.now) // only writers change it
+	change := decide(s.memory.now) // only writers modify it, and writing is held
 	if change == nil {
 		return s.memory.rev, nil, nil
 	}
@@ -54,7 +54,7 @@ func (s *Store) Commit(keys []string, decide func(now func(key string) *Entry) *
 	return s.memory.rev, prev, err
 }
 
-// path returns the file of a key; it is empty for a key of no object.
+// path returns the file of a key; empty if the key is not an object's.
 func (s *Store) path(key string) (string, error) {
 	id, ok := kinds.Parse(key)
 	if !ok {
@@ -78,7 +78,7 @@ func (s *Store) put(c *Change) error {
 	}
 	err = s.record(c)
 	if err != nil && path != "" {
-		s.files[path].info = nil // it is in the file, and will be taken for an edit
+		s.files[path].info = nil // it is in the file already, and will count as an edit
 	}
 	return err
 }
@@ -103,7 +103,7 @@ func (s *Store) remove(key string) error {
 	return nil
 }
 
-// record makes the next revision: on disk, and then for all to see.
+// record makes the next revision: first on disk, then visible.
 func (s *Store) record(c *Change) error {
 	e := &Entry{Key: c.Key, Mod: s.memory.rev + 1}
 	prev := s.memory.now(c.Key)
@@ -135,7 +135,7 @@ func (s *Store) publish(e *Entry) {
 	s.changed = make(chan struct{})
 }
 
-// place puts the text of an object into its file, for people to read.
+// place writes an object to its file, formatted.
 func (s *Store) place(path, key string, value []byte) error {
 	var text bytes.Buffer
 	if err := json.Indent(&text, bytes.TrimSuffix(value, []byte("\n")), "", "  "); err != nil {
@@ -153,10 +153,9 @@ func (s *Store) place(path, key string, value []byte) error {
 	return err
 }
 
-// aside keeps a file that is held back, when the object that it should have been
-// changes or goes: it is beside its place, and the revision is in its name. It is in
-// its place too until that is overwritten: a crash in between must not look as if
-// somebody had removed it.
+// aside keeps a copy of a file that is held back, next to it and with the revision in its
+// name, before the object is changed or deleted. The file itself stays until it is
+// overwritten: after a crash in between, its absence would look like a removal.
 func (s *Store) aside(path string) error {
 	if f := s.files[path]; f == nil || !f.held {
 		return nil
@@ -165,7 +164,7 @@ func (s *Store) aside(path string) error {
 		err := os.Link(s.full(path), fmt.Sprintf("%s.held-%d", s.full(path), n))
 		switch {
 		case errors.Is(err, fs.ErrExist):
-			continue // a crash has left it
+			continue // left by a crash
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return err
 		}

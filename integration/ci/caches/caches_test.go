@@ -75,7 +75,7 @@ func newCache(t *testing.T) cache {
 	return cache{T: t, home: home, dir: filepath.Join(home, ".cache", "nstance")}
 }
 
-// put makes an entry that was last used so many days ago.
+// put creates an entry that was last used that many days ago.
 func (c cache) put(name string, size, days int) {
 	c.Helper()
 	path := filepath.Join(c.dir, name)
@@ -85,7 +85,7 @@ func (c cache) put(name string, size, days int) {
 	c.must(os.Chtimes(filepath.Join(path, "deep", "file"), used, used))
 	c.must(os.Chmod(filepath.Join(path, "deep"), 0o555))
 	c.must(os.Chtimes(path, used, used))
-	c.Cleanup(func() { _ = os.Chmod(filepath.Join(path, "deep"), 0o755) }) // for the end, if it is there
+	c.Cleanup(func() { _ = os.Chmod(filepath.Join(path, "deep"), 0o755) }) // only runs at the end, if it exists
 }
 
 func (c cache) must(err error) {
@@ -138,7 +138,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestUsedMeanwhile: what is taken between the look and the removal stays.
+// TestUsedMeanwhile: an entry that is used between the scan and its removal is kept.
 func TestUsedMeanwhile(t *testing.T) {
 	c := newCache(t)
 	c.put("plane/a", 1, 3)
@@ -168,7 +168,7 @@ func TestRunning(t *testing.T) {
 	}
 }
 
-// TestInUse: a program that runs is seen by its path.
+// TestInUse: a running program is found by its path.
 func TestInUse(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -200,7 +200,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// cached runs .ci/cached with the caches.
+// cached runs .ci/cached on the caches.
 func (c cache) cached(args ...string) (string, error) {
 	c.Helper()
 	script, err := filepath.Abs("../../../.ci/cached")
@@ -216,8 +216,8 @@ func (c cache) cached(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// TestCached: what is not there is built once, by a command that is given a folder; a
-// build that fails leaves nothing, and what is taken is marked as used.
+// TestCached: a missing entry is built once, by a command that gets a folder; a failed build leaves
+// nothing behind, and a used entry is marked as used.
 func TestCached(t *testing.T) {
 	c := newCache(t)
 	c.put("plane/old", 2<<20, 3)

@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// entry is one thing that is kept, or that is being built or removed.
+// entry is one cached item, or one that is being built or removed.
 type entry struct {
 	kind, name string
-	size       int64 // bytes of its files
+	size       int64 // size of its files in bytes
 	used       time.Time
-	took       time.Duration // to build it; 0: not known
-	running    bool          // a process runs a program of it
+	took       time.Duration // duration of its build; 0: unknown
+	running    bool          // a process runs one of its programs
 }
 
-// partial reports whether it is being built or removed, or was when that was killed.
+// partial reports whether it is being built or removed, or a process was killed doing so.
 func (e entry) partial() bool { return strings.HasPrefix(e.name, ".") }
 
-// seconds is the file in which .ci/cached notes how long a build took.
+// seconds is the file in which .ci/cached records how long a build took.
 const seconds = ".seconds"
 
-// read returns what is in a folder of caches, by kind and name; nothing, if there is none.
-// programs are those that run now.
+// read returns the entries of a folder of caches, by kind and name; none if it does not exist.
+// programs are the running ones.
 func read(dir string, programs func() []string) ([]entry, error) {
-	// As the kernel knows it.
+	// The path without links, as in /proc.
 	dir, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -54,7 +54,7 @@ func read(dir string, programs func() []string) ([]entry, error) {
 		for _, name := range names {
 			e, err := readEntry(dir, kind.Name(), name.Name(), running)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // another process has removed it
+				continue // removed by another process meanwhile
 			}
 			if err != nil {
 				return nil, err
@@ -82,7 +82,7 @@ func readEntry(dir, kind, name string, running []string) (entry, error) {
 			return err
 		}
 		e.size += info.Size()
-		// What is being built is written to below its folder.
+		// A build in progress writes below its folder.
 		if e.partial() && info.ModTime().After(e.used) {
 			e.used = info.ModTime()
 		}
@@ -99,7 +99,7 @@ func readEntry(dir, kind, name string, running []string) (entry, error) {
 	return e, err
 }
 
-// inUse are the programs of all processes that can be seen, where there is /proc.
+// inUse returns the programs of all visible processes, if there is /proc.
 func inUse() (programs []string) {
 	if runtime.GOOS != "linux" {
 		return nil

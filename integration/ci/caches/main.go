@@ -1,12 +1,12 @@
-// Command caches says what is built once and kept under ~/.cache/nstance, and removes what
-// was not used for the longest when that is more than may be kept. It is run by .ci/caches;
-// .ci/cached builds what is kept, and marks what is used.
+// Command caches lists the build results kept under ~/.cache/nstance, and removes the least
+// recently used ones while they exceed the limit. It is run by .ci/caches; .ci/cached builds
+// entries, and marks them as used.
 //
-//	.ci/caches report    what is there, and what a start without it costs
-//	.ci/caches prune     remove what is too much
+//	.ci/caches report    the entries, and the cost of rebuilding them
+//	.ci/caches prune     remove what exceeds the limit
 //
-// What is kept is named KIND/NAME, and the name says what it was built from. Its folder's
-// modification time is that of its last use.
+// An entry is named KIND/NAME, where the name identifies its sources. Its folder's modification
+// time is that of its last use.
 package main
 
 import (
@@ -47,7 +47,7 @@ func run(args []string, getenv func(string) string, out io.Writer, now time.Time
 	return errors.New("want report or prune")
 }
 
-// folder is where everything is kept: where .ci/cached puts it.
+// folder is where .ci/cached keeps everything.
 func folder(getenv func(string) string) (string, error) {
 	if cache := getenv("XDG_CACHE_HOME"); cache != "" {
 		return filepath.Join(cache, "nstance"), nil

@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// variable bounds what is kept.
+// variable names the variable with the limit.
 const variable = "NSTANCE_CACHE_MAX"
 
-// usual is the bound unless the variable is set.
+// usual is the default limit.
 const usual = 4 << 30
 
-// recent is how long something counts as in use after it was taken: longer than a run of
-// continuous integration goes on between two steps that take the same.
+// recent is how long an entry counts as in use after a use: longer than the time between two steps
+// of continuous integration that use the same entry.
 const recent = 3 * time.Hour
 
-// limit reads a size: a number with MiB or GiB behind it; empty: the usual one.
+// limit parses a size with the suffix MiB or GiB; empty: the default.
 func limit(text string) (int64, error) {
 	if text == "" {
 		return usual, nil
@@ -43,9 +43,8 @@ func limit(text string) (int64, error) {
 	return 0, fmt.Errorf("%s=%q: want a size, such as 4GiB or 800MiB", variable, text)
 }
 
-// excess are the entries to remove: what was left by builds that were killed, and what was
-// not used for the longest until the rest is small enough. What is in use stays, so the
-// rest may be more than that.
+// excess returns the entries to remove: leftovers of killed builds, and the least recently used
+// entries until the rest is within the limit. Entries in use are kept, so the rest may exceed it.
 func excess(all []entry, most int64, now time.Time) (remove []entry) {
 	var total int64
 	var may []entry
@@ -73,8 +72,7 @@ func excess(all []entry, most int64, now time.Time) (remove []entry) {
 	return remove
 }
 
-// prune removes what is too much in a folder, and says what. Where another process does
-// that, it is left to it.
+// prune removes the excess in a folder, and lists it. It does nothing while another process prunes.
 func prune(dir string, out io.Writer, most int64, now time.Time, programs func() []string) error {
 	lock, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,8 +103,8 @@ func prune(dir string, out io.Writer, most int64, now time.Time, programs func()
 	return errs
 }
 
-// remove removes an entry, unless it was used after it was read. It takes it out of reach
-// before it looks: who takes it marks it as used, and looks for it then.
+// remove removes an entry, unless it was used after it was read. It renames the entry before it
+// checks that: a build that uses an entry marks it first, and looks for it afterwards.
 func remove(dir string, e entry) (isGone bool, err error) {
 	from, to := filepath.Join(dir, e.kind, e.name), filepath.Join(dir, e.kind, ".removing-"+strings.TrimLeft(e.name, "."))
 	if err := os.Rename(from, to); err != nil {
@@ -115,7 +113,7 @@ func remove(dir string, e entry) (isGone bool, err error) {
 	if info, err := os.Lstat(to); err == nil && !e.partial() && info.ModTime().After(e.used) {
 		return false, os.Rename(to, from)
 	}
-	// The programs of other modules may have been put there without the right to remove them.
+	// Other modules' programs may lack write permission.
 	err = filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			err = os.Chmod(path, 0o700)

@@ -58,7 +58,7 @@ func base(subject pkix.Name) *x509.Certificate {
 	}
 }
 
-// issue makes a key, and a certificate for it. Names may be addresses.
+// issue creates a key and a certificate for it. Names may be addresses.
 func (a *authority) issue(user, group string, names ...string) (pair, error) {
 	subject := pkix.Name{CommonName: user}
 	if group != "" {
@@ -94,7 +94,7 @@ func (a *authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) (pai
 	}, nil
 }
 
-// kubeconfig is a way to the API server with a certificate of one's own.
+// kubeconfig returns a kubeconfig with a certificate of its own.
 func (a *authority) kubeconfig(server, user, group string) ([]byte, error) {
 	own, err := a.issue(user, group)
 	if err != nil {

@@ -4,7 +4,7 @@ package main
 
 import "path/filepath"
 
-// install applies what this image ships, and what testcontainers' k3s module was told to.
+// install applies the manifests of this image, and those from testcontainers' k3s module.
 func (m *machine) install() error {
 	ours, err := filepath.Glob(shipped + "/manifests/*.yaml")
 	if err != nil {

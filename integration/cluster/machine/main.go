@@ -1,14 +1,14 @@
 //go:build linux
 
-// Command machine is the first process of the cluster image: what makes a container a
-// machine of a Kubernetes cluster, for tests.
+// Command machine is the first process of the cluster image, which makes a container a machine of a
+// Kubernetes cluster, for tests.
 //
 //	machine server   a whole cluster on one machine: etcd, API server, controllers,
-//	                 scheduler, and a node. It answers testcontainers' k3s module: the
-//	                 same kubeconfig, manifests folder and log line. It is not k3s
-//	machine node     what a virtual machine has before anything joins it to a cluster:
-//	                 a container runtime, a place for the kubelet's settings, and the
-//	                 script that the machine was given as its user data
+//	                 scheduler, and a node. It is compatible with testcontainers' k3s
+//	                 module: kubeconfig, manifests folder and log line. It is not k3s
+//	machine node     a virtual machine that has not joined a cluster yet: a container
+//	                 runtime, a folder for the kubelet's settings, and the script that
+//	                 is the machine's user data
 //	machine pause    holds a pod's namespaces
 package main
 
@@ -64,8 +64,8 @@ func run(ctx context.Context, args []string) error {
 	return context.Cause(ctx)
 }
 
-// first is what process 1 does: it has the rest run as its child, hands signals on to
-// it, and reaps what others leave behind.
+// first is process 1: it runs the rest as its child, forwards signals, and reaps orphaned
+// processes.
 func first() int {
 	child := exec.CommandContext(context.Background(), "/proc/self/exe", os.Args[1:]...) // signals end it
 	child.Stdout, child.Stderr = os.Stdout, os.Stderr
@@ -77,7 +77,7 @@ func first() int {
 	}
 	for s := range signals {
 		if s != syscall.SIGCHLD {
-			_ = child.Process.Signal(s) // it may have ended
+			_ = child.Process.Signal(s) // it may have ended already
 			continue
 		}
 		for {
@@ -94,7 +94,7 @@ func first() int {
 	return 0
 }
 
-// pause waits to be ended, and reaps the processes of a pod that share its namespace.
+// pause waits for its end, and reaps the processes of a pod that share its namespace.
 func pause() {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)

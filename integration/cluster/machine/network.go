@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// routesEvery is from one look at the nodes to the next.
+// routesEvery is the interval at which the nodes are listed.
 const routesEvery = 2 * time.Second
 
-// network has pods of this node reach those of all nodes: a bridge for its own, and a
-// route for each other node, which are all on one network. It starts once the kubelet
-// has a way to the API server.
+// network connects the pods of all nodes: a bridge for this node's pods, and a route to each other
+// node; all nodes are on one network. It starts once the kubelet has a kubeconfig.
 func (m *machine) network(name string) error {
 	m.running.Go(func() {
 		proxied := false
@@ -36,7 +35,7 @@ func (m *machine) network(name string) error {
 	return nil
 }
 
-// nodes is what a look at the nodes shows.
+// nodes is a list of nodes.
 type nodes struct {
 	Items []struct {
 		Metadata struct{ Name string }
@@ -82,7 +81,7 @@ func (m *machine) routes(name string) error {
 
 const bridgeFile = "/etc/cni/net.d/10-bridge.conflist"
 
-// bridge makes the network of this node's own pods, which makes the node ready.
+// bridge creates the network of this node's pods, which makes the node ready.
 func bridge(podCIDR string) error {
 	if _, err := os.Stat(bridgeFile); err == nil {
 		return nil

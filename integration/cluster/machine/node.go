@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Where a machine's agent puts its user data, and where containerd listens.
+// The file in which an agent puts the user data, and containerd's socket.
 const (
 	userData   = "/opt/nstance-agent/userdata"
 	containerd = "/run/containerd/containerd.sock"
 )
 
-// kubeletFile and proxyFile are settings that hold for any node of such a cluster.
+// kubeletFile and proxyFile have the settings of all nodes.
 const (
 	kubeletFile = "/etc/kubernetes/kubelet.yaml"
 	proxyFile   = "/etc/kubernetes/proxy.yaml"
@@ -63,7 +63,7 @@ const runtimeSettings = `version = 2
     config_path = "/etc/containerd/certs.d"
 `
 
-// runtime starts what runs containers, with the images that this image ships.
+// runtime starts the container runtime, with the images in this image.
 func (m *machine) runtime(string, string) error {
 	files := map[string][]byte{
 		"etc/containerd/config.toml": []byte(runtimeSettings), kubeletFile: []byte(kubeletSettings), proxyFile: []byte(proxySettings),
@@ -93,7 +93,7 @@ func (m *machine) runtime(string, string) error {
 	return nil
 }
 
-// mirrors adds where registries are reached, as k3s is told it.
+// mirrors configures registry mirrors in k3s's format.
 func mirrors(files map[string][]byte) error {
 	text, err := os.ReadFile("/etc/rancher/k3s/registries.yaml")
 	if errors.Is(err, os.ErrNotExist) {
@@ -141,9 +141,9 @@ func (m *machine) ownNode(_, name string) error {
 	return m.network(name)
 }
 
-// node is a machine that nothing has joined to a cluster yet, with an agent. Its user
-// data has it join, as on a virtual machine; once there is a kubeconfig of the kubelet,
-// the pods of all nodes reach each other.
+// node is a machine with an agent that has not joined a cluster yet. Its user data makes it join,
+// as on a virtual machine; once the kubelet has a kubeconfig, it is connected to the pods of all
+// nodes.
 func (m *machine) node() error {
 	addr, name, err := address()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// prepare makes a privileged container what the container runtime and the kubelet want
-// of a machine.
+// prepare gives a privileged container what the container runtime and the kubelet expect of a
+// machine.
 func prepare() error {
 	for _, target := range []string{"/", "/sys", "/run"} {
 		if err := syscall.Mount("", target, "", syscall.MS_SHARED|syscall.MS_REC, ""); err != nil && !errors.Is(err, syscall.EINVAL) {
@@ -39,9 +39,9 @@ func prepare() error {
 	return os.MkdirAll("/etc/cni/net.d", 0o755)
 }
 
-// delegate lets control groups of version 2 have children with controllers: the kernel
-// grants that to a group without processes only, so those of this container move into
-// one of their own. There is nothing to do where version 1 is mounted.
+// delegate enables controllers for child control groups of version 2: the kernel allows that only
+// for a group without processes, so those of this container move into a child. With version 1 there
+// is nothing to do.
 func delegate(root string) error {
 	controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -70,7 +70,7 @@ func delegate(root string) error {
 	return os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte(strings.Join(wanted, " ")), 0o644)
 }
 
-// address is the machine's own, and name its host name.
+// address returns the machine's address and its host name.
 func address() (addr, name string, err error) {
 	name, err = os.Hostname()
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 
 const logs = "/var/log/machine"
 
-// machine runs programs until one of them ends, which ends all.
+// machine runs programs until one of them ends, then stops all.
 type machine struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup
 }
 
-// start starts a program, which is not to end before the machine does.
+// start starts a program that must not end before the machine.
 func (m *machine) start(name string, args ...string) error {
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return err
@@ -48,13 +48,13 @@ func (m *machine) start(name string, args ...string) error {
 	return nil
 }
 
-// stop ends what still runs.
+// stop stops the running programs.
 func (m *machine) stop() {
 	m.cancel(context.Canceled)
 	m.running.Wait()
 }
 
-// tail is the end of a log.
+// tail returns the end of a log.
 func tail(file string) string {
 	const most = 4 << 10
 	f, err := os.Open(file)
@@ -85,7 +85,7 @@ const (
 	patience  = 3 * time.Minute
 )
 
-// await looks until a check succeeds.
+// await polls until a check succeeds.
 func (m *machine) await(what string, check func() error) error {
 	ctx, cancel := context.WithTimeout(m.ctx, patience)
 	defer cancel()

@@ -26,7 +26,7 @@ const (
 	clusterDNS   = "10.43.0.10"
 )
 
-// The folders and files that testcontainers' k3s module knows.
+// The folders and files that testcontainers' k3s module uses.
 const (
 	k3sKubeconfig = "/etc/rancher/k3s/k3s.yaml"
 	k3sManifests  = "/var/lib/rancher/k3s/server/manifests"
@@ -65,8 +65,8 @@ func (m *machine) server() error {
 	return nil
 }
 
-// plans writes the certificates and kubeconfigs of all parts. What the API server is
-// called by is in its certificate: its addresses, and those that --tls-san names.
+// plans writes the certificates and kubeconfigs of all parts. The API server's certificate has its
+// addresses and the names of --tls-san.
 func plans(addr, name string) error {
 	ca, err := newAuthority()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command pack makes an image of one program, as an archive that a container runtime
-// imports: pack FILE.tar REFERENCE PROGRAM [ARGUMENT...]
+// Command pack creates an image of one program, as an archive that a container runtime imports:
+// pack FILE.tar REFERENCE PROGRAM [ARGUMENT...]
 package main
 
 import (

@@ -1,9 +1,8 @@
-// Command runtime is an OCI runtime for hosts that lack some of what a privileged
-// container is promised. It takes out of a container's configuration what the host
-// itself may not do, and has runc do the rest: capabilities outside the host's bounding
-// set, limits of open files above its own, and scores that keep the kernel from killing
-// a process, which need CAP_SYS_RESOURCE. An engine whose host lacks nothing needs no
-// such runtime.
+// Command runtime is an OCI runtime for hosts without some of the privileges that a privileged
+// container needs. It removes from a container's configuration what the host itself may not do, and
+// then calls runc: capabilities outside the host's bounding set, limits of open files above its
+// own, and OOM scores that need CAP_SYS_RESOURCE. An engine on a complete host needs no such
+// runtime.
 package main
 
 import (
@@ -54,8 +53,8 @@ func run(args []string) error {
 	return syscall.Exec(runc, append([]string{"runc"}, args...), os.Environ())
 }
 
-// settings is the file that a command line has a process made by: a container's
-// configuration, or that of one more process in it. It is empty for one that makes none.
+// settings returns the file with which a command creates a process: a container's configuration, or
+// that of another process in it; empty: the command creates none.
 func settings(args []string) string {
 	switch {
 	case slices.Contains(args, "create"), slices.Contains(args, "run"):
@@ -67,7 +66,7 @@ func settings(args []string) string {
 	}
 }
 
-// flag is the value of a flag, by its long or its short name; empty: it is not given.
+// flag returns the value of a flag, by its long or its short name; empty: it is not set.
 func flag(args []string, long, short string) string {
 	for i, arg := range args {
 		if value, found := strings.CutPrefix(arg, "--"+long+"="); found {
@@ -80,7 +79,7 @@ func flag(args []string, long, short string) string {
 	return ""
 }
 
-// boundingSet is which capabilities the host has, by number.
+// boundingSet returns the host's capabilities, by number.
 func boundingSet() (uint64, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -94,12 +93,11 @@ func boundingSet() (uint64, error) {
 	return 0, fmt.Errorf("/proc/self/status has no CapBnd")
 }
 
-// sysResource is the number of CAP_SYS_RESOURCE, without which no limit is raised.
+// sysResource is the number of CAP_SYS_RESOURCE, which is needed to raise limits.
 const sysResource = 24
 
-// fit takes out of a container's configuration, or a process's, what needs more than the
-// capabilities in bounding and more than files open at once. All else stays as it is,
-// numbers included.
+// fit removes from a container's or a process's configuration what needs more than the capabilities
+// in bounding and more than files open files. Everything else stays as it is, numbers included.
 func fit(config []byte, bounding, files uint64) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(config))
 	d.UseNumber()
@@ -133,7 +131,7 @@ func within(set any, bounding uint64) any {
 	})
 }
 
-// unforced lowers what only CAP_SYS_RESOURCE may raise.
+// unforced lowers values that only CAP_SYS_RESOURCE may raise.
 func unforced(process map[string]any, files uint64) {
 	if score, ok := process["oomScoreAdj"].(json.Number); ok && strings.HasPrefix(string(score), "-") {
 		process["oomScoreAdj"] = 0

@@ -31,7 +31,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestFitProcess: one more process of a container has a configuration of its own.
+// TestFitProcess: another process of a container has a configuration of its own.
 func TestFitProcess(t *testing.T) {
 	got, err := fit([]byte(`{"args":["sh"],"capabilities":{"permitted":["CAP_SYS_RESOURCE"]},"oomScoreAdj":-1}`), 0, 1)
 	if want := `{"args":["sh"],"capabilities":{"permitted":[]},"oomScoreAdj":0}`; err != nil || string(got) != want {

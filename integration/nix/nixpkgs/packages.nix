@@ -150,6 +150,10 @@ in
       printf '#!%s\n%s' "$SHELL" "$text" >$out
       chmod +x $out
     '';
+  formats.json = _: {
+    type = lib.types.attrsOf lib.types.anything;
+    generate = name: value: runCommand name { text = builtins.toJSON value; } "printf %s \"$text\" >$out";
+  };
   # A test is evaluated as far as that goes without machines to run it on.
   testers.runNixOSTest =
     test:

@@ -12,8 +12,8 @@ import (
 	"github.com/nstance/nstance/integration/terraform/stub/catalog"
 )
 
-// differences are those of all types of ours, a line each. A type or attribute of the
-// provider that we don't have is none, unless it has to be set.
+// differences compares all types of the stub, a line for each difference. Missing types and
+// attributes are none, unless they are required.
 func differences(ours catalog.Types, theirs provider) []string {
 	var out []string
 	if theirs.Provider != nil {
@@ -102,7 +102,7 @@ func typeName(typ cty.Type) string {
 	return string(text)
 }
 
-// mode says who sets an attribute.
+// mode is how an attribute is set.
 func mode(required, optional, computed, writeOnly, sensitive bool) string {
 	var words []string
 	for _, word := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/nstance/nstance/integration/terraform/stub/catalog"
 )
 
-// said is what Terraform would say of a provider that has just the types of the stub.
+// said is Terraform's output for a provider with exactly the stub's types.
 func said(t *testing.T) provider {
 	t.Helper()
 	types, err := catalog.Load()
@@ -51,7 +51,7 @@ func saidOf(t *testing.T, of catalog.Block) block {
 	return out
 }
 
-// judge writes a document down and has it compared.
+// judge writes a document and compares it.
 func judge(t *testing.T, of provider) (string, error) {
 	t.Helper()
 	text, err := json.Marshal(document{Providers: map[string]provider{"registry.terraform.io/hashicorp/aws": of}})
@@ -67,7 +67,7 @@ func judge(t *testing.T, of provider) (string, error) {
 	return out.String(), err
 }
 
-// TestDifferences: nothing differs from what is the same, and whatever differs is named.
+// TestDifferences: equal types have no difference, and each difference is named.
 func TestDifferences(t *testing.T) {
 	if out, err := judge(t, said(t)); err != nil {
 		t.Fatalf("the stub differs from itself: %v\n%s", err, out)
@@ -120,7 +120,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestRead refuses what says nothing of the provider.
+// TestRead refuses documents without the provider.
 func TestRead(t *testing.T) {
 	for _, text := range []string{``, `{`, `{}`, `{"provider_schemas":{"registry.terraform.io/hashicorp/aws":{}}}`, `[]`} {
 		if _, err := read(strings.NewReader(text)); err == nil {
@@ -129,7 +129,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// FuzzDifferences: whatever is read can be compared.
+// FuzzDifferences: whatever can be read can be compared.
 func FuzzDifferences(f *testing.F) {
 	types, err := catalog.Load()
 	if err != nil {

@@ -1,10 +1,10 @@
-// Command schema compares the types of the stub with those of the real provider, so that the
-// stub doesn't approve its own errors:
+// Command schema compares the types of the stub with those of the real provider, so that the stub
+// doesn't confirm its own errors:
 //
 //	go run ./schema FILE
 //
-// FILE is what `terraform providers schema -json` says where the real provider is installed,
-// "-" for the standard input. Each line of the answer is a difference; there must be none.
+// FILE is the output of `terraform providers schema -json` where the real provider is installed,
+// "-" for the standard input. Each line of the output is a difference; there must be none.
 package main
 
 import (

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// document is what `terraform providers schema -json` says, as far as it matters here:
+// document is the relevant part of `terraform providers schema -json`:
 // https://developer.hashicorp.com/terraform/cli/commands/providers/schema.
 type document struct {
 	Providers map[string]provider `json:"provider_schemas"`

@@ -1,6 +1,6 @@
-// Command stub is a stand-in for the provider hashicorp/aws: it knows the types that the
-// modules in terraform/ use, and makes nothing. Terraform and OpenTofu start it themselves,
-// where dev_overrides names its folder (docs/terraform-checks.md).
+// Command stub is a stand-in for the provider hashicorp/aws: it knows the types that the modules in
+// terraform/ use, and creates nothing. Terraform and OpenTofu start it themselves if dev_overrides
+// names its folder (docs/terraform-checks.md).
 package main
 
 import (

@@ -3,7 +3,7 @@
 //
 //	go run -C integration/terraform ./tables
 //
-// A table stands between the lines <!-- BEGIN TABLES --> and <!-- END TABLES -->.
+// A table is between the lines <!-- BEGIN TABLES --> and <!-- END TABLES -->.
 package main
 
 import (
@@ -45,7 +45,7 @@ func run(root string) error {
 	return nil
 }
 
-// modules are the folders that hold *.tf, but those of tests.
+// modules returns the folders with *.tf files, except those of tests.
 func modules(root string) ([]string, error) {
 	var out []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -89,10 +89,10 @@ func write(folder string) error {
 	if bytes.Equal(before, after) {
 		return nil
 	}
-	return os.WriteFile(readme, after, 0o644) //nolint:gosec // a page for everybody
+	return os.WriteFile(readme, after, 0o644) //nolint:gosec // a public page
 }
 
-// replaced puts the tables in the place of those before.
+// replaced replaces the old tables.
 func replaced(page []byte, tables string) ([]byte, error) {
 	head, rest, ok := strings.Cut(string(page), begin+"\n")
 	_, tail, closed := strings.Cut(rest, end)

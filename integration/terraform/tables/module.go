@@ -12,7 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// module is what a module takes and gives.
+// module has the inputs and outputs of a module.
 type module struct {
 	inputs, outputs []value
 }
@@ -73,9 +73,9 @@ func read(block *hclsyntax.Block, text []byte) (value, error) {
 	return out, nil
 }
 
-// squeezed is an expression in one line, without its comments.
+// squeezed returns an expression in one line, without its comments.
 func squeezed(text []byte) string {
-	tokens, _ := hclsyntax.LexExpression(text, "", hcl.InitialPos) // it has been parsed before
+	tokens, _ := hclsyntax.LexExpression(text, "", hcl.InitialPos) // it was parsed before
 	var out strings.Builder
 	last, broken, at := hclsyntax.TokenOBrace, false, 0
 	for _, token := range tokens {
@@ -100,7 +100,7 @@ func squeezed(text []byte) string {
 	return out.String()
 }
 
-// follows says whether a comma stands before a token.
+// follows reports whether a comma precedes a token.
 func follows(text []byte, at int, token hclsyntax.Token) bool {
 	return bytes.IndexByte(text[at:token.Range.Start.Byte], ',') >= 0
 }
@@ -113,7 +113,7 @@ func closes(token hclsyntax.TokenType) bool {
 	return token == hclsyntax.TokenCBrace || token == hclsyntax.TokenCBrack || token == hclsyntax.TokenCParen
 }
 
-// tables writes both, sorted: what has to be given first.
+// tables returns both tables, sorted, required inputs first.
 func (m *module) tables() string {
 	slices.SortFunc(m.inputs, func(a, b value) int {
 		return cmp.Or(cmp.Compare(needed(b), needed(a)), cmp.Compare(a.name, b.name))
@@ -144,5 +144,5 @@ func needed(of value) int {
 
 func code(text string) string { return "`" + cell(text) + "`" }
 
-// cell keeps a text within its cell.
+// cell escapes a text for a cell.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

@@ -46,7 +46,7 @@ const tables = `| input | type | default | what it is |
 | ` + "`id`" + ` | Its id. |
 `
 
-// folder is a module with a README, its own and that of a test beside it.
+// folder is a module with a README, and a test with its own.
 func folder(t *testing.T, text, readme string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -64,7 +64,7 @@ func folder(t *testing.T, text, readme string) string {
 	return root
 }
 
-// TestRun writes the tables between their lines and leaves the rest, the second time too.
+// TestRun replaces the tables and keeps the rest, the second time too.
 func TestRun(t *testing.T) {
 	for _, before := range []string{"", "\n| old |\n\n"} {
 		root := folder(t, source, "# One\n\n"+begin+"\n"+before+end+"\n\nmore\n")
@@ -81,7 +81,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRefused: what can't be written says why.
+// TestRefused: an error says why a table can't be written.
 func TestRefused(t *testing.T) {
 	marked := begin + "\n" + end + "\n"
 	for want, of := range map[string][2]string{
@@ -103,7 +103,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// FuzzTables: a table has a row for each value, whatever stands in it.
+// FuzzTables: a table has a row for each value, whatever its text.
 func FuzzTables(f *testing.F) {
 	f.Add(source)
 	f.Add("variable \"x\" {\n type = map(any)\n description = \"a\\nb\"\n default = { \"a|b\" = [1, 2,] }\n}")

@@ -15,7 +15,7 @@ import (
 	"github.com/nstance/nstance/pkg/secrets"
 )
 
-func (c *cluster) verify(token string) nonce.Claims {
+func (c *fixture) verify(token string) nonce.Claims {
 	c.t.Helper()
 	claims, err := nonce.Verify(pki.PublicKey(c.trust.NonceKey), strings.TrimSpace(token),
 		nonce.Want{Kind: nonce.KindOperator, ClusterID: clusterID}, time.Now())
@@ -26,22 +26,22 @@ func (c *cluster) verify(token string) nonce.Claims {
 }
 
 func TestClusterNonce(t *testing.T) {
-	c := newCluster(t)
+	c := newFixture(t)
 	claims := c.verify(c.run("cluster", "nonce").want(t, cli.ExitOK).out)
 	id, err := fleet.ParseID(claims.ID)
 	if err != nil || id.Kind() != fleet.OperatorKind || claims.Tenant != "default" || claims.Shard != "" {
 		t.Errorf("claims %+v, %v", claims, err)
 	}
 	if life := claims.ExpiresAt.Sub(claims.NotBefore); life != 3*time.Hour {
-		t.Errorf("life is %s", life)
+		t.Errorf("lifetime %s, want 3h", life)
 	}
 	claims = c.verify(c.run("cluster", "nonce", "--tenant", "prod", "--expiry", "1m", "--cluster-id", clusterID).want(t, cli.ExitOK).out)
 	if claims.Tenant != "prod" || claims.ExpiresAt.Sub(claims.NotBefore) != time.Minute {
 		t.Errorf("claims %+v", claims)
 	}
 
-	// Its --output is a file, whatever the other commands' means, and the
-	// environment's is theirs.
+	// Unlike that of other commands, its --output is a file, to which the environment's
+	// NSTANCE_ADMIN_OUTPUT does not apply.
 	path := filepath.Join(t.TempDir(), "nonce.jwt")
 	if err := os.WriteFile(path, []byte(strings.Repeat("x", 5000)), 0o644); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestClusterNonce(t *testing.T) {
 }
 
 func TestClusterNonceRefusals(t *testing.T) {
-	c := newCluster(t)
+	c := newFixture(t)
 	for _, args := range [][]string{
 		{"--tenant", "Prod"}, {"--expiry", "0s"}, {"--expiry", "-1h"}, {"--expiry", "1000h"}, {"--expiry", "soon"}, {"more"},
 		{"--storage-bucket", ""},
@@ -84,7 +84,7 @@ func TestClusterNonceRefusals(t *testing.T) {
 }
 
 func TestRegisterOperator(t *testing.T) {
-	c := newCluster(t)
+	c := newFixture(t)
 	folder := c.env["NSTANCE_ADMIN_IDENTITY_DIR"]
 	c.run("cluster", "register-operator", "--tenant", "prod").want(t, cli.ExitOK)
 	pair, err := pki.ParseKeypair([]byte(read(t, filepath.Join(folder, "identity.crt"))),
@@ -97,7 +97,7 @@ func TestRegisterOperator(t *testing.T) {
 		t.Errorf("identity of %+v, %v", caller, err)
 	}
 	if life := pki.Life(pair.Certificate()); life != 90*24*time.Hour {
-		t.Errorf("the identity is good for %s, want 90 days", life)
+		t.Errorf("the certificate's lifetime is %s, want 90 days", life)
 	}
 	if read(t, filepath.Join(folder, "ca.crt")) != string(c.trust.Bundle.PEM()) {
 		t.Error("ca.crt is not the cluster's")
@@ -107,13 +107,13 @@ func TestRegisterOperator(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
 		}
 	}
-	// The record is where a server would have put it.
+	// The record has the key that a server would use.
 	id := fleet.InstanceID(caller.ID)
 	if have := c.operators(); len(have) != 1 || have[0] != "cluster/operator/prod."+id.StorageKey()+".json" {
 		t.Errorf("records %v", have)
 	}
 
-	// Nothing of an identity is ever overwritten, and nothing is recorded then.
+	// No file of an identity is ever overwritten, and a refused command records no operator.
 	c.run("cluster", "register-operator").want(t, cli.ExitFailed, "identity.key", "never overwritten")
 	if err := os.Remove(filepath.Join(folder, "identity.key")); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestRegisterOperator(t *testing.T) {
 	if read(t, filepath.Join(folder, "identity.crt")) != crt {
 		t.Error("the certificate was overwritten")
 	}
-	other := newCluster(t)
+	other := newFixture(t)
 	if err := os.Remove(filepath.Join(folder, "identity.crt")); err != nil {
 		t.Fatal(err)
 	}
@@ -131,31 +131,30 @@ func TestRegisterOperator(t *testing.T) {
 	if have := append(c.operators(), other.operators()...); len(have) != 1 {
 		t.Errorf("refusals recorded operators: %v", have)
 	}
-	// The same cluster's ca.crt may be there.
+	// The ca.crt of the same cluster is accepted.
 	r := c.run("cluster", "register-operator", "-o", "json").want(t, cli.ExitOK)
 	if v := decode[map[string]string](t, r.out); v["tenant"] != "default" || v["identity_dir"] != folder || v["id"] == "" {
-		t.Errorf("answered %v", v)
+		t.Errorf("output %v", v)
 	}
 }
 
-// TestRegisterOperatorFails: where the identity can't be written, no operator is
-// left behind.
-func TestRegisterOperatorFails(t *testing.T) {
-	c := newCluster(t)
+// TestFailedRegisterOperator: if the identity can't be written, no operator is recorded.
+func TestFailedRegisterOperator(t *testing.T) {
+	c := newFixture(t)
 	blocked := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.run("cluster", "register-operator", "--output-dir", filepath.Join(blocked, "identity")).want(t, cli.ExitFailed, "identity folder")
 	if have := c.operators(); len(have) != 0 {
-		t.Errorf("left behind: %v", have)
+		t.Errorf("records %v, want none", have)
 	}
 }
 
-// TestSecretPut: what is stored is sealed, can be replaced, and is never one of
-// the cluster's own keys.
+// TestSecretPut: a secret is sealed, can be replaced, and is never one of the cluster's own
+// keys.
 func TestSecretPut(t *testing.T) {
-	c := newCluster(t)
+	c := newFixture(t)
 	file := filepath.Join(t.TempDir(), "value")
 	for _, value := range []string{"one", "two"} {
 		if err := os.WriteFile(file, []byte(value), 0o600); err != nil {

@@ -9,76 +9,67 @@ import (
 
 	"github.com/nstance/nstance/pkg/admin"
 	"github.com/nstance/nstance/pkg/fleet"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"github.com/spf13/cobra"
 )
 
 func (a *app) config() *cobra.Command {
-	return a.shardFlags(branch(&cobra.Command{Use: "config", Short: "Static config: status, refresh, validate"},
-		a.configStatus(), a.configRefresh(), a.configValidate()))
+	return a.shardFlags(branch(&cobra.Command{Use: "config", Short: "Static config: status, diff, refresh, validate"},
+		a.configStatus(), configDiff(a), a.configRefresh(), configValidate(a)))
 }
 
 func configColumns() []column[admin.ConfigStatus] {
 	return []column[admin.ConfigStatus]{
 		{"SHARD", func(c admin.ConfigStatus) string { return c.Shard }},
-		{"ETAG", func(c admin.ConfigStatus) string { return c.ETag }},
-		{"LAST MODIFIED", func(c admin.ConfigStatus) string { return date(c.LastModified) }},
-		{"SIZE", func(c admin.ConfigStatus) string { return strconv.FormatInt(c.Size, 10) }},
+		{"ETAG", func(c admin.ConfigStatus) string { return c.GetEtag() }},
+		{"LAST MODIFIED", func(c admin.ConfigStatus) string { return date(c.GetLastModified()) }},
+		{"SIZE", func(c admin.ConfigStatus) string { return strconv.FormatInt(c.GetSize(), 10) }},
 		{"PROBLEMS", func(c admin.ConfigStatus) string {
 			switch {
-			case !c.RunningApplied:
+			case !c.GetRunningApplied():
 				return ""
-			case len(c.AwaitsConfirmation) > 0:
-				return "it awaits confirmation, since it takes away " + removed(c.AwaitsConfirmation) + "; the last accepted one runs"
+			case len(c.GetAwaitsConfirmation()) > 0:
+				return "awaiting confirmation to remove " + removed(c.GetAwaitsConfirmation()) + "; the last accepted config stays active"
 			}
-			return fmt.Sprintf("it can't run (%d problems), the last accepted one does", len(c.Violations))
+			return fmt.Sprintf("invalid (%d problems); the last accepted config stays active", len(c.GetViolations()))
 		}},
-		{"NEEDS A RESTART", func(c admin.ConfigStatus) string { return strings.Join(c.RestartRequired, ", ") }},
+		{"NEEDS A RESTART", func(c admin.ConfigStatus) string { return strings.Join(c.GetRestartRequired(), ", ") }},
 	}
 }
 
-func removed(all []admin.GroupRemoval) string {
+func removed(all []*nstancev1.GroupRemoval) string {
 	var parts []string
 	for _, r := range all {
-		parts = append(parts, fmt.Sprintf("%s/%s (%d)", r.Tenant, r.Group, r.Instances))
+		parts = append(parts, fmt.Sprintf("%s/%s (%d)", r.GetTenant(), r.GetGroup(), r.GetInstances()))
 	}
 	return strings.Join(parts, ", ")
 }
 
 func (a *app) configStatus() *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "Show which config each shard runs", Args: cobra.NoArgs}
+	cmd := listing(&cobra.Command{Use: "status", Short: "Show which config each shard runs", Args: cobra.NoArgs}, "SHARD")
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.target.read)
+		client, shards, err := a.connect(a.target.read)
 		if err != nil {
 			return err
 		}
 		all, err := client.ConfigStatus(cmd.Context(), shards)
 		for _, c := range all {
-			printOverrides(cmd.ErrOrStderr(), c.Shard, c.SizeOverrides)
+			printOverrides(cmd.ErrOrStderr(), c.Shard, c.GetSizeOverrides())
 		}
 		return errors.Join(printAll(cmd.OutOrStdout(), a.format, all, configColumns()), err)
 	})
 }
 
-// printOverrides prints a line for each size that hides the static config's.
-func printOverrides(w io.Writer, shard string, all []admin.SizeOverride) {
+// printOverrides prints a line for each size override of the static config.
+func printOverrides(w io.Writer, shard string, all admin.SizeOverrides) {
 	for _, o := range all {
 		as := ""
-		if o.Tenant != fleet.DefaultTenant {
-			as = ", run by an operator of tenant " + o.Tenant + ","
+		if o.GetTenant() != fleet.DefaultTenant {
+			as = ", as an operator of tenant " + o.GetTenant() + ","
 		}
 		fmt.Fprintf(w, "%s: group %s/%s: size %d overrides the config's %d (nstance-admin group reset %s --shard %s%s drops it)\n",
-			shard, o.Tenant, o.Group, o.Size, o.StaticSize, o.Group, shard, as)
+			shard, o.GetTenant(), o.GetGroup(), o.GetSize(), o.GetStaticSize(), o.GetGroup(), shard, as)
 	}
-}
-
-func (a *app) configValidate() *cobra.Command {
-	cmd := &cobra.Command{Use: "validate FILE", Short: "Check a config file as a server would, without one", Args: cobra.ExactArgs(1)}
-	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
-		if _, err := readConfig(args[0]); err != nil {
-			return err
-		}
-		return a.done(cmd.OutOrStdout(), args[0]+" is valid", map[string]any{"file": args[0], "valid": true})
-	})
 }
 
 func refreshColumns() []column[admin.Refresh] {
@@ -92,21 +83,28 @@ func refreshColumns() []column[admin.Refresh] {
 
 func (a *app) configRefresh() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "refresh", Short: "Have shards read their config again", Args: cobra.NoArgs,
-		Long: "Have shards read their config again and run it when it is valid. One that is not valid changes nothing,\n" +
-			"and everything that is wrong with it is listed.\n\n" +
-			"One that takes away groups with instances, or sets their size to 0, is run only when that is confirmed:\n" +
-			"on a terminal when asked, elsewhere by --yes, or by --accept-removal with each group's name.",
+		Use: "refresh", Short: "Reload the config of shards", Args: cobra.NoArgs,
+		Long: "Reload the config of shards. An invalid config changes nothing, and all its violations\n" +
+			"are listed.\n\n" +
+			"A config that removes groups with instances, or sets their size to 0, needs confirmation:\n" +
+			"at the prompt on a terminal, otherwise with --yes, or --accept-removal with each group's name.",
 	}
 	yes := yesFlag(cmd)
-	accept := cmd.Flags().StringSlice("accept-removal", nil, "`groups`, as tenant/group, that the config may take away with their instances")
+	accept := cmd.Flags().StringSlice("accept-removal", nil, "`groups`, as tenant/group, that the config may remove with their instances")
+	dry := cmd.Flags().Bool("dry-run", false, "show what would change, as config diff does, and change nothing")
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.target.write)
+		if *dry {
+			if *yes || len(*accept) > 0 {
+				return usagef("--dry-run confirms nothing: leave out --yes and --accept-removal")
+			}
+			return previewOf(a, cmd, nil)
+		}
+		client, shards, err := a.connect(a.target.write)
 		if err != nil {
 			return err
 		}
 		if len(shards) > 1 && len(*accept) > 0 {
-			return usagef("--accept-removal: %.80q is a group of one shard: say --shard NAME", (*accept)[0])
+			return usagef("--accept-removal: %.80q is a group of one shard: add --shard NAME", (*accept)[0])
 		}
 		for _, name := range *accept {
 			if _, err := fleet.ParseGroupKey(name); err != nil {
@@ -126,11 +124,12 @@ func (a *app) configRefresh() *cobra.Command {
 		if len(all) == 0 {
 			return err
 		}
-		return errors.Join(printAll(cmd.OutOrStdout(), a.format, all, refreshColumns()), err)
+		return errors.Join(printAll(cmd.OutOrStdout(), a.format, all, refreshColumns()), printRefreshed(a, cmd, all), err)
 	})
 }
 
-// removalLines says what configs take away, and the flags by which one shard's is accepted.
+// removalLines describes the removals that await confirmation, and returns the flags that
+// accept them if they are of one shard.
 func removalLines(awaiting []admin.Refresh) (goes []string, flags string) {
 	for _, r := range awaiting {
 		for _, removal := range r.Removals {

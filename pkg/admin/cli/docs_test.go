@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// documented finds commands in a page: nstance-admin with what stands behind it, on a line of a
-// block of shell, or between backticks.
+// Patterns of commands in a page: nstance-admin with its arguments, on a line of a shell block,
+// or between backticks.
 var (
 	block      = regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```")
 	inline     = regexp.MustCompile("`(?:bin/)?nstance-admin ([^`]+)`")
@@ -31,7 +31,8 @@ func documented(page string) []string {
 	return out
 }
 
-// words are those of a command that can be tried: without what a reader puts in, or may leave out.
+// words returns the arguments of a command without placeholders, optional parts, redirections
+// and comments.
 func words(command string) []string {
 	for _, end := range []string{" #", " >", " <", " -- "} {
 		command, _, _ = strings.Cut(command, end)
@@ -41,8 +42,8 @@ func words(command string) []string {
 	})
 }
 
-// TestCommandsOfTheDocs: each command in the docs is one, with flags that it has.
-func TestCommandsOfTheDocs(t *testing.T) {
+// TestCommandsInDocs: each command in the docs exists, with its flags.
+func TestCommandsInDocs(t *testing.T) {
 	pages, err := filepath.Glob("../../../docs/*.md")
 	more, err2 := filepath.Glob("../../../docs/*/*.md")
 	if err != nil || err2 != nil {
@@ -61,17 +62,17 @@ func TestCommandsOfTheDocs(t *testing.T) {
 			}
 			tried++
 			if r := run(t, nil, append(slices.Clone(args), "--help")...); !isHelpOf(r.out, args) {
-				t.Errorf("%s: nstance-admin %s: there is no such command: %s%s", filepath.Base(name), command, r.errOut, r.out)
+				t.Errorf("%s: nstance-admin %s: no such command: %s%s", filepath.Base(name), command, r.errOut, r.out)
 			}
 		}
 	}
 	if tried < 50 {
-		t.Errorf("%d commands were found, want far more", tried)
+		t.Errorf("found only %d commands", tried)
 	}
 }
 
-// isHelpOf reports whether what was printed is the help of the command that args begin with, and not of the one above
-// it with a word that it does not know.
+// isHelpOf reports whether a help text is that of the command in args, and not that of its
+// parent, which is printed for an unknown subcommand.
 func isHelpOf(help string, args []string) bool {
 	_, usage, _ := strings.Cut(help, "Usage:\n")
 	usage, _, _ = strings.Cut(usage, "\n")
@@ -96,7 +97,7 @@ func isHelpOf(help string, args []string) bool {
 	return !above || n == len(args) || strings.HasPrefix(args[n], "-")
 }
 
-// TestDocumented: the commands are found, and one that is wrong is seen.
+// TestDocumented: commands in a page are found, and wrong ones are detected.
 func TestDocumented(t *testing.T) {
 	page := "Use `nstance-admin group list -o json` or `nstance-server`.\n\n```sh\n" +
 		"A=b \\\n  nstance-admin group scale web 5 \\\n    --wait # now\n" +
@@ -109,7 +110,7 @@ func TestDocumented(t *testing.T) {
 		got = append(got, words(command))
 	}
 	if !slices.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("found are %q, want %q", got, want)
+		t.Errorf("found %q, want %q", got, want)
 	}
 	for command, want := range map[string]bool{
 		"group scale web 5 --wait": true, "group scale web 5 --wat": false, "group lst": false, "group": true, "grup list": false,
@@ -117,7 +118,7 @@ func TestDocumented(t *testing.T) {
 	} {
 		args := words(command)
 		if r := run(t, nil, append(slices.Clone(args), "--help")...); isHelpOf(r.out, args) != want {
-			t.Errorf("%s is a command: %t (exit %d), want %t", command, !want, r.code, want)
+			t.Errorf("%s: a command: %t (exit %d), want %t", command, !want, r.code, want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/rpc"
 )
 
 // usageError is a mistake on the command line.
@@ -18,25 +19,30 @@ func usagef(msg string, args ...any) error { return usageError{fmt.Errorf(msg, a
 // Unwrap returns what is wrong.
 func (e usageError) Unwrap() error { return e.error }
 
-// hint says what to do next about an error.
+// hint returns the next step to take after an error.
 func hint(err error) string {
 	switch {
 	case errors.Is(err, admin.ErrNoGroup):
-		return "`nstance-admin group list` shows the groups there are"
+		return "`nstance-admin group list` lists the groups"
 	case errors.Is(err, admin.ErrNoIdentity):
-		return "`nstance-admin cluster register-operator` makes an identity; --identity-dir says where it is"
+		return "`nstance-admin cluster register-operator` creates an identity; --identity-dir sets its folder"
+	}
+	if errors.As(err, new(*rpc.ConnectError)) && rpc.Misdirected(err) {
+		return "--servers, or NSTANCE_ADMIN_SERVERS, has the operator addresses; --identity-dir has the CAs and the identity"
 	}
 	switch status.Code(err) {
 	case codes.AlreadyExists:
-		return "`nstance-admin group status` shows it; `group scale` changes its size, and no other part of it changes by creating it again"
+		return "`nstance-admin group status` shows the existing group; `group scale` changes its size; create never changes an existing group"
 	case codes.Unavailable:
-		return "is the server up, and is --servers its operator address? Its health endpoint says what it waits for"
+		return "check that --servers has the server's operator address; the server's health endpoint and its log show what it waits for"
 	case codes.Unauthenticated:
-		return "the identity is not (or no longer) accepted: make a new one with `nstance-admin cluster register-operator`"
+		return "the identity is not (or no longer) accepted: create a new one with `nstance-admin cluster register-operator`"
+	case codes.Unimplemented:
+		return "--servers, or NSTANCE_ADMIN_SERVERS, has the operator addresses"
 	case codes.Aborted:
-		return "it has changed meanwhile, perhaps by an earlier try of this very command: look at it again, and repeat what still holds"
+		return "it was changed meanwhile, perhaps by an earlier attempt of this command: check its state and repeat if still needed"
 	case codes.NotFound:
-		return "`nstance-admin group list`, `nstance-admin instance list` and `nstance-admin operator list` show what there is"
+		return "`nstance-admin group list`, `nstance-admin instance list` and `nstance-admin operator list` list what exists"
 	default:
 		return ""
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -25,6 +26,8 @@ import (
 	"github.com/nstance/nstance/pkg/secrets"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -32,18 +35,20 @@ const (
 	encryptionKey = "thisisa32byteencryptionkey123456"
 )
 
-// cluster is a bucket that a server has set up, and an environment for people.
-type cluster struct {
-	t      *testing.T
-	bucket string
-	store  *dir.Store
-	trust  secrets.Trust
-	env    map[string]string
+// fixture is a bucket that a server has set up, and the environment of an administrator's
+// commands.
+type fixture struct {
+	t       *testing.T
+	bucket  string
+	store   *dir.Store
+	trust   secrets.Trust
+	secrets secrets.Secrets
+	env     map[string]string
 }
 
-func newCluster(t *testing.T) *cluster {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	c := &cluster{t: t, bucket: t.TempDir()}
+	c := &fixture{t: t, bucket: t.TempDir()}
 	c.env = map[string]string{
 		"NSTANCE_ENCRYPTION_KEY": encryptionKey, "NSTANCE_ADMIN_STORAGE_PROVIDER": "dir", "NSTANCE_ADMIN_STORAGE_BUCKET": c.bucket,
 		"NSTANCE_ADMIN_IDENTITY_DIR": filepath.Join(t.TempDir(), "identity"),
@@ -60,6 +65,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.secrets = sealed
 	c.trust, err = secrets.Bootstrap(t.Context(), secrets.BootstrapConfig{
 		ClusterID: clusterID, Store: store, Secrets: sealed, Now: time.Now, Random: rand.Reader,
 	})
@@ -69,8 +75,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// operators are the keys of the records of operators.
-func (c *cluster) operators() (keys []string) {
+// operators returns the keys of the operators' records.
+func (c *fixture) operators() (keys []string) {
 	c.t.Helper()
 	infos, err := object.All(c.t.Context(), c.store, "cluster/operator/")
 	if err != nil {
@@ -82,36 +88,62 @@ func (c *cluster) operators() (keys []string) {
 	return keys
 }
 
-// result is what a command left behind.
+// result is the exit code and the output of a command.
 type result struct {
 	code        int
 	out, errOut string
+	took        time.Duration
 }
 
-func (c *cluster) run(args ...string) result {
+func (c *fixture) run(args ...string) result {
 	c.t.Helper()
 	return run(c.t, c.env, args...)
+}
+
+// runUntilTimeout runs a command that its --timeout ends. While it has not reached a state by
+// then, as on a busy machine, it runs again with a longer timeout.
+func (c *fixture) runUntilTimeout(first string, reached func(result) bool, args ...string) (r result) {
+	c.t.Helper()
+	for _, timeout := range []string{first, "20s", "1m"} {
+		r = c.run(append(slices.Clone(args), "--timeout", timeout)...)
+		if reached(r) {
+			break
+		}
+	}
+	return r
 }
 
 func run(t *testing.T, env map[string]string, args ...string) result {
 	t.Helper()
 	var out, errOut bytes.Buffer
+	began := time.Now()
 	code := cli.Run(t.Context(), cli.Env{
 		Args: args, Getenv: func(name string) string { return env[name] }, Stdout: &out, Stderr: &errOut,
 		Now: time.Now, Random: rand.Reader, Version: "v0-test",
 	})
-	return result{code, out.String(), errOut.String()}
+	return result{code, out.String(), errOut.String(), time.Since(began)}
 }
 
-// want checks how a command ended, and words of what it said on standard error.
-func (r result) want(t *testing.T, code int, says ...string) result {
+// quiet reports whether a command printed nothing on standard error, except for messages about
+// a wait if it took that long.
+func (r result) quiet() bool {
+	for line := range strings.Lines(r.errOut) {
+		if r.took < time.Second || !strings.HasPrefix(line, "waiting: ") {
+			return false
+		}
+	}
+	return true
+}
+
+// want checks the exit code of a command, and texts that its standard error contains.
+func (r result) want(t *testing.T, code int, texts ...string) result {
 	t.Helper()
 	if r.code != code {
-		t.Errorf("exit %d, want %d; it said %s%s", r.code, code, r.out, r.errOut)
+		t.Errorf("exit %d, want %d; output %s%s", r.code, code, r.out, r.errOut)
 	}
-	for _, text := range says {
+	for _, text := range texts {
 		if !strings.Contains(r.errOut, text) {
-			t.Errorf("it said %q, want %q in it", r.errOut, text)
+			t.Errorf("stderr %q, want %q in it", r.errOut, text)
 		}
 	}
 	return r
@@ -125,14 +157,40 @@ func decode[T any](t *testing.T, text string) (v T) {
 	return v
 }
 
+// row is one result in JSON: a message, and the fields that the command adds to it.
+type row[M proto.Message] struct {
+	Message M `json:"-"` // without the added fields
+
+	Shard       string   `json:"shard"`
+	AlreadyGone []string `json:"already_gone"`
+	ConnectedTo []string `json:"connected_to"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *row[M]) UnmarshalJSON(text []byte) error {
+	type plain row[M]
+	if err := json.Unmarshal(text, (*plain)(r)); err != nil {
+		return err
+	}
+	r.Message = r.Message.ProtoReflect().New().Interface().(M)
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, r.Message)
+}
+
+type (
+	group        = row[*nstancev1.GroupStatus]
+	instance     = row[*nstancev1.InstanceStatus]
+	operator     = row[*nstancev1.OperatorStatus]
+	configStatus = row[*nstancev1.GetConfigStatusResponse]
+)
+
 // register gives the administrator an identity.
-func (c *cluster) register() *cluster {
+func (c *fixture) register() *fixture {
 	c.t.Helper()
 	c.run("cluster", "register-operator").want(c.t, cli.ExitOK)
 	return c
 }
 
-// shard plays a shard's leader: it answers from what a test puts into it.
+// shard is a stand-in for a shard's leader, which responds with the state that a test sets.
 type shard struct {
 	nstancev1.UnimplementedOperatorServiceServer
 	addr string
@@ -143,15 +201,18 @@ type shard struct {
 	groups    map[string]*nstancev1.GroupStatus
 	instances []*nstancev1.InstanceStatus
 	upserts   []*nstancev1.UpsertGroupRequest
-	listed    func(n int, g *nstancev1.GroupStatus) // what happens by the n-th listing
-	listings  int
+	read      func(n int, g *nstancev1.GroupStatus) // called before the n-th GetGroup, if not nil
+	reads     int
+	changed   func(g *nstancev1.GroupStatus) // called after each UpsertGroup, if not nil
 	config    *nstancev1.GetConfigStatusResponse
-	moves
-	known
+	fault     func(context.Context) error // called before each call that is no watch, if not nil
+	instanceState
+	operatorState
+	eventState
 }
 
-// shard starts a server of a shard, and adds it to --servers.
-func (c *cluster) shard(id string) *shard {
+// endpoint returns the TLS settings of a shard's server, with a certificate of the cluster's CA.
+func (c *fixture) endpoint(id string) pki.Endpoint {
 	c.t.Helper()
 	key, err := pki.GenerateKey(rand.Reader)
 	if err != nil {
@@ -167,11 +228,16 @@ func (c *cluster) shard(id string) *shard {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	return pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(c.trust.Bundle, pair), Now: time.Now}
+}
+
+// shard starts a server of a shard, and adds it to --servers.
+func (c *fixture) shard(id string) *shard {
+	c.t.Helper()
 	s := &shard{leads: true, groups: map[string]*nstancev1.GroupStatus{}}
-	e := pki.Endpoint{Cluster: clusterID, Source: pki.NewSource(c.trust.Bundle, pair), Now: time.Now}
 	server, err := rpc.NewServer(rpc.ServerConfig{
-		TLS: e.Server(), Cluster: clusterID, Access: rpc.Access(), Gate: s, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		Services: func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(r, s) },
+		TLS: c.endpoint(id).Server(), Cluster: clusterID, Access: rpc.Access(), Gate: s, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Services: func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(faulty{r, s}, s) },
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -183,12 +249,12 @@ func (c *cluster) shard(id string) *shard {
 	go func() { _ = server.Serve(l) }()
 	c.t.Cleanup(server.Stop)
 	s.addr = l.Addr().String()
-	c.serves(id, s.addr)
+	c.addServer(id, s.addr)
 	return s
 }
 
-// serves names an address of a shard to the administrator.
-func (c *cluster) serves(id, addr string) {
+// addServer adds an address of a shard to --servers.
+func (c *fixture) addServer(id, addr string) {
 	list := c.env["NSTANCE_ADMIN_SERVERS"]
 	if list != "" {
 		list += ","
@@ -203,7 +269,7 @@ func (s *shard) Leading() (string, bool) {
 	return s.leader, s.leads
 }
 
-func (s *shard) have(groups ...*nstancev1.GroupStatus) *shard {
+func (s *shard) setGroups(groups ...*nstancev1.GroupStatus) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range groups {
@@ -216,14 +282,24 @@ func (s *shard) ListGroups(context.Context, *nstancev1.ListGroupsRequest) (*nsta
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	resp := &nstancev1.ListGroupsResponse{}
-	s.listings++
-	for _, g := range s.groups {
-		if s.listed != nil {
-			s.listed(s.listings, g)
-		}
-		resp.Groups = append(resp.Groups, g)
+	for _, key := range slices.Sorted(maps.Keys(s.groups)) {
+		resp.Groups = append(resp.Groups, s.groups[key])
 	}
 	return resp, nil
+}
+
+func (s *shard) GetGroup(_ context.Context, req *nstancev1.GetGroupRequest) (*nstancev1.GetGroupResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	if s.read != nil {
+		s.read(s.reads, s.groups[req.GetKey()])
+	}
+	g := s.groups[req.GetKey()]
+	if g == nil {
+		return nil, rpc.NotFound.Errorf("there is no group %s", req.GetKey())
+	}
+	return &nstancev1.GetGroupResponse{Group: g}, nil
 }
 
 func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error) {
@@ -246,6 +322,9 @@ func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest
 	}
 	s.upserts = append(s.upserts, req)
 	g.Size, g.Etag = req.GetSize(), "etag-"+strconv.Itoa(len(s.upserts))
+	if s.changed != nil {
+		s.changed(g)
+	}
 	gone := slices.DeleteFunc(slices.Clone(req.GetRemove()), func(id string) bool { return !strings.HasPrefix(id, "gone-") })
 	return &nstancev1.UpsertGroupResponse{Group: g, AlreadyGone: gone}, nil
 }

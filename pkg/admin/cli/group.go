@@ -11,54 +11,54 @@ import (
 )
 
 func (a *app) group() *cobra.Command {
-	return a.shardFlags(branch(&cobra.Command{Use: "group", Short: "Groups: list, status, scale, create, delete, reset"},
-		a.groupList(), a.groupStatus(), a.groupScale(), a.groupCreate(), a.groupDelete(), a.groupReset()))
+	return a.shardFlags(branch(&cobra.Command{Use: "group", Short: "Groups: list, status, explain, scale, create, on-demand, delete, reset"},
+		a.groupList(), a.groupStatus(), groupExplain(a), a.groupScale(), a.groupCreate(), groupOnDemand(a), a.groupDelete(), a.groupReset()))
 }
 
 func groupColumns() []column[admin.Group] {
 	number := func(n int32) string { return strconv.Itoa(int(n)) }
 	return []column[admin.Group]{
 		{"SHARD", func(g admin.Group) string { return g.Shard }},
-		{"TENANT", func(g admin.Group) string { return g.Tenant }},
-		{"GROUP", func(g admin.Group) string { return g.Key }},
+		{"TENANT", func(g admin.Group) string { return g.GetTenant() }},
+		{"GROUP", func(g admin.Group) string { return g.GetKey() }},
 		{"SIZE", shownSize},
-		{"ACTUAL", func(g admin.Group) string { return number(g.ActualSize) }},
-		{"PENDING", func(g admin.Group) string { return number(g.PendingSize) }},
-		{"DRAINING", func(g admin.Group) string { return number(g.DrainingSize) }},
-		{"TEMPLATE", func(g admin.Group) string { return g.Template }},
-		{"TYPE", func(g admin.Group) string { return g.InstanceType }},
-		{"STATIC", func(g admin.Group) string { return strconv.FormatBool(g.IsStatic) }},
+		{"ACTUAL", func(g admin.Group) string { return number(g.GetActualSize()) }},
+		{"PENDING", func(g admin.Group) string { return number(g.GetPendingSize()) }},
+		{"DRAINING", func(g admin.Group) string { return number(g.GetDrainingSize()) }},
+		{"TEMPLATE", func(g admin.Group) string { return g.GetTemplate() }},
+		{"TYPE", func(g admin.Group) string { return g.GetInstanceType() }},
+		{"STATIC", func(g admin.Group) string { return strconv.FormatBool(g.GetIsStatic()) }},
 		{"CONDITIONS", conditions},
 	}
 }
 
-// shownSize is a group's size, and the static config's where that is another.
+// shownSize formats a group's size, with the static config's size if it differs.
 func shownSize(g admin.Group) string {
-	if g.IsStatic && g.Size != g.StaticSize {
-		return fmt.Sprintf("%d (config: %d)", g.Size, g.StaticSize)
+	if g.GetIsStatic() && g.GetSize() != g.GetStaticSize() {
+		return fmt.Sprintf("%d (config: %d)", g.GetSize(), g.GetStaticSize())
 	}
-	return strconv.Itoa(int(g.Size))
+	return strconv.Itoa(int(g.GetSize()))
 }
 
 func conditions(g admin.Group) string {
 	var out []string
-	for _, c := range g.Conditions {
-		if c.Message != "" {
-			out = append(out, c.Type+": "+c.Message)
+	for _, c := range g.GetConditions() {
+		if c.GetMessage() != "" {
+			out = append(out, c.GetType()+": "+c.GetMessage())
 		}
 	}
 	return strings.Join(out, "; ")
 }
 
 func (a *app) groupList() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List the groups of all shards", Args: cobra.NoArgs}
-	return list(a, cmd, groupColumns, (*admin.Client).ListGroups)
+	cmd := listing(&cobra.Command{Use: "list", Short: "List the groups of all shards", Args: cobra.NoArgs}, "GROUP")
+	return listEach(a, cmd, groupColumns, (*admin.Client).ListGroups, nil)
 }
 
 func (a *app) groupStatus() *cobra.Command {
-	cmd := &cobra.Command{Use: "status GROUP", Short: "Show one group in full", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "status GROUP", Short: "Show one group in detail", Args: cobra.ExactArgs(1)}
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
-		client, shards, err := a.ask(a.target.read)
+		client, shards, err := a.connect(a.target.read)
 		if err != nil {
 			return err
 		}
@@ -72,13 +72,13 @@ func (a *app) groupStatus() *cobra.Command {
 
 func (a *app) groupDelete() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "delete GROUP", Short: "Scale a dynamic group to zero and forget it", Args: cobra.ExactArgs(1),
-		Long: "Scale a dynamic group to zero and forget it, its on-demand instances included.\n\n" +
-			"While it has instances, on a terminal it is asked first; elsewhere it needs --yes.",
+		Use: "delete GROUP", Short: "Scale a dynamic group to zero and delete it", Args: cobra.ExactArgs(1),
+		Long: "Scale a dynamic group to zero and delete it, including its on-demand instances.\n\n" +
+			"If it has instances, the command prompts on a terminal; otherwise it needs --yes.",
 	}
 	yes := yesFlag(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
-		client, shards, err := a.ask(a.target.write)
+		client, shards, err := a.connect(a.target.write)
 		if err != nil {
 			return err
 		}

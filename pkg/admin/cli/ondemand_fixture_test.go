@@ -10,19 +10,20 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// moves is the part of a shard that is about instances that come and go.
-type moves struct {
-	keys    map[string]*nstancev1.InstanceStatus // on-demand ones
+// instanceState is the part of a shard for creates, deletes and drains of instances.
+type instanceState struct {
+	keys    map[string]*nstancev1.InstanceStatus // on-demand instances by idempotency key
 	created []*nstancev1.CreateInstanceRequest
 	deleted []string
 	acked   []string
 	refresh func() (*nstancev1.RefreshConfigResponse, error)
-	// refreshWith is refresh by what is asked.
+	// refreshWith responds to a refresh by its request, instead of refresh.
 	refreshWith func(*nstancev1.RefreshConfigRequest) (*nstancev1.RefreshConfigResponse, error)
-	// watchers are told of every change of an instance.
+	preview     func(*nstancev1.PreviewConfigRequest) (*nstancev1.PreviewConfigResponse, error)
+	// watchers receive every change of an instance.
 	watchers map[chan *nstancev1.WatchInstancesResponse]bool
-	breaks   int   // how many watches of groups break before one holds
-	refuses  error // to watches of groups and to acknowledgements
+	breaks   int   // how many watches of groups fail before one succeeds
+	refusal  error // of watches of groups and acknowledgements
 }
 
 func (s *shard) RefreshConfig(_ context.Context, req *nstancev1.RefreshConfigRequest) (*nstancev1.RefreshConfigResponse, error) {
@@ -74,13 +75,13 @@ func (s *shard) AcknowledgeDrained(
 	if i == nil {
 		return nil, rpc.NotFound.Errorf("no such instance %s", req.GetId())
 	}
-	if s.refuses != nil {
-		return nil, s.refuses
+	if s.refusal != nil {
+		return nil, s.refusal
 	}
 	s.acked = append(s.acked, req.GetId())
 	if i.GetDrain() != nil && i.GetDrain().GetAckedAt() == nil {
 		i.Drain.AckedAt = timestamppb.Now()
-		s.tell(i)
+		s.notify(i)
 	}
 	return &nstancev1.AcknowledgeDrainedResponse{}, nil
 }
@@ -93,15 +94,15 @@ func (s *shard) find(id string) *nstancev1.InstanceStatus {
 	return s.instances[n]
 }
 
-// tell sends an instance to all who watch. s.mu is held.
-func (s *shard) tell(i *nstancev1.InstanceStatus) {
+// notify sends an instance to all watchers. s.mu is held.
+func (s *shard) notify(i *nstancev1.InstanceStatus) {
 	for w := range s.watchers {
 		w <- &nstancev1.WatchInstancesResponse{Type: nstancev1.EventType_EVENT_TYPE_UPSERT, Instance: i}
 	}
 }
 
-// drains adds a draining instance.
-func (s *shard) drains(id string) {
+// addDraining adds a draining instance.
+func (s *shard) addDraining(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := &nstancev1.InstanceStatus{
@@ -109,11 +110,12 @@ func (s *shard) drains(id string) {
 		Drain: &nstancev1.DrainStatus{Reason: "scale-down", DeleteAt: timestamppb.Now()},
 	}
 	s.instances = append(s.instances, i)
-	s.tell(i)
+	s.notify(i)
 }
 
-// vanish takes an instance away while nobody watches: all who did begin anew.
-func (s *shard) vanish(id string) {
+// removeUnwatched removes an instance while all watches are interrupted, so that no event
+// reports it.
+func (s *shard) removeUnwatched(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.instances = slices.DeleteFunc(s.instances, func(i *nstancev1.InstanceStatus) bool { return i.GetId() == id })
@@ -147,7 +149,7 @@ func (s *shard) WatchInstances(
 		select {
 		case e := <-events:
 			if e == nil {
-				return rpc.Unavailable.Errorf("the term that this stream was opened in is over")
+				return rpc.Unavailable.Errorf("the leader's term in which this stream was opened has ended")
 			}
 			if err := stream.Send(e); err != nil {
 				return err
@@ -161,7 +163,7 @@ func (s *shard) WatchInstances(
 func (s *shard) WatchGroups(_ *nstancev1.WatchGroupsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
 	s.mu.Lock()
 	s.breaks--
-	broken, refused := s.breaks >= 0, s.refuses
+	broken, refused := s.breaks >= 0, s.refusal
 	s.mu.Unlock()
 	if refused != nil {
 		return refused

@@ -24,20 +24,21 @@ const (
 )
 
 func TestInstanceCreate(t *testing.T) {
-	c := newCluster(t).register()
+	c := newFixture(t).register()
 	s := c.shard("dev-1")
-	made := c.run("instance", "create", "web", "--key", "job-7", "--instance-type", "big", "--vars", `{"a": 1}`, "-o", "json").
+	created := c.run("instance", "create", "web", "--key", "job-7", "--instance-type", "big", "--vars", `{"a": 1}`, "-o", "json").
 		want(t, cli.ExitOK)
-	if all := decode[[]admin.Instance](t, made.out); len(all) != 1 || all[0].ID != onDemandID || !all[0].OnDemand || all[0].Shard != "dev-1" {
+	if all := decode[[]instance](t, created.out); len(all) != 1 || all[0].Message.GetId() != onDemandID || !all[0].Message.GetOnDemand() ||
+		all[0].Shard != "dev-1" {
 		t.Errorf("created %+v", all)
 	}
 	req := s.created[0]
 	if req.GetIdempotencyKey() != "job-7" || req.GetGroup() != "web" || req.GetInstanceType() != "big" || req.GetVars().AsMap()["a"] != 1.0 {
-		t.Errorf("asked %v", req)
+		t.Errorf("request %v", req)
 	}
 	c.run("instance", "create", "web").want(t, cli.ExitOK, "idempotency key: key")
 	if key := s.created[1].GetIdempotencyKey(); !strings.HasPrefix(key, "key") {
-		t.Errorf("a command without a key asked with %q", key)
+		t.Errorf("generated key %q, want the prefix key", key)
 	}
 	c.run("instance", "create", "web", "--vars", "[]").want(t, cli.ExitUsage, "--vars")
 	c.shard("dev-2")
@@ -45,15 +46,15 @@ func TestInstanceCreate(t *testing.T) {
 	c.run("instance", "create", "web").want(t, cli.ExitUsage, "--shard")
 }
 
-// TestInstanceDelete: the shard that has the instance counts, whatever the others
-// say.
+// TestInstanceDelete: the shard that has the instance deletes it, although others do not know
+// it.
 func TestInstanceDelete(t *testing.T) {
-	c := newCluster(t).register()
+	c := newFixture(t).register()
 	c.shard("dev-1")
 	s := c.shard("dev-2")
 	c.run("instance", "create", "web", "--key", "job-7", "--shard", "dev-2").want(t, cli.ExitOK)
 	if out := c.run("instance", "delete", onDemandID).want(t, cli.ExitOK).out; !strings.Contains(out, "dev-2") {
-		t.Errorf("it said %q", out)
+		t.Errorf("output %q", out)
 	}
 	c.run("instance", "delete", "--key", "job-7", "--shard", "dev-2").want(t, cli.ExitOK)
 	if len(s.deleted) != 2 || s.deleted[0] != onDemandID || s.deleted[1] != onDemandID {
@@ -62,22 +63,22 @@ func TestInstanceDelete(t *testing.T) {
 	c.run("instance", "delete", drainingID).want(t, cli.ExitFailed, "no such instance")
 	c.run("instance", "delete", "--key", "job-8", "--shard", "dev-2").want(t, cli.ExitFailed, "job-8")
 	c.run("instance", "delete").want(t, cli.ExitUsage, "--key")
-	c.run("instance", "delete", onDemandID, "--key", "job-7").want(t, cli.ExitUsage, "one of the two")
+	c.run("instance", "delete", onDemandID, "--key", "job-7").want(t, cli.ExitUsage, "either an instance ID or --key")
 	c.run("instance", "delete", "nonsense").want(t, cli.ExitUsage, "nonsense")
 }
 
 func TestInstanceDrainList(t *testing.T) {
-	c := newCluster(t).register()
+	c := newFixture(t).register()
 	s := c.shard("dev-1")
-	s.drains(drainingID)
-	s.drains(drainingID2)
-	one := decode[[]admin.Instance](t, c.run("instance", "drain", "--id", drainingID2, "-o", "json").want(t, cli.ExitOK).out)
-	if len(one) != 1 || one[0].ID != drainingID2 {
-		t.Errorf("draining, of one that was asked for: %+v", one)
+	s.addDraining(drainingID)
+	s.addDraining(drainingID2)
+	one := decode[[]instance](t, c.run("instance", "drain", "--id", drainingID2, "-o", "json").want(t, cli.ExitOK).out)
+	if len(one) != 1 || one[0].Message.GetId() != drainingID2 {
+		t.Errorf("draining with --id: %+v", one)
 	}
 	c.run("instance", "ack", drainingID2).want(t, cli.ExitOK)
-	all := decode[[]admin.Instance](t, c.run("instance", "drain", "-o", "json").want(t, cli.ExitOK).out)
-	if len(all) != 1 || all[0].ID != drainingID {
+	all := decode[[]instance](t, c.run("instance", "drain", "-o", "json").want(t, cli.ExitOK).out)
+	if len(all) != 1 || all[0].Message.GetId() != drainingID {
 		t.Errorf("draining: %+v", all)
 	}
 	c.run("instance", "ack", onDemandID).want(t, cli.ExitFailed, "no such instance")
@@ -85,12 +86,12 @@ func TestInstanceDrainList(t *testing.T) {
 	c.run("instance", "drain", "--id", "x").want(t, cli.ExitUsage, "--id")
 }
 
-// TestInstanceDrainCommand drains what drains now and what begins to meanwhile; a
-// command that fails is run again.
+// TestInstanceDrainCommand: the command runs for each instance that drains now or begins to
+// meanwhile, and again after it fails.
 func TestInstanceDrainCommand(t *testing.T) {
-	c := newCluster(t).register()
+	c := newFixture(t).register()
 	s := c.shard("dev-1")
-	s.drains(drainingID)
+	s.addDraining(drainingID)
 	dir := t.TempDir()
 	script := filepath.Join(dir, "drain.sh")
 	body := `#!/bin/sh
@@ -105,46 +106,46 @@ exit 3
 	r := c.run("instance", "drain", "--once", "--", script).want(t, cli.ExitOK, "exit status 3", "is drained")
 	log := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "log"))), "\n")
 	if want := drainingID + " " + drainingID + " dev-1 web scale-down"; len(log) != 2 || log[0] != want || log[1] != want {
-		t.Errorf("the command saw %q; %s", log, r.errOut)
+		t.Errorf("the command was run with %q; %s", log, r.errOut)
 	}
 	if len(s.acked) != 1 || s.acked[0] != drainingID {
 		t.Errorf("acknowledged %v", s.acked)
 	}
-	s.drains(drainingID2)
+	s.addDraining(drainingID2)
 	c.run("instance", "drain", "--once", "--id", onDemandID, "--", script).want(t, cli.ExitOK)
 	if len(s.acked) != 1 {
-		t.Errorf("an instance that was not asked for is acknowledged: %v", s.acked)
+		t.Errorf("an instance other than --id was acknowledged: %v", s.acked)
 	}
 }
 
-// TestInstanceDrainOver: the command of an instance whose end nobody told, because
-// the watch was broken then, is ended by the snapshot that does not show it.
-func TestInstanceDrainOver(t *testing.T) {
-	c := newCluster(t).register()
+// TestInstanceDrainOfGoneInstance: an instance is gone while the watch is interrupted. The next
+// snapshot, which lacks it, ends its command.
+func TestInstanceDrainOfGoneInstance(t *testing.T) {
+	c := newFixture(t).register()
 	s := c.shard("dev-1")
-	s.drains(drainingID)
-	begun := filepath.Join(t.TempDir(), "begun")
+	s.addDraining(drainingID)
+	started := filepath.Join(t.TempDir(), "started")
 	go func() {
-		for _, err := os.Stat(begun); err != nil && t.Context().Err() == nil; _, err = os.Stat(begun) {
+		for _, err := os.Stat(started); err != nil && t.Context().Err() == nil; _, err = os.Stat(started) {
 			time.Sleep(10 * time.Millisecond)
 		}
-		s.vanish(drainingID)
+		s.removeUnwatched(drainingID)
 	}()
-	c.run("instance", "drain", "--once", "--timeout", "2m", "--", "sh", "-c", "touch "+begun+"; exec sleep 600").want(t, cli.ExitOK)
+	c.run("instance", "drain", "--once", "--timeout", "2m", "--", "sh", "-c", "touch "+started+"; exec sleep 600").want(t, cli.ExitOK)
 }
 
-// TestInstanceDrainRefused: a shard that will never take an acknowledgement ends
-// the command, rather than have it repeated for ever.
+// TestInstanceDrainRefused: a permanent refusal of the acknowledgement ends the command instead
+// of endless retries.
 func TestInstanceDrainRefused(t *testing.T) {
-	c := newCluster(t).register()
+	c := newFixture(t).register()
 	s := c.shard("dev-1")
-	s.refuses = rpc.Denied.Errorf("not for you")
-	s.drains(drainingID)
+	s.refusal = rpc.Denied.Errorf("not for you")
+	s.addDraining(drainingID)
 	c.run("instance", "drain", "--", "true").want(t, cli.ExitFailed, "dev-1", "not for you")
 }
 
 func TestConfigRefresh(t *testing.T) {
-	c := newCluster(t).register()
+	c := newFixture(t).register()
 	s := c.shard("dev-1")
 	s.refresh = func() (*nstancev1.RefreshConfigResponse, error) {
 		return &nstancev1.RefreshConfigResponse{
@@ -159,7 +160,7 @@ func TestConfigRefresh(t *testing.T) {
 		return nil, &rpc.ViolationsError{Message: "invalid config",
 			Violations: []rpc.Violation{{Field: "groups.default.web.size", Description: "too large"}}}
 	}
-	r := c.run("config", "refresh", "-o", "json").want(t, cli.ExitFailed, "groups.default.web.size: too large", "goes on to run")
+	r := c.run("config", "refresh", "-o", "json").want(t, cli.ExitFailed, "groups.default.web.size: too large", "stays active")
 	if all := decode[[]admin.Refresh](t, r.out); all[0].Outcome != admin.RefreshInvalid ||
 		all[0].Violations[0].Field != "groups.default.web.size" {
 		t.Errorf("invalid: %+v", all)
@@ -173,7 +174,7 @@ func TestConfigRefresh(t *testing.T) {
 	}
 }
 
-// lines hears what a command prints, and ends it when it has heard enough.
+// lines is a command's standard output, which ends the command when it contains enough.
 type lines struct {
 	mu     sync.Mutex
 	text   bytes.Buffer
@@ -192,13 +193,13 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// watches runs a watch until it has said everything.
-func watches(t *testing.T, c *cluster, args []string, says ...string) string {
+// watch runs a watch until it has printed all texts.
+func watch(t *testing.T, c *fixture, args []string, texts ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out := &lines{end: cancel, enough: func(text string) bool {
-		for _, s := range says {
+		for _, s := range texts {
 			if !strings.Contains(text, s) {
 				return false
 			}
@@ -211,25 +212,26 @@ func watches(t *testing.T, c *cluster, args []string, says ...string) string {
 		Now: time.Now, Version: "v0-test",
 	})
 	if text := out.text.String(); code != cli.ExitOK || !out.enough(text) {
-		t.Fatalf("exit %d, said %s%s, want %q in it", code, text, errOut.String(), says)
+		t.Fatalf("exit %d, output %s%s, want %q in it", code, text, errOut.String(), texts)
 	}
 	return out.text.String()
 }
 
 func TestWatch(t *testing.T) {
-	c := newCluster(t).register()
+	c := newFixture(t).register()
 	s := c.shard("dev-1")
 	s.breaks = 1
-	s.drains(drainingID)
-	watches(t, c, nil, "group web: 1 of 2 running", "group jobs: gone", "instance "+drainingID+" of web: draining (scale-down), goes by",
+	s.addDraining(drainingID)
+	watch(t, c, nil, "group web: 1 of 2 running", "group jobs: gone", "instance "+drainingID+" of web: draining (scale-down), deleted by",
 		"problem of group web: ProviderError: no room", "problem of group web: CreatesFailing: over",
-		"these are all groups", "these are all instances",
-		"groups: waiting: shard dev-1: not now")
+		"all groups are listed", "all instances are listed",
+		"dev-1  waiting: not now")
 	s.breaks = 0
-	watches(t, c, []string{"-o", "json", "--only", "problems"}, `"reason":"CreatesFailing","message":"","group":"web","over":true`)
-	text := watches(t, c, []string{"-o", "json", "--only", "groups"}, `"groupGone"`)
+	watch(t, c, []string{"-o", "json", "--only", "problems"},
+		`"reason":"CreatesFailing","message":"","group":"web","instance_id":"","over":true`)
+	text := watch(t, c, []string{"-o", "json", "--only", "groups"}, `"groupGone"`)
 	for line := range strings.Lines(text) {
-		var e admin.Event
+		var e struct{ Kind, Shard string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Shard != "dev-1" || e.Kind == admin.EventInstance {
 			t.Errorf("%q: %v", line, err)
 		}
@@ -239,17 +241,17 @@ func TestWatch(t *testing.T) {
 		Id: "knd-runs", Group: "web", Phase: nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING,
 	})
 	s.mu.Unlock()
-	if text := watches(t, c, []string{"--only", "instances"}, "these are all instances"); strings.Contains(text, "running") {
-		t.Errorf("of what leaves it says %s", text)
+	if text := watch(t, c, []string{"--only", "instances"}, "all instances are listed"); strings.Contains(text, "running") {
+		t.Errorf("a watch of leaving instances printed %s", text)
 	}
 	c.run("watch", "--all", "--only", "groups,problems").want(t, cli.ExitUsage, "--all", "instances", `"groups, problems"`)
-	watches(t, c, []string{"--all", "--only", "instances"}, "instance knd-runs of web: running", "these are all instances")
+	watch(t, c, []string{"--all", "--only", "instances"}, "instance knd-runs of web: running", "all instances are listed")
 	c.run("watch", "--only", "everything").want(t, cli.ExitUsage, "groups, instances, problems")
 }
 
-// TestWatchDenied: what no repetition can mend ends the watch.
+// TestWatchDenied: a permanent error ends the watch.
 func TestWatchDenied(t *testing.T) {
-	c := newCluster(t).register()
-	c.shard("dev-1").refuses = rpc.Denied.Errorf("not for you")
+	c := newFixture(t).register()
+	c.shard("dev-1").refusal = rpc.Denied.Errorf("not for you")
 	c.run("watch").want(t, cli.ExitFailed, "dev-1", "not for you")
 }

@@ -4,11 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"sigs.k8s.io/yaml"
 )
 
@@ -19,12 +18,18 @@ const (
 	formatTable format = "table"
 	formatJSON  format = "json"
 	formatYAML  format = "yaml"
+	// Of tables: with everything in their cells, and the names alone.
+	formatWide format = "wide"
+	formatName format = "name"
 )
 
-func parseFormat(s string) (format, error) {
-	switch f := format(s); f {
-	case formatTable, formatJSON, formatYAML:
+// parseFormat parses --output. Only commands that print a list have the formats wide and name.
+func parseFormat(s string, lists bool) (format, error) {
+	switch f := format(s); {
+	case f == formatTable, f == formatJSON, f == formatYAML, lists && (f == formatWide || f == formatName):
 		return f, nil
+	case lists:
+		return "", usagef("--output: %.40q is not valid: want table, wide, name, json or yaml", s)
 	default:
 		return "", usagef("--output: %.40q is not valid: want table, json or yaml", s)
 	}
@@ -36,38 +41,28 @@ type column[T any] struct {
 	cell  func(T) string
 }
 
-// date is how a table shows a time; nil: there is none.
-func date(t *time.Time) string {
+// date formats a time for a table; empty for nil.
+func date(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
 	}
-	return t.Format(time.RFC3339)
+	return t.AsTime().Format(time.RFC3339)
 }
 
 // printAll prints rows as a table, or everything about them as JSON or YAML.
 func printAll[T any](w io.Writer, f format, rows []T, columns []column[T]) error {
+	rows, err := sorted(w, rows, columns)
+	if err != nil {
+		return err
+	}
 	if f != formatTable {
 		return printValue(w, f, rows)
 	}
-	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	titles := make([]string, len(columns))
-	for i, c := range columns {
-		titles[i] = c.title
-	}
-	fmt.Fprintln(tw, strings.Join(titles, "\t"))
-	for _, r := range rows {
-		cells := make([]string, len(columns))
-		for i, c := range columns {
-			if cells[i] = c.cell(r); cells[i] == "" {
-				cells[i] = "-"
-			}
-		}
-		fmt.Fprintln(tw, strings.Join(cells, "\t"))
-	}
-	return tw.Flush()
+	t := table[T]{w: w, columns: columns}
+	return t.print(rows)
 }
 
-// printValue prints v whole. A table of one thing is YAML, which people read.
+// printValue prints v in full. In table format it prints YAML.
 func printValue(w io.Writer, f format, v any) error {
 	if f == formatJSON {
 		enc := json.NewEncoder(w)
@@ -82,7 +77,7 @@ func printValue(w io.Writer, f format, v any) error {
 	return err
 }
 
-// done reports what was done: in words, or as JSON or YAML where that is asked for.
+// done prints the outcome: words in table format, v as JSON or YAML otherwise.
 func (a *app) done(w io.Writer, words string, v any) error {
 	if a.format != formatTable {
 		return printValue(w, a.format, v)
@@ -91,7 +86,7 @@ func (a *app) done(w io.Writer, words string, v any) error {
 	return err
 }
 
-// lineWriter lets several goroutines write, a line at a time.
+// lineWriter is a writer for concurrent use. It writes whole lines.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer

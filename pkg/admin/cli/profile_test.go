@@ -16,8 +16,8 @@ import (
 	"github.com/nstance/nstance/pkg/awsclient"
 )
 
-// aws is a service that notes who signed what for it, and refuses all.
-func aws(t *testing.T) (url string, signed *[]string) {
+// serveAWS serves AWS services that record the signers of requests, and refuse all.
+func serveAWS(t *testing.T) (url string, signed *[]string) {
 	t.Helper()
 	signed = &[]string{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -32,12 +32,12 @@ func aws(t *testing.T) (url string, signed *[]string) {
 	return server.URL, signed
 }
 
-// of is how AWS is called, as far as a code is not wanted.
-type of func(code func(string) (string, error)) (awsclient.Config, error)
+// profileFunc returns the config of a profile; code asks for an MFA code.
+type profileFunc func(code func(string) (string, error)) (awsclient.Config, error)
 
-// byProfile runs a command in the name of a person, on a terminal on which answers are typed;
-// nil: on none.
-func byProfile(t *testing.T, profile of, answers io.Reader, args ...string) result {
+// runWithProfile runs a command with a profile, on a terminal with these answers; nil: without
+// a terminal.
+func runWithProfile(t *testing.T, profile profileFunc, answers io.Reader, args ...string) result {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	code := cli.Run(t.Context(), cli.Env{
@@ -47,19 +47,19 @@ func byProfile(t *testing.T, profile of, answers io.Reader, args ...string) resu
 		},
 		Now: time.Now, Random: rand.Reader,
 	})
-	return result{code, out.String(), errOut.String()}
+	return result{code: code, out: out.String(), errOut: errOut.String()}
 }
 
-// TestProfile: what a profile says counts for the bucket and for all else at AWS, and is not
-// asked for where AWS is not called.
+// TestProfile: a profile applies to the bucket and to all other services of AWS, and is not
+// loaded if AWS is not used.
 func TestProfile(t *testing.T) {
-	url, signed := aws(t)
-	asked := 0
-	person := func(func(string) (string, error)) (awsclient.Config, error) {
-		asked++
+	url, signed := serveAWS(t)
+	loads := 0
+	load := func(func(string) (string, error)) (awsclient.Config, error) {
+		loads++
 		return awsclient.Config{
 			Credentials: awsclient.Keep(func(context.Context) (awsclient.Keys, error) {
-				return awsclient.Keys{AccessKeyID: "ASIAPERSON", SecretAccessKey: "s"}, nil
+				return awsclient.Keys{AccessKeyID: "ASIAPROFILE", SecretAccessKey: "s"}, nil
 			}),
 			Getenv: func(name string) string {
 				return map[string]string{"AWS_REGION": "eu-west-3", "AWS_ENDPOINT_URL": url}[name]
@@ -72,29 +72,29 @@ func TestProfile(t *testing.T) {
 	}
 	for _, c := range []struct {
 		args []string
-		want string // who signed what
+		want string // key ID, region and service of the signature
 	}{
-		{[]string{"storage", "check", "--storage-bucket", "bucket"}, "ASIAPERSON eu-west-3 s3"},
-		{secrets, "ASIAPERSON eu-west-3 secretsmanager"},
-		{append(secrets, "--secrets-region", "eu-north-1"), "ASIAPERSON eu-north-1 secretsmanager"},
+		{[]string{"storage", "check", "--storage-bucket", "bucket"}, "ASIAPROFILE eu-west-3 s3"},
+		{secrets, "ASIAPROFILE eu-west-3 secretsmanager"},
+		{append(secrets, "--secrets-region", "eu-north-1"), "ASIAPROFILE eu-north-1 secretsmanager"},
 	} {
 		*signed = nil
-		r := byProfile(t, person, nil, c.args...)
+		r := runWithProfile(t, load, nil, c.args...)
 		if len(*signed) == 0 || (*signed)[0] != c.want || r.code != cli.ExitFailed {
 			t.Errorf("%v: signed %v, want %s; exit %d: %s", c.args, *signed, c.want, r.code, r.errOut)
 		}
 	}
-	asked = 0
-	r := byProfile(t, person, nil, "storage", "check", "--storage-provider", "dir", "--storage-bucket", t.TempDir())
-	if r.code != cli.ExitOK || asked != 0 {
-		t.Errorf("a directory: exit %d, asked %d times: %s", r.code, asked, r.errOut)
+	loads = 0
+	r := runWithProfile(t, load, nil, "storage", "check", "--storage-provider", "dir", "--storage-bucket", t.TempDir())
+	if r.code != cli.ExitOK || loads != 0 {
+		t.Errorf("a directory: exit %d, loaded %d times: %s", r.code, loads, r.errOut)
 	}
 }
 
-// TestCode: a role may want a code, which is asked for on a terminal alone.
-func TestCode(t *testing.T) {
+// TestMFACode: a role may require an MFA code, which is asked for only on a terminal.
+func TestMFACode(t *testing.T) {
 	const device = "arn:aws:iam::123456789012:mfa/alice"
-	person := func(code func(string) (string, error)) (awsclient.Config, error) {
+	load := func(code func(string) (string, error)) (awsclient.Config, error) {
 		typed, err := code(device)
 		if err != nil {
 			return awsclient.Config{}, err
@@ -102,9 +102,9 @@ func TestCode(t *testing.T) {
 		return awsclient.Config{}, errors.New("the code was " + typed)
 	}
 	check := []string{"storage", "check", "--storage-bucket", "bucket"}
-	byProfile(t, person, strings.NewReader("123456\n"), check...).want(t, cli.ExitFailed, "Code of "+device+": ", "the code was 123456")
-	byProfile(t, person, strings.NewReader("\n"), check...).want(t, cli.ExitFailed, "no code of "+device)
-	byProfile(t, person, nil, check...).want(t, cli.ExitFailed, "the code of "+device+" is wanted, and standard input is no terminal")
+	runWithProfile(t, load, strings.NewReader("123456\n"), check...).want(t, cli.ExitFailed, "MFA code of "+device+": ", "the code was 123456")
+	runWithProfile(t, load, strings.NewReader("\n"), check...).want(t, cli.ExitFailed, "no MFA code of "+device)
+	runWithProfile(t, load, nil, check...).want(t, cli.ExitFailed, "MFA code of "+device+" required, but standard input is not a terminal")
 	silent, _ := io.Pipe()
-	byProfile(t, person, silent, append(check, "--timeout", "300ms")...).want(t, cli.ExitFailed, "no answer within --timeout")
+	runWithProfile(t, load, silent, append(check, "--timeout", "300ms")...).want(t, cli.ExitFailed, "no answer within --timeout")
 }

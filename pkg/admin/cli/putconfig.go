@@ -11,14 +11,14 @@ import (
 )
 
 func clusterConfig(a *app) *cobra.Command {
-	return branch(&cobra.Command{Use: "config", Short: "Static config of shards, in the storage: put"}, clusterConfigPut(a))
+	return branch(&cobra.Command{Use: "config", Short: "Static config of shards in the storage: put"}, clusterConfigPut(a))
 }
 
 func clusterConfigPut(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "put SHARD FILE", Short: "Check a shard's config and put it into the storage", Args: cobra.ExactArgs(2),
-		Long: "Check a shard's config, as `config validate` does, and put it into the storage in place of the one that is there.\n\n" +
-			"No server is needed. One that runs reads the new text after `config refresh`.",
+		Use: "put SHARD FILE", Short: "Validate a shard's config and store it", Args: cobra.ExactArgs(2),
+		Long: "Validate a shard's config, as `config validate --offline` does, and store it, replacing the current one.\n\n" +
+			"No server is needed. Running servers read it after `config refresh`.",
 	}
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
 		shard, path := args[0], args[1]
@@ -39,22 +39,25 @@ func clusterConfigPut(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		said := fmt.Sprintf("the config of shard %s is in place (%d bytes)", shard, len(text))
+		said := fmt.Sprintf("stored the config of shard %s (%d bytes)", shard, len(text))
 		if !changed {
-			said = fmt.Sprintf("the config of shard %s is in place already", shard)
+			said = fmt.Sprintf("the config of shard %s is already stored", shard)
 		}
 		return a.done(cmd.OutOrStdout(), said, map[string]any{"shard": shard, "bytes": len(text), "changed": changed})
 	})
 }
 
-// readConfig reads a shard's config and checks it.
+// readConfig reads and validates a shard's config.
 func readConfig(path string) ([]byte, error) {
+	if err := needPath("FILE", path); err != nil {
+		return nil, err
+	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, usagef("read config: %w", err)
+		return nil, usagef("read the config: %w", err)
 	}
 	if _, err := shardconfig.Parse(text); err != nil {
-		return nil, fmt.Errorf("%s is not valid:\n%w", path, err)
+		return nil, fmt.Errorf("%s is not valid:\n%w", path, shardconfig.LocateError(text, err))
 	}
 	return text, nil
 }

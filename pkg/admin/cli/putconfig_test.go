@@ -11,8 +11,8 @@ import (
 )
 
 func TestClusterConfigPut(t *testing.T) {
-	// A bucket that no server has seen yet, and no encryption key.
-	c := &cluster{t: t, bucket: filepath.Join(t.TempDir(), "bucket")}
+	// A bucket that no server has used, without an encryption key.
+	c := &fixture{t: t, bucket: filepath.Join(t.TempDir(), "bucket")}
 	c.env = map[string]string{"NSTANCE_ADMIN_STORAGE_PROVIDER": "dir", "NSTANCE_ADMIN_STORAGE_BUCKET": c.bucket}
 	text := read(t, "../../../examples/config.jsonc")
 	path := filepath.Join(t.TempDir(), "shard.jsonc")
@@ -37,29 +37,29 @@ func TestClusterConfigPut(t *testing.T) {
 
 	write(text)
 	put := []string{"cluster", "config", "put", "us-west-2a", path}
-	said := func(r result, want string) {
+	wantOutput := func(r result, want string) {
 		t.Helper()
 		if !strings.Contains(r.want(t, cli.ExitOK).out, want) {
-			t.Errorf("it printed %q, want %q in it", r.out, want)
+			t.Errorf("output %q, want %q in it", r.out, want)
 		}
 	}
-	said(c.run(put...), "the config of shard us-west-2a is in place (")
+	wantOutput(c.run(put...), "stored the config of shard us-west-2a (")
 	body, first := stored()
 	if body != text {
 		t.Errorf("stored %d bytes, want %d", len(body), len(text))
 	}
-	said(c.run(put...), "in place already")
+	wantOutput(c.run(put...), "is already stored")
 	if _, again := stored(); again != first {
 		t.Error("the same text was written again")
 	}
 	write(text + "// changed\n")
-	said(c.run(append(put, "-o", "json")...), `"changed": true`)
+	wantOutput(c.run(append(put, "-o", "json")...), `"changed": true`)
 	accepted, _ := stored()
 
 	write(strings.Replace(text, `"arch"`, `"arhc"`, 1))
 	c.run(put...).want(t, cli.ExitFailed, "is not valid", "arhc")
 	if body, _ := stored(); body != accepted {
-		t.Error("a text that is not valid was stored")
+		t.Error("an invalid config was stored")
 	}
 	c.run("cluster", "config", "put", "US", path).want(t, cli.ExitUsage, "SHARD", `"US"`)
 	c.run("cluster", "config", "put", "us-west-2a", path+".none").want(t, cli.ExitUsage, "no such file")

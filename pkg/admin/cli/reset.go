@@ -13,14 +13,14 @@ import (
 
 func (a *app) groupReset() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "reset GROUP", Short: "Drop what overrides a static group, or end that a group is held whose record was missing",
+		Use: "reset GROUP", Short: "Drop a static group's overrides, or release a group held for a missing record",
 		Args: cobra.ExactArgs(1),
-		Long: "Drop what overrides a static group, or end that a group is held whose record was missing.\n\n" +
-			"Where the static config's size is smaller than the group's, on a terminal it is asked first; elsewhere it needs --yes.",
+		Long: "Drop the overrides of a static group, or release a group that is held because its record was missing.\n\n" +
+			"If the static config's size is smaller than the group's, the command prompts on a terminal; otherwise it needs --yes.",
 	}
 	yes := yesFlag(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
-		client, shards, err := a.ask(a.target.write)
+		client, shards, err := a.connect(a.target.write)
 		if err != nil {
 			return err
 		}
@@ -33,14 +33,14 @@ func (a *app) groupReset() *cobra.Command {
 		}
 		var in []string
 		for _, g := range reset {
-			in = append(in, fmt.Sprintf("%s, with size %d", g.Shard, g.Size))
+			in = append(in, fmt.Sprintf("%s, with size %d", g.Shard, g.GetSize()))
 		}
 		return errors.Join(a.done(cmd.OutOrStdout(), fmt.Sprintf("group %s is reset in %s", args[0], strings.Join(in, "; ")), reset), err)
 	})
 }
 
-// confirmReset is confirm of the sizes that a reset makes smaller. With yes, shards that
-// can't say what goes are no obstacle.
+// confirmReset confirms the sizes that a reset reduces. With yes, shards that can't be listed
+// are ignored.
 func (a *app) confirmReset(cmd *cobra.Command, yes bool, c *admin.Client, shards []client.Shard, group string) error {
 	goes, err := goesByReset(cmd, c, shards, group)
 	if err != nil && !yes {
@@ -49,7 +49,7 @@ func (a *app) confirmReset(cmd *cobra.Command, yes bool, c *admin.Client, shards
 	return a.confirm(cmd, yes, goes, "")
 }
 
-// goesByReset is a line for each shard where a reset makes a group smaller.
+// goesByReset returns a line for each shard where a reset shrinks the group.
 func goesByReset(cmd *cobra.Command, c *admin.Client, shards []client.Shard, group string) (lines []string, err error) {
 	groups, err := c.GroupStatus(cmd.Context(), shards, group)
 	if err != nil {
@@ -57,17 +57,17 @@ func goesByReset(cmd *cobra.Command, c *admin.Client, shards []client.Shard, gro
 	}
 	var counted map[string][]string
 	for _, g := range groups {
-		if !g.IsStatic || g.StaticSize >= g.Size {
+		if !g.GetIsStatic() || g.GetStaticSize() >= g.GetSize() {
 			continue
 		}
-		if counted == nil { // one listing does for all shards
-			if counted, err = countedBy(cmd, c, shards, group, false); err != nil {
+		if counted == nil { // one listing covers all shards
+			if counted, err = c.Counted(cmd.Context(), shards, group, false); err != nil {
 				return nil, err
 			}
 		}
-		line := fmt.Sprintf("%s/%s: size %d becomes the config's %d", g.Shard, g.Key, g.Size, g.StaticSize)
-		if ids := counted[g.Shard+"/"+g.Key]; len(ids) > int(g.StaticSize) {
-			line += fmt.Sprintf(", so %d of these go: %s", len(ids)-int(g.StaticSize), named(ids))
+		line := fmt.Sprintf("%s/%s: size %d becomes the config's %d", g.Shard, g.GetKey(), g.GetSize(), g.GetStaticSize())
+		if ids := counted[g.Shard+"/"+g.GetKey()]; len(ids) > int(g.GetStaticSize()) {
+			line += fmt.Sprintf(", so %d of these are removed: %s", len(ids)-int(g.GetStaticSize()), admin.NameInstances(ids))
 		}
 		lines = append(lines, line)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/config"
 	"github.com/spf13/cobra"
 )
 
@@ -20,16 +21,16 @@ const (
 	ExitUsage  = 2
 )
 
-// Env is the process around the command line.
+// Env is the environment of the command line.
 type Env struct {
 	Args   []string
 	Getenv func(string) string
-	Stdin  io.Reader // nil: there is none to ask on
+	Stdin  io.Reader // nil: no prompts
 	Stdout io.Writer
 	Stderr io.Writer
-	// Terminal: questions can be asked on Stdin.
+	// Terminal is set if Stdin can be prompted on.
 	Terminal bool
-	// Profile finds out how AWS is called; nil: as a server does.
+	// Profile resolves how AWS is called; nil: as a server does.
 	Profile admin.Profile
 	Now     func() time.Time
 	Random  io.Reader
@@ -54,21 +55,25 @@ func Run(ctx context.Context, env Env) int {
 	if err == nil {
 		return ExitOK
 	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		err = ended(a, err)
+	}
 	fmt.Fprintf(env.Stderr, "nstance-admin: %v\n", err)
 	if h := hint(err); h != "" {
 		fmt.Fprintf(env.Stderr, "hint: %s\n", h)
 	}
-	// Once a command runs, its usage is right; cobra's own complaints come before.
+	// Usage errors after a command started are the command's own; before that they are cobra's.
 	if errors.As(err, new(usageError)) || !a.started {
 		return ExitUsage
 	}
 	return ExitFailed
 }
 
-// app holds what the flags say, for all commands.
+// app holds the parsed flags of all commands.
 type app struct {
 	env     Env
 	started bool
+	reads   bool // the command changes nothing
 	client  *admin.Client
 
 	output      string
@@ -77,29 +82,40 @@ type app struct {
 	target      target
 	identityDir string
 	storage     admin.StorageConfig
+	oldKeys     []string // sources of old encryption keys
+	presets     map[string]bool
 }
 
 func (a *app) root() *cobra.Command {
 	root := branch(&cobra.Command{
 		Use: "nstance-admin", Short: "Manage Nstance clusters and shards", Version: a.env.Version,
 		SilenceUsage: true, SilenceErrors: true,
-	}, a.cluster(), a.config(), a.group(), a.instance(), a.operator(), storageCommands(a), a.watch())
+	}, a.cluster(), a.config(), a.group(), a.instance(), a.operator(), storageCommands(a), a.watch(), eventCommand(a), serveCommand(a),
+		doctorCommand(a), versionCommand(a))
+	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
-	f.StringVarP(&a.output, "output", "o", a.preset("OUTPUT", "table"), "table, json or yaml")
-	f.DurationVar(&a.timeout, "timeout", 2*time.Minute, "how long the command may take")
+	f.StringVarP(&a.output, "output", "o", a.preset("OUTPUT", "table"), "table, json or yaml; of lists also wide (nothing is cut) and name")
+	f.TextVar((*config.Duration)(&a.timeout), "timeout", config.Duration(2*time.Minute),
+		"timeout of the command, a `duration` such as 30s or 1d")
+	describe(a, root)
+	completion(a, root)
 	return root
 }
 
 // preset is the default of a flag: NSTANCE_ADMIN_{name}, else fallback.
 func (a *app) preset(name, fallback string) string {
-	if v := a.env.Getenv("NSTANCE_ADMIN_" + name); v != "" {
+	if a.presets == nil {
+		a.presets = map[string]bool{}
+	}
+	a.presets[name] = true
+	if v := a.env.Getenv(presetPrefix + name); v != "" {
 		return v
 	}
 	return fallback
 }
 
-// branch makes a command that only has others below it. Alone it shows its help;
-// what is none of its commands is a mistake.
+// branch makes a command that only has subcommands. Without one it prints its help; an unknown
+// one is an error.
 func branch(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(children...)
 	cmd.SuggestionsMinimumDistance = 2
@@ -117,25 +133,32 @@ func branch(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// endless marks a command that goes on until it is interrupted, unless a timeout
-// is given.
+// endless marks a command that runs until interrupted, unless a timeout is given: always (yes), or
+// with the flag of that name.
 const endless = "endless"
 
-// leaf makes a command that does something, within the time that it may take.
+func isEndless(cmd *cobra.Command) bool {
+	when := cmd.Annotations[endless]
+	return when == "yes" || when != "" && cmd.Flags().Changed(when)
+}
+
+// leaf makes a command that does work, within --timeout.
 func (a *app) leaf(cmd *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	nameArgs(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if a.format, err = parseFormat(a.output); err != nil {
+		if a.format, err = parseFormat(a.output, cmd.Annotations[nameColumn] != ""); err != nil {
 			return err
 		}
+		arrange(a, cmd)
 		if a.timeout <= 0 {
-			return usagef("timeout: %s is not valid: want a duration above 0, such as 30s", a.timeout)
+			return usagef("--timeout: %s is not valid: want a duration above 0, such as 30s", a.timeout)
 		}
 		if shard := cmd.Flags().Lookup("shard"); shard != nil {
 			a.target.given = shard.Changed
 		}
 		a.started = true
 		ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
-		if cmd.Annotations[endless] == "" || cmd.Flags().Changed("timeout") {
+		if !isEndless(cmd) || cmd.Flags().Changed("timeout") {
 			ctx, cancel = context.WithTimeout(ctx, a.timeout)
 		}
 		defer cancel()

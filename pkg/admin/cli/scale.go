@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,38 +12,41 @@ import (
 
 	"github.com/nstance/nstance/pkg/admin"
 	"github.com/nstance/nstance/pkg/client"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 func (a *app) groupScale() *cobra.Command {
 	var wait bool
 	var remove []string
 	cmd := &cobra.Command{
-		Use: "scale GROUP SIZE", Short: "Set a group's size", Args: cobra.ExactArgs(2),
-		Long: "Set a group's size, which is a number of instances: there is no +1 and no -1.\n\n" +
-			"Before all instances of a group go, by size 0, on a terminal it is asked; elsewhere that needs --yes.",
+		Use: "scale GROUP SIZE", Short: "Set the size of a group", Args: cobra.ExactArgs(2),
+		Long: "Set the size of a group to an absolute number of instances; relative sizes (+1, -1) are not supported.\n\n" +
+			"Size 0 removes all instances: the command prompts on a terminal; otherwise it needs --yes.",
 	}
 	yes := yesFlag(cmd)
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group runs that many and nothing else but draining instances")
-	cmd.Flags().StringSliceVar(&remove, "remove", nil, "instance `ids` that leave for this size")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group runs exactly that many instances, besides draining ones")
+	cmd.Flags().StringSliceVar(&remove, "remove", nil, "`IDs` of the instances to remove")
 	ifETag := etagFlag(cmd)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		// What looks like flags may be a negative size.
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// An unknown flag of digits only is a negative size.
 		var unknown interface{ GetSpecifiedShortnames() string }
-		if errors.As(err, &unknown) && strings.Trim(unknown.GetSpecifiedShortnames(), "0123456789") == "" {
-			return badSize("-" + unknown.GetSpecifiedShortnames())
+		if errors.As(err, &unknown) {
+			if n := unknown.GetSpecifiedShortnames(); n != "" && strings.Trim(n, "0123456789") == "" {
+				return badSize("-" + n)
+			}
 		}
-		return err
+		return flagError(cmd, err)
 	})
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
 		size, err := parseSize(args[1])
 		if err != nil {
 			return err
 		}
-		return a.upsert(cmd, admin.Change{Key: args[0], Size: &size, Remove: remove, IfETag: ifETag()}, wait, *yes)
+		return a.upsert(cmd, &nstancev1.UpsertGroupRequest{Key: args[0], Size: &size, Remove: remove, IfEtag: ifETag()}, wait, *yes)
 	})
 }
 
-// parseSize reads a size, which is absolute: a sign would look like a difference.
+// parseSize parses an absolute size. Signs are refused, as they would look relative.
 func parseSize(text string) (int32, error) {
 	digits := strings.Trim(text, "0123456789") == ""
 	size, err := strconv.ParseInt(text, 10, 32)
@@ -59,89 +61,95 @@ func badSize(text string) error {
 }
 
 func (a *app) groupCreate() *cobra.Command {
-	var template, size, instanceType, subnetPool, maxSurge, vars string
+	var template, size, vars, policy string
 	var wait bool
 	cmd := &cobra.Command{
 		Use: "create GROUP --template TEMPLATE", Short: "Create a dynamic group", Args: cobra.ExactArgs(1),
-		Long: "Create a dynamic group. One that exists is left as it is, and the command fails, unless it is just what the command makes:\n" +
-			"so one whose answer got lost can be repeated.",
+		Long: "Create a dynamic group. If the group exists the command changes nothing and fails, unless the group\n" +
+			"is identical: so the command can be retried.",
 	}
 	cmd.Flags().StringVar(&template, "template", "", "template of the group's instances")
-	cmd.Flags().StringVar(&size, "size", "", "how many `instances`, instead of the template's number")
-	cmd.Flags().StringVar(&instanceType, "instance-type", "", "instance type, instead of the template's")
-	cmd.Flags().StringVar(&subnetPool, "subnet-pool", "", "subnet pool, instead of the template's")
-	cmd.Flags().StringVar(&maxSurge, "max-surge", "", "count or share of the size that may be beyond it, instead of the template's")
+	cmd.Flags().StringVar(&size, "size", "", "number of `instances`, overriding the template's")
+	instanceType := optional(cmd, "instance-type", "instance type, overriding the template's")
+	subnetPool := optional(cmd, "subnet-pool", "subnet pool, overriding the template's")
+	maxSurge := optional(cmd, "max-surge", "count or percentage above the size during replacement, overriding the template's")
 	cmd.Flags().StringVar(&vars, "vars", "", "vars, as a JSON object")
+	cmd.Flags().StringVar(&policy, "on-demand", "", "pod policy of the group, as a JSON `object`")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group is at size")
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
 		if template == "" {
-			return usagef("--template: is empty: want the template of the group's instances")
+			return usagef("--template is required: pass the template of the group's instances")
 		}
-		change := admin.Change{Key: args[0], Template: &template, Create: true}
+		vars, err := parseVars(vars)
+		if err != nil {
+			return err
+		}
+		req := &nstancev1.UpsertGroupRequest{Key: args[0], Template: &template, Vars: vars, Create: true,
+			InstanceType: instanceType(), SubnetPool: subnetPool(), MaxSurge: maxSurge()}
 		if cmd.Flags().Changed("size") {
 			n, err := parseSize(size)
 			if err != nil {
 				return err
 			}
-			change.Size = &n
+			req.Size = &n
 		}
-		if cmd.Flags().Changed("instance-type") {
-			change.InstanceType = &instanceType
-		}
-		if cmd.Flags().Changed("subnet-pool") {
-			change.SubnetPool = &subnetPool
-		}
-		if cmd.Flags().Changed("max-surge") {
-			change.MaxSurge = &maxSurge
-		}
-		if vars != "" {
-			if err := json.Unmarshal([]byte(vars), &change.Vars); err != nil {
-				return usagef("--vars: %.80q is not a JSON object: %w", vars, err)
+		if cmd.Flags().Changed("on-demand") {
+			if req.OnDemand, err = parseOnDemand("--on-demand", policy); err != nil {
+				return err
 			}
 		}
-		return a.upsert(cmd, change, wait, false)
+		return a.upsert(cmd, req, wait, false)
 	})
 }
 
-// etagFlag adds a condition to a command that changes a group; nil: it has none.
+// etagFlag adds --if-etag.
 func etagFlag(cmd *cobra.Command) func() *string {
-	const name = "if-etag"
-	etag := cmd.Flags().String(name, "", "change the group only if it has this `etag`; empty: only if there is none")
+	return optional(cmd, "if-etag", "change the group only if it has this `etag`; empty: only if the group does not exist")
+}
+
+// optional adds a flag that may be set to the empty string. The returned function returns nil
+// if it is not set.
+func optional(cmd *cobra.Command, name, usage string) func() *string {
+	value := cmd.Flags().String(name, "", usage)
 	return func() *string {
 		if !cmd.Flags().Changed(name) {
 			return nil
 		}
-		return etag
+		return value
 	}
 }
 
-// upsert changes a group in the shards that the flags say, and waits for it in
-// all of them if asked to. Before all instances of one that exists go, it asks, but for
-// yes.
-func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait, yes bool) error {
-	client, shards, err := a.ask(a.target.write)
+// upsert changes a group in the selected shards and, with wait, waits for it in all of them. It
+// confirms before it removes all instances of an existing group, unless yes is set.
+func (a *app) upsert(cmd *cobra.Command, req *nstancev1.UpsertGroupRequest, wait, yes bool) error {
+	client, shards, err := a.connect(a.target.write)
 	if err != nil {
 		return err
 	}
-	switch etag := change.IfETag; {
+	switch etag := req.GetIfEtag(); {
 	case len(shards) < 2:
-	case etag != nil && *etag != "":
-		return usagef("--if-etag: %.80q is of a group of one shard: say --shard NAME", *etag)
-	case len(change.Remove) > 0: // a shard that never had one takes it for gone, and has its oldest leave
-		return usagef("--remove: %.80q is an instance of one shard: say --shard NAME", change.Remove[0])
+	case etag != "":
+		return usagef("--if-etag: %.80q belongs to a group of one shard: add --shard NAME", etag)
+	case len(req.GetRemove()) > 0: // a shard without the instance would remove its oldest instead
+		return usagef("--remove: %.80q is an instance of one shard: add --shard NAME", req.GetRemove()[0])
 	}
-	if !change.Create && change.Size != nil && *change.Size == 0 {
-		if err := a.confirmGroup(cmd, yes, client, shards, change.Key, false); err != nil {
+	if !req.GetCreate() && req.Size != nil && req.GetSize() == 0 {
+		if err := a.confirmGroup(cmd, yes, client, shards, req.GetKey(), false); err != nil {
 			return err
 		}
 	}
-	groups, err := client.UpsertGroup(cmd.Context(), shards, change)
+	groups, err := client.UpsertGroup(cmd.Context(), shards, req)
 	for _, g := range groups {
 		if len(g.AlreadyGone) > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%s: gone already: %s\n", g.Shard, g.Key, strings.Join(g.AlreadyGone, ", "))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%s: already gone: %s\n", g.Shard, g.GetKey(), strings.Join(g.AlreadyGone, ", "))
 		}
 	}
 	if wait {
+		for _, g := range groups { // a response may show a later change already
+			if req.Size != nil {
+				g.Size = req.GetSize()
+			}
+		}
 		err = errors.Join(err, a.await(cmd, client, shards, groups))
 	}
 	if len(groups) == 0 {
@@ -150,7 +158,7 @@ func (a *app) upsert(cmd *cobra.Command, change admin.Change, wait, yes bool) er
 	return errors.Join(printAll(cmd.OutOrStdout(), a.format, groups, groupColumns()), err)
 }
 
-// await waits for groups, each of its own shard, and brings them up to date.
+// await waits for groups, each in its own shard, and updates groups in place.
 func (a *app) await(cmd *cobra.Command, c *admin.Client, shards []client.Shard, groups []admin.Group) error {
 	out := cmd.ErrOrStderr()
 	errs := make([]error, len(groups))
@@ -164,10 +172,10 @@ func (a *app) await(cmd *cobra.Command, c *admin.Client, shards []client.Shard, 
 			}
 			var draining []string
 			gone := groups[n].AlreadyGone
-			groups[n], draining, errs[n] = c.WaitGroup(cmd.Context(), shard[0], groups[n].Key, printProgress(out))
+			groups[n], draining, errs[n] = c.WaitGroup(cmd.Context(), shard[0], groups[n], printProgress(out))
 			groups[n].AlreadyGone = gone
 			if len(draining) > 0 {
-				fmt.Fprintf(out, "%s/%s: still draining: %s\n", groups[n].Shard, groups[n].Key, strings.Join(draining, ", "))
+				fmt.Fprintf(out, "%s/%s: still draining: %s\n", groups[n].Shard, groups[n].GetKey(), strings.Join(draining, ", "))
 			}
 		})
 	}
@@ -177,7 +185,11 @@ func (a *app) await(cmd *cobra.Command, c *admin.Client, shards []client.Shard, 
 
 func printProgress(w io.Writer) func(admin.Group) {
 	return func(g admin.Group) {
-		fmt.Fprintf(w, "%s/%s: %d of %d running, %d on their way, %d draining\n", g.Shard, g.Key, g.ActualSize, g.Size, g.PendingSize,
-			g.DrainingSize)
+		troubles := admin.Troubles(g)
+		if troubles != "" {
+			troubles = "; " + troubles
+		}
+		fmt.Fprintf(w, "%s/%s: %d of %d running, %d pending, %d draining%s\n", g.Shard, g.GetKey(), g.GetActualSize(), g.GetSize(),
+			g.GetPendingSize(), g.GetDrainingSize(), troubles)
 	}
 }

@@ -11,14 +11,15 @@ import (
 )
 
 func clusterSecret(a *app) *cobra.Command {
-	return branch(&cobra.Command{Use: "secret", Short: "Secrets that instances' files are made from: put"}, clusterSecretPut(a))
+	return branch(&cobra.Command{Use: "secret", Short: "Secrets for instance files, and their encryption: put, reseal"},
+		clusterSecretPut(a), clusterSecretReseal(a))
 }
 
 func clusterSecretPut(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "put NAME FILE", Short: "Store a secret, from a file or, for -, from standard input", Args: cobra.ExactArgs(2),
-		Long: "Store a secret, sealed with the cluster's encryption key, in place of the one of that name if there is one.\n\n" +
-			"Files of kind secret hand it to instances. Running ones get the new value after `config refresh`.",
+		Use: "put NAME FILE", Short: "Store a secret from a file, or from standard input with -", Args: cobra.ExactArgs(2),
+		Long: "Store a secret, encrypted with the cluster's encryption key, replacing an existing one of that name.\n\n" +
+			"Files of kind secret deliver it to instances. Running instances get the new value after `config refresh`.",
 	}
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
 		value, err := readValue(cmd.InOrStdin(), args[1])
@@ -40,8 +41,11 @@ func clusterSecretPut(a *app) *cobra.Command {
 	})
 }
 
-// readValue reads a secret, and no more than shows that it is too long.
+// readValue reads a secret, up to one byte more than is allowed.
 func readValue(stdin io.Reader, path string) ([]byte, error) {
+	if err := needPath("FILE", path); err != nil {
+		return nil, err
+	}
 	from := stdin
 	if path != "-" {
 		file, err := os.Open(path)

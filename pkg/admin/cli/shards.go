@@ -12,30 +12,30 @@ import (
 	"github.com/nstance/nstance/pkg/client"
 )
 
-// target is which shards the flags name.
+// target is the set of shards that the flags select.
 type target struct {
 	servers string
 	shard   string
-	given   bool // shard: by the flag, rather than by the environment
+	given   bool // shard was set by the flag, not by the environment
 	all     bool
 }
 
-// shardFlags adds the flags of commands that ask shards.
+// shardFlags adds the flags of commands that call shards.
 func (a *app) shardFlags(cmd *cobra.Command) *cobra.Command {
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.target.servers, "servers", a.preset("SERVERS", ""), "operator addresses: shard=host:port[;host:port],…")
-	f.StringVar(&a.target.shard, "shard", a.preset("SHARD", ""), "ask only this shard")
-	f.BoolVar(&a.target.all, "all-shards", false, "ask all shards (the default for what only reads)")
+	f.StringVar(&a.target.shard, "shard", a.preset("SHARD", ""), "call only this shard")
+	f.BoolVar(&a.target.all, "all-shards", false, "call all shards (the default of read-only commands)")
 	f.StringVar(&a.identityDir, "identity-dir", a.preset("IDENTITY_DIR", "."), "folder of ca.crt, identity.crt and identity.key")
 	return cmd
 }
 
-// read returns the shards to ask.
+// read returns the selected shards.
 func (t *target) read() ([]client.Shard, error) {
 	name := t.shard
 	if t.all {
 		if t.given {
-			return nil, usagef("--shard and --all-shards exclude each other")
+			return nil, usagef("pass either --shard or --all-shards, not both")
 		}
 		name = ""
 	}
@@ -50,8 +50,8 @@ func (t *target) read() ([]client.Shard, error) {
 	return picked, nil
 }
 
-// every returns all shards there are, unless --shard says another thing: what
-// NSTANCE_ADMIN_SHARD names is where one usually works.
+// every returns all shards unless --shard is given. It ignores NSTANCE_ADMIN_SHARD, which is
+// only a default.
 func (t *target) every() ([]client.Shard, error) {
 	if !t.given {
 		t.all = true
@@ -59,25 +59,26 @@ func (t *target) every() ([]client.Shard, error) {
 	return t.read()
 }
 
-// write returns the shards that a change is for: one named, the only one
-// there is, or all when that was asked for.
+// write returns the shards to change: the one named, the only one there is, or all with
+// --all-shards.
 func (t *target) write() ([]client.Shard, error) {
 	picked, err := t.read()
 	if err != nil {
 		return nil, err
 	}
 	if len(picked) > 1 && !t.all {
-		return nil, usagef("there are %d shards: say --shard NAME or --all-shards", len(picked))
+		return nil, usagef("there are %d shards: pass --shard NAME or --all-shards", len(picked))
 	}
 	return picked, nil
 }
 
-// list makes a command that shows as a table what the shards answer.
+// list makes a command that prints the shards' answers as a table.
 func list[T any](
 	a *app, cmd *cobra.Command, columns func() []column[T], ask func(*admin.Client, context.Context, []client.Shard) ([]T, error),
 ) *cobra.Command {
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		client, shards, err := a.ask(a.target.read)
+		a.reads = true
+		client, shards, err := a.connect(a.target.read)
 		if err != nil {
 			return err
 		}
@@ -86,9 +87,12 @@ func list[T any](
 	})
 }
 
-// ask resolves the shards and connects.
-func (a *app) ask(pick func() ([]client.Shard, error)) (*admin.Client, []client.Shard, error) {
+// connect resolves the shards and connects.
+func (a *app) connect(pick func() ([]client.Shard, error)) (*admin.Client, []client.Shard, error) {
 	shards, err := pick()
+	if err == nil {
+		err = needPath("--identity-dir", a.identityDir)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,17 +9,23 @@ import (
 )
 
 func storageCommands(a *app) *cobra.Command {
-	cmd := branch(&cobra.Command{Use: "storage", Short: "The object storage of a cluster"}, storageCheck(a))
+	return storageFlags(a, branch(&cobra.Command{Use: "storage", Short: "The object storage of a cluster"}, storageCheck(a)))
+}
+
+// storageFlags adds the flags of commands that open the storage.
+func storageFlags(a *app, cmd *cobra.Command) *cobra.Command {
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.storage.Provider, "storage-provider", a.preset("STORAGE_PROVIDER", "s3"), "s3 or dir")
-	f.StringVar(&a.storage.Bucket, "storage-bucket", a.preset("STORAGE_BUCKET", ""), "bucket, or a directory for dir")
+	f.StringVar(&a.storage.Bucket, "storage-bucket", a.preset("STORAGE_BUCKET", ""), "bucket name; a directory with provider dir")
+	f.BoolVar(&a.storage.Insecure, "insecure-storage", false,
+		"allow plain HTTP to remote object storage and AWS secrets (NSTANCE_INSECURE_STORAGE)")
 	return cmd
 }
 
 func storageCheck(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "check", Short: "Check whether a store does what Nstance needs", Args: cobra.NoArgs,
-		Long: "Checks on the live store what each server checks when it starts. It writes below probe/ and deletes what it wrote.",
+		Use: "check", Short: "Check whether a store meets Nstance's requirements", Args: cobra.NoArgs,
+		Long: "Run the checks of a starting server against the live store. They write objects below probe/ and delete them.",
 	}
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
 		if err := reach(a, cmd); err != nil {

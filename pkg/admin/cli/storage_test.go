@@ -14,7 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/admin/cli"
 )
 
-// checkStorage runs the command with an environment of its own.
+// checkStorage runs storage check with an environment.
 func checkStorage(env map[string]string, args ...string) (code int, stdout, stderr string) {
 	var out, errOut bytes.Buffer
 	code = cli.Run(context.Background(), cli.Env{
@@ -40,9 +40,9 @@ func TestStorageCheck(t *testing.T) {
 	}
 }
 
-// TestStorageCheckOfARefusal holds that a definite refusal ends the command at once,
-// with the store's words, bucket and key.
-func TestStorageCheckOfARefusal(t *testing.T) {
+// TestStorageCheckRefused: a definite refusal ends the command at once, with the store's
+// message, the bucket and the key.
+func TestStorageCheckRefused(t *testing.T) {
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/xml")
 		if r.Method == http.MethodGet {
@@ -61,7 +61,32 @@ func TestStorageCheckOfARefusal(t *testing.T) {
 	}
 	for _, want := range []string{`bucket "bucket"`, "403 AccessDenied: not for you", "put probe/"} {
 		if !strings.Contains(errOut, want) {
-			t.Errorf("%q does not say %q", errOut, want)
+			t.Errorf("stderr %q, want %q in it", errOut, want)
+		}
+	}
+}
+
+// TestInsecureStorage: plain HTTP to a remote store is refused before any request is sent,
+// unless the flag or the environment allows it, by the cluster's commands too.
+func TestInsecureStorage(t *testing.T) {
+	env := map[string]string{
+		// An address without a listener that is not loopback.
+		"AWS_ENDPOINT_URL": "http://0.0.0.0:1", "AWS_S3_USE_PATH_STYLE": "true", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+		"NSTANCE_ENCRYPTION_KEY": encryptionKey,
+	}
+	commands := map[string][]string{"storage check": {"storage", "check"}, "cluster nonce": {"cluster", "nonce"}}
+	for name, args := range commands {
+		args = append(args, "--storage-bucket", "bucket")
+		run(t, env, args...).want(t, 1, `"http://0.0.0.0:1", plain HTTP to a remote host`, "--insecure-storage")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // the allowed command would retry requests to the store for long
+		var errOut bytes.Buffer
+		cli.Run(ctx, cli.Env{
+			Args: append(args, "--insecure-storage"), Getenv: func(k string) string { return env[k] },
+			Stdout: &bytes.Buffer{}, Stderr: &errOut, Now: time.Now, Random: rand.Reader,
+		})
+		if strings.Contains(errOut.String(), "plain HTTP") || errOut.Len() == 0 {
+			t.Errorf("%s with the flag: %s", name, errOut.String())
 		}
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// What a command waits for is printed after a second, and then every few seconds.
+// Waits are printed after firstAfter, and then every thenEvery.
 const (
 	firstAfter = time.Second
 	thenEvery  = 5 * time.Second
 )
 
-// waits says which shards are waited for, and why.
+// waits prints which shards a command waits for, and why.
 type waits struct {
 	mu     sync.Mutex
 	w      io.Writer
@@ -27,7 +27,7 @@ type wait struct {
 
 func newWaits(w io.Writer) *waits { return &waits{w: w, shards: map[string]*wait{}} }
 
-// set keeps why a shard is waited for; nil: it is not any more.
+// set records why a shard is waited for; nil ends the wait.
 func (w *waits) set(shard string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,13 +19,13 @@ func (a *app) watch() *cobra.Command {
 	var only []string
 	var everyPhase bool
 	cmd := &cobra.Command{
-		Use: "watch", Short: "Follow groups, leaving instances and problems of all shards", Args: cobra.NoArgs,
+		Use: "watch", Short: "Watch groups, draining instances and problems of all shards", Args: cobra.NoArgs,
 		Annotations: map[string]string{endless: "yes"},
-		Long: "Follow groups, draining and deleted instances, and problems of all shards, one line each, until interrupted.\n\n" +
-			"What there is comes first. With --output json or yaml each event is one line of JSON, or one YAML document.",
+		Long: "Watch groups, draining and deleted instances, and problems of all shards, one line per event, until interrupted.\n\n" +
+			"The current state comes first. With --output json or yaml each event is one line of JSON, or one YAML document.",
 	}
-	cmd.Flags().StringSliceVar(&only, "only", all, "groups, instances, problems")
-	cmd.Flags().BoolVar(&everyPhase, "all", false, "instances of every phase, not only those that leave")
+	cmd.Flags().StringSliceVar(&only, "only", all, "what to watch: groups, instances, problems")
+	cmd.Flags().BoolVar(&everyPhase, "all", false, "include instances of every phase, not only draining and deleted ones")
 	a.shardFlags(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
 		for _, what := range only {
@@ -36,21 +36,30 @@ func (a *app) watch() *cobra.Command {
 		switch i := slices.Index(only, client.WatchInstances); {
 		case !everyPhase:
 		case i < 0:
-			return usagef("--all: is of instances, and --only is %q: want it to name instances", strings.Join(only, ", "))
+			return usagef("--all applies to instances, but --only is %q: add instances to it", strings.Join(only, ", "))
 		default:
 			only[i] = client.WatchAllInstances
 		}
-		client, shards, err := a.ask(a.target.read)
+		client, shards, err := a.connect(a.target.read)
 		if err != nil {
 			return err
 		}
+		lost := map[string]string{} // the last reason, by shard, until it answers
 		return client.Watch(cmd.Context(), shards, only, func(e admin.Event) error {
+			switch {
+			case e.Kind != admin.EventLost:
+				delete(lost, e.Shard)
+			case a.format == formatTable && lost[e.Shard] == e.Error: // of another kind of object, or again
+				return nil
+			default:
+				lost[e.Shard] = e.Error
+			}
 			return printEvent(cmd.OutOrStdout(), a.format, e, a.env.Now())
 		})
 	})
 }
 
-// printEvent prints an event so that every one can be read by itself.
+// printEvent prints an event in a form that can be parsed on its own.
 func printEvent(w io.Writer, f format, e admin.Event, now time.Time) error {
 	switch f {
 	case formatJSON:
@@ -71,8 +80,8 @@ func eventText(e admin.Event) string {
 	switch e.Kind {
 	case admin.EventGroup:
 		g := e.Group
-		text := fmt.Sprintf("group %s: %d of %d running, %d on their way, %d draining", g.Key, g.ActualSize, g.Size, g.PendingSize,
-			g.DrainingSize)
+		text := fmt.Sprintf("group %s: %d of %d running, %d pending, %d draining", g.GetKey(), g.GetActualSize(), g.GetSize(), g.GetPendingSize(),
+			g.GetDrainingSize())
 		if c := conditions(*g); c != "" {
 			text += "; " + c
 		}
@@ -85,22 +94,22 @@ func eventText(e admin.Event) string {
 		return problemText(*e.Problem)
 	case admin.EventSnapshot:
 		if e.Resumed {
-			return fmt.Sprintf("this has changed of %s meanwhile; from here on, what changes", of)
+			return fmt.Sprintf("the changes to %s since the last event are listed; live events follow", of)
 		}
-		return fmt.Sprintf("these are all %s; from here on, what changes", of)
+		return fmt.Sprintf("all %s are listed; live events follow", of)
 	default:
-		return fmt.Sprintf("%s: waiting: %s", of, e.Error)
+		return "waiting: " + strings.TrimPrefix(e.Error, "shard "+e.Shard+": ")
 	}
 }
 
 func instanceText(i admin.Instance) string {
-	text := fmt.Sprintf("instance %s of %s: %s", i.ID, i.Group, i.Phase)
-	if i.Reason != "" {
-		text += " (" + i.Reason + ")"
+	text := fmt.Sprintf("instance %s of %s: %s", i.GetId(), i.GetGroup(), phase(i))
+	if i.GetReason() != "" {
+		text += " (" + i.GetReason() + ")"
 	}
-	if d := i.Drain; d != nil && d.DeleteAt != nil && i.Phase == "draining" {
-		text += ", goes by " + d.DeleteAt.UTC().Format(time.RFC3339)
-		if d.AckedAt != nil {
+	if by := date(i.GetDrain().GetDeleteAt()); by != "" && phase(i) == "draining" {
+		text += ", deleted by " + by
+		if !i.Drains() {
 			text += ", acknowledged"
 		}
 	}
@@ -109,14 +118,14 @@ func instanceText(i admin.Instance) string {
 
 func problemText(p admin.Problem) string {
 	text := "problem"
-	if p.Group != "" {
-		text += " of group " + p.Group
+	if p.GetGroup() != "" {
+		text += " of group " + p.GetGroup()
 	}
-	if p.InstanceID != "" {
-		text += ", instance " + p.InstanceID
+	if p.GetInstanceId() != "" {
+		text += ", instance " + p.GetInstanceId()
 	}
-	if p.Over {
-		return fmt.Sprintf("%s: %s: over", text, p.Reason)
+	if p.GetOver() {
+		return fmt.Sprintf("%s: %s: over", text, p.GetReason())
 	}
-	return fmt.Sprintf("%s: %s: %s", text, p.Reason, p.Message)
+	return fmt.Sprintf("%s: %s: %s", text, p.GetReason(), p.GetMessage())
 }

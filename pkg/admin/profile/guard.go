@@ -11,11 +11,11 @@ import (
 	"github.com/aws/smithy-go/middleware"
 )
 
-// errNoKeys says that a success lacks what it is for, as the page of a proxy does.
-var errNoKeys = errors.New("the reply has no keys: perhaps it is not from AWS")
+// errNoKeys means that a successful reply has no keys, for example a proxy's page.
+var errNoKeys = errors.New("the reply has no keys: it may not be from AWS")
 
-// guarded has a reply without keys be an error. What asks for them in the SDK takes it for
-// granted that a success has some, and ends the process otherwise.
+// guarded makes a reply without keys an error: the SDK's callers assume that a successful reply
+// has some, and panic otherwise.
 func guarded(stack *middleware.Stack) error {
 	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("nstance:keys", func(
 		ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
@@ -28,7 +28,7 @@ func guarded(stack *middleware.Stack) error {
 	}), middleware.Before)
 }
 
-// complete reports whether what a call answered has all that is read of it.
+// complete reports whether a reply has all fields that are read from it.
 func complete(reply any) bool {
 	switch r := reply.(type) {
 	case *sts.AssumeRoleOutput:

@@ -1,7 +1,7 @@
-// Package profile finds out how AWS is called in the name of a person, as AWS's own tools
-// do: by a profile of the files in the home, which may have keys, sign on (SSO), or take a
-// role on. It is linked into nstance-admin alone: servers have neither a home nor a person,
-// and the SDK's module for it is large.
+// Package profile resolves how an administrator calls AWS, as AWS's own tools do: by a profile
+// of the files in the home directory, which may have keys, sign in with SSO, or assume a role.
+// Only nstance-admin links it: servers have no home directory or user, and the SDK's module for
+// it is large.
 package profile
 
 import (
@@ -21,21 +21,20 @@ import (
 	"github.com/nstance/nstance/pkg/awsclient"
 )
 
-// standard is the profile that nothing names.
+// standard is the profile used if none is named.
 const standard = "default"
 
-// Load returns how AWS is called by the profile that the environment names (AWS_PROFILE), or
-// by that of the name default: with its keys, and where the environment says nothing, with
-// its region and its other settings of hosts. Without a profile, or with one that has no
-// keys, or with keys in the environment, the credentials are nil: they are found as a server
-// finds its own.
+// Load returns the AWS settings of the profile that AWS_PROFILE names, or of the default
+// profile: its keys and, where the environment has none, its region and host settings. Without
+// a profile, for a profile without keys, or with keys in the environment, the credentials are
+// nil and are found as on a server.
 //
-// The keys are asked for before Load returns, as long as ctx lasts, so that what is wrong
-// with them is said at once. code asks for the code of the device that a role wants.
+// Load fetches the keys before it returns, bounded by ctx, so that errors show up early. code
+// prompts for an MFA device's code, which some roles require.
 func Load(ctx context.Context, code func(device string) (string, error)) (awsclient.Config, error) {
 	env, err := config.NewEnvConfig()
 	if err != nil {
-		return awsclient.Config{}, fmt.Errorf("read the settings of AWS: %w", err)
+		return awsclient.Config{}, fmt.Errorf("read the AWS settings: %w", err)
 	}
 	name, files := cmp.Or(env.SharedConfigProfile, standard), filesOf(env)
 	shared, err := config.LoadSharedConfigProfile(ctx, name, func(o *config.LoadSharedConfigOptions) {
@@ -56,7 +55,7 @@ func Load(ctx context.Context, code func(device string) (string, error)) (awscli
 	return found, err
 }
 
-// filesOf are the file of settings and that of keys.
+// filesOf returns the config and credentials files.
 func filesOf(env config.EnvConfig) []string {
 	return []string{
 		cmp.Or(env.SharedConfigFile, config.DefaultSharedConfigFilename()),
@@ -64,17 +63,17 @@ func filesOf(env config.EnvConfig) []string {
 	}
 }
 
-// hasKeys reports whether the profile says where keys come from.
+// hasKeys reports whether the profile names a source of keys.
 func hasKeys(p config.SharedConfig) bool {
 	return p.Credentials.HasKeys() || signsOn(p) || cmp.Or(p.RoleARN, p.CredentialSource, p.CredentialProcess, p.WebIdentityTokenFile) != ""
 }
 
-// signsOn reports whether the keys come from the sign-on of a person.
+// signsOn reports whether the keys come from SSO.
 func signsOn(p config.SharedConfig) bool {
 	return p.Source != nil && signsOn(*p.Source) || cmp.Or(p.SSOSessionName, p.SSOStartURL, p.SSOAccountID) != ""
 }
 
-// keys asks for the profile's keys once, and keeps them while they are good.
+// keys fetches the profile's keys once, and caches them until they expire.
 func keys(
 	ctx context.Context, p config.SharedConfig, files []string, code func(string) (string, error),
 ) (awsclient.CredentialsProvider, error) {
@@ -90,23 +89,23 @@ func keys(
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
 		if invalid := new(ssocreds.InvalidTokenError); signsOn(p) || errors.As(err, &invalid) {
-			err = fmt.Errorf("%w; if the sign-on is over, begin another one: aws sso login --profile %s", err, p.Profile)
+			err = fmt.Errorf("%w; if the SSO session has expired, sign in again: aws sso login --profile %s", err, p.Profile)
 		}
 		return nil, wrong(err)
 	}
 	return awsclient.Keep(cfg.Credentials.Retrieve), nil
 }
 
-// settings are those of a profile for what the environment leaves open.
+// settings supplies a profile's values for variables that the environment does not set.
 type settings struct{ profile config.SharedConfig }
 
-// The variables that come before others of the same meaning.
+// Variables that take precedence over others of the same meaning.
 const (
 	region   = "AWS_REGION"
 	endpoint = "AWS_ENDPOINT_URL"
 )
 
-// getenv is os.Getenv, with what the profile says where the environment says nothing.
+// getenv is os.Getenv with the profile's value as the default.
 func (s settings) getenv(name string) string {
 	if value := os.Getenv(name); value != "" {
 		return value

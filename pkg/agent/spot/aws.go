@@ -13,29 +13,29 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// aws is the EC2 instance metadata service, version 2: every question needs a
-// token, which is got with a PUT so that nobody is tricked into asking it.
+// aws is the EC2 instance metadata service, version 2: every request needs a token, which is
+// created with a PUT so that no proxy can be tricked into requesting it.
 type aws struct {
 	*metadata
-	endpoint string // empty: the usual one
+	endpoint string // empty: the default
 	now      func() time.Time
 
 	token   string
-	tokenAt time.Time // when it was asked for
+	tokenAt time.Time // when it was requested
 }
 
-// The parts of the protocol
+// The protocol
 // (docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html).
 const (
 	awsTokenPath  = "/latest/api/token"
 	awsTTLHeader  = "X-aws-ec2-metadata-token-ttl-seconds"
-	awsTTL        = "21600" // seconds, the most that there is
+	awsTTL        = "21600" // seconds, the maximum
 	awsHeader     = "X-aws-ec2-metadata-token"
 	awsLifecycle  = "/latest/meta-data/instance-life-cycle"
 	awsActionPath = "/latest/meta-data/spot/instance-action"
 	awsSource     = "aws-spot"
 
-	// awsTokenUse is how long a token is used: half of its life.
+	// awsTokenUse is how long a token is used: half of its lifetime.
 	awsTokenUse = 3 * time.Hour
 	maxToken    = 1 << 10
 )
@@ -54,7 +54,7 @@ func (a *aws) reclaimable(ctx context.Context) (bool, error) {
 	case got.body == "on-demand", got.body == "scheduled", got.body == "capacity-block":
 		return false, nil
 	default:
-		return false, fmt.Errorf("%w: it gives %.40q as the life cycle: want spot or on-demand", errNotHere, got.body)
+		return false, fmt.Errorf("%w: life cycle %.40q: want spot or on-demand", errNotHere, got.body)
 	}
 }
 
@@ -72,8 +72,7 @@ func (a *aws) notice(ctx context.Context) (fleet.Notice, bool, error) {
 	return n, err == nil, err
 }
 
-// get asks with a token that is good, or with a new one when it turns out not to
-// be.
+// get makes a request with the current token, and with a new one if that is refused.
 func (a *aws) get(ctx context.Context, path string) (answer, error) {
 	age := a.now().Sub(a.tokenAt)
 	fresh := a.token == "" || age < 0 || age >= awsTokenUse
@@ -82,7 +81,7 @@ func (a *aws) get(ctx context.Context, path string) (answer, error) {
 			return answer{}, err
 		}
 	}
-	got, err := a.ask(ctx, http.MethodGet, a.url(path), awsHeader, a.token)
+	got, err := a.fetch(ctx, http.MethodGet, a.url(path), awsHeader, a.token)
 	if err != nil || got.code != http.StatusUnauthorized {
 		return got, err
 	}
@@ -93,20 +92,20 @@ func (a *aws) get(ctx context.Context, path string) (answer, error) {
 	if err := a.newToken(ctx); err != nil {
 		return answer{}, err
 	}
-	return a.ask(ctx, http.MethodGet, a.url(path), awsHeader, a.token)
+	return a.fetch(ctx, http.MethodGet, a.url(path), awsHeader, a.token)
 }
 
 func (a *aws) newToken(ctx context.Context) error {
 	a.token = ""
 	asked := a.now()
-	got, err := a.ask(ctx, http.MethodPut, a.url(awsTokenPath), awsTTLHeader, awsTTL)
+	got, err := a.fetch(ctx, http.MethodPut, a.url(awsTokenPath), awsTTLHeader, awsTTL)
 	switch {
 	case err != nil:
 		return err
 	case got.code != http.StatusOK:
 		return got.unexpected(awsTokenPath)
 	case got.body == "" || len(got.body) > maxToken || strings.ContainsFunc(got.body, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return fmt.Errorf("%w: its token is not one", errNotHere)
+		return fmt.Errorf("%w: invalid token", errNotHere)
 	}
 	a.token, a.tokenAt = got.body, asked
 	return nil
@@ -116,9 +115,8 @@ func (a *aws) url(path string) string {
 	return strings.TrimRight(cmp.Or(a.endpoint, "http://"+linkLocal), "/") + path
 }
 
-// ParseAction reads the notice that AWS puts into instance-action: an object with
-// action, which is terminate, stop or hibernate, and time. A time that is missing
-// or can't be read does not make the notice less true.
+// ParseAction parses a notice in instance-action: an object with action, which is terminate,
+// stop or hibernate, and time. A missing or invalid time does not invalidate the notice.
 func ParseAction(data []byte) (fleet.Notice, error) {
 	if len(data) > maxAnswer {
 		return fleet.Notice{}, fmt.Errorf("read the notice: %d bytes, want at most %d", len(data), maxAnswer)

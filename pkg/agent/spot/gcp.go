@@ -13,15 +13,15 @@ import (
 // gcp is the metadata server of Compute Engine.
 type gcp struct {
 	*metadata
-	host string // empty: the usual one
+	host string // empty: the default
 	now  func() time.Time
 }
 
-// The parts of the protocol (cloud.google.com/compute/docs/instances/preemptible,
+// The protocol (cloud.google.com/compute/docs/instances/preemptible,
 // cloud.google.com/compute/docs/metadata/querying-metadata).
 const (
 	gcpHeader     = "Metadata-Flavor"
-	gcpFlavor     = "Google" // in every request and every answer
+	gcpFlavor     = "Google" // in every request and response
 	gcpRoot       = "/computeMetadata/v1/instance/"
 	gcpLent       = "scheduling/preemptible"
 	gcpModel      = "scheduling/provisioning-model"
@@ -35,8 +35,8 @@ const (
 
 func (g *gcp) name() string { return "gcp" }
 
-// reclaimable asks for the older name of the property first: it is true of spot
-// machines as well, where the server knows them.
+// reclaimable reads the older property first: it is also true for spot machines, if the server
+// has it.
 func (g *gcp) reclaimable(ctx context.Context) (bool, error) {
 	lent, err := g.isTrue(ctx, gcpLent)
 	if err != nil || lent {
@@ -70,15 +70,15 @@ func (g *gcp) isTrue(ctx context.Context, path string) (bool, error) {
 	case got.code != http.StatusOK:
 		return false, got.unexpected(gcpRoot + path)
 	case got.body != gcpTrue && got.body != gcpFalse:
-		return false, fmt.Errorf("ask the metadata service for %s: it answered %.40q: want TRUE or FALSE", gcpRoot+path, got.body)
+		return false, fmt.Errorf("get %s from the metadata service: value %.40q: want TRUE or FALSE", gcpRoot+path, got.body)
 	}
 	return got.body == gcpTrue, nil
 }
 
 func (g *gcp) get(ctx context.Context, path string) (answer, error) {
-	got, err := g.ask(ctx, http.MethodGet, "http://"+cmp.Or(g.host, linkLocal)+gcpRoot+path, gcpHeader, gcpFlavor)
+	got, err := g.fetch(ctx, http.MethodGet, "http://"+cmp.Or(g.host, linkLocal)+gcpRoot+path, gcpHeader, gcpFlavor)
 	if err == nil && got.header.Get(gcpHeader) != gcpFlavor {
-		err = fmt.Errorf("%w: its answer lacks the header %s: %s", errNotHere, gcpHeader, gcpFlavor)
+		err = fmt.Errorf("%w: no header %s: %s in the response", errNotHere, gcpHeader, gcpFlavor)
 	}
 	return got, err
 }

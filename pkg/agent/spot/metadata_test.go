@@ -22,28 +22,28 @@ import (
 
 const metadataAddr = "169.254.169.254:80"
 
-// metadata is a cloud's metadata service: it demands tokens as AWS does, or the
-// header that Google does, and does to its answers what a test tells it.
+// metadata is a cloud's metadata service: it requires tokens like AWS, or the header like
+// Google, and modifies its responses as a test demands.
 type metadata struct {
 	cloud    string        // aws | gcp
 	interval time.Duration // of the watch
 
 	mu       sync.Mutex
-	listener *bufconn.Listener // nil: nobody is there
+	listener *bufconn.Listener // nil: there is none
 	values   map[string]string // by path below the cloud's root
 	spoil    func(w http.ResponseWriter, r *http.Request) (answered bool)
-	tokens   map[string]time.Time // and when each ends
+	tokens   map[string]time.Time // with their expiry
 	issued   int
 	asked    []string // "GET /path", in order
 	dials    []string // addresses
-	denied   int      // requests without a good token or header
+	denied   int      // requests without a valid token or header
 }
 
 func newMetadata(cloud string) *metadata {
 	return &metadata{cloud: cloud, interval: 2 * time.Second, values: map[string]string{}, tokens: map[string]time.Time{}}
 }
 
-// up makes it reachable.
+// up starts the service.
 func (m *metadata) up(t *testing.T) *metadata {
 	t.Helper()
 	listener := bufconn.Listen(64 << 10)
@@ -132,12 +132,12 @@ func (m *metadata) value(w http.ResponseWriter, path string) {
 
 func (m *metadata) requests() int { m.mu.Lock(); defer m.mu.Unlock(); return len(m.asked) }
 
-// watching is a watch under way.
+// watching is a running watch.
 type watching struct {
 	t    *testing.T
 	stop context.CancelFunc
 	done chan struct{}
-	log  strings.Builder // only to be read when the bubble is at rest
+	log  strings.Builder // read only while the bubble is idle
 
 	mu      sync.Mutex
 	notices []fleet.Notice
@@ -163,7 +163,7 @@ func (m *metadata) watch(t *testing.T, provider string) *watching {
 		cancel()
 		select {
 		case <-w.done:
-		case <-time.After(time.Hour): // of simulated time; a watch that polls on would last for ever
+		case <-time.After(time.Hour): // of simulated time; a polling watch would never end
 			t.Error("the watch does not end")
 		}
 	})
@@ -186,7 +186,7 @@ func (w *watching) over() bool {
 	}
 }
 
-// settle lets d pass, and everything that comes of it happen.
+// settle waits for d, and for everything that follows.
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -1,17 +1,15 @@
-// Package spot learns from a cloud's metadata service that the provider is going
-// to take the machine.
+// Package spot watches a cloud's metadata service for the notice that the provider is going to
+// reclaim the machine.
 //
-// Machines that are lent cheaply are taken back with little warning: two minutes
-// on AWS, half a minute on Google Cloud. The warning appears in the metadata
-// service, a web server at a link-local address that each machine sees its own
-// version of. Watch finds out where it runs, and whether the machine can be
-// taken back at all; only then it polls.
+// Spot machines are reclaimed with little warning: two minutes on AWS, half a minute on Google
+// Cloud. The notice appears in the metadata service, a web server at a link-local address with
+// contents specific to each machine. Watch detects the cloud, and whether the machine can be
+// reclaimed at all; only then it polls.
 //
-// What the metadata service says is outside input: its answers are bounded, and
-// anything but a well-formed notice is no notice. A missed notice costs the
-// warning, a false one costs a healthy machine. Trouble never ends the watch,
-// and is logged seldom. Requests never go through a proxy and follow no
-// redirects: what comes from elsewhere is not about this machine.
+// Responses of the metadata service are untrusted: their size is bounded, and anything but a
+// well-formed notice is ignored. A missed notice costs the warning, a false one a healthy
+// machine. Errors never end the watch, and are logged rarely. Requests use no proxy and follow
+// no redirects, since a response from elsewhere is not about this machine.
 package spot
 
 import (
@@ -25,48 +23,48 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// Config is what Watch needs.
+// Config is the input of Watch.
 type Config struct {
-	// Provider says where the machine runs: aws or gcp; auto finds out. Anything
-	// else has no notices.
+	// Provider is where the machine runs: aws or gcp; auto detects it. Other providers have no
+	// notices.
 	Provider string
-	Interval time.Duration // between two looks for a notice
-	// AWSEndpoint is the URL of the EC2 metadata service, and GCPHost the host, with
-	// a port or without, of Google's; empty: the address that the cloud gives it.
+	Interval time.Duration // between two polls
+	// AWSEndpoint is the URL of the EC2 metadata service, and GCPHost the host, with an
+	// optional port, of Google's; empty: the cloud's default.
 	AWSEndpoint, GCPHost string
-	// Dialer makes the connections; nil: TCP.
+	// Dialer opens connections; nil: TCP.
 	Dialer  func(ctx context.Context, addr string) (net.Conn, error)
 	Now     func() time.Time
 	Logger  *slog.Logger
-	Noticed func(fleet.Notice) // is told of a notice, and again when its time becomes known
+	Noticed func(fleet.Notice) // called with a notice, and again when its time becomes known
 }
 
-// The times of the watch.
+// Intervals of the watch.
 const (
-	// searchFor is how long auto looks for a metadata service. Networks come up
-	// late, but a machine that has none for this long is in no cloud.
+	// searchFor is how long auto looks for a metadata service. A network may come up late, but
+	// a machine without a metadata service for this long is not in a cloud.
 	searchFor = 5 * time.Minute
 	searchMin = time.Second
 	searchMax = time.Minute
 	warnEvery = 10 * time.Minute // between two warnings about the metadata service
 )
 
-// errNotHere means that the answer is not of the metadata service asked for.
+// errNotHere means that a response is not from the expected metadata service.
 var errNotHere = errors.New("not the metadata service of this cloud")
 
 // cloud is one provider's metadata service. Its methods are called one at a time.
 type cloud interface {
 	name() string
-	// reclaimable reports whether the machine can be taken back at short notice.
-	// An error means that this is not known.
+	// reclaimable reports whether the provider can reclaim the machine at short notice. An
+	// error means that this is unknown.
 	reclaimable(ctx context.Context) (bool, error)
-	// notice returns the announcement of the end, if there is one.
+	// notice returns the termination notice, if there is one.
 	notice(ctx context.Context) (n fleet.Notice, announced bool, err error)
 }
 
-// Watch tells c.Noticed of the end of this machine, and returns when there is
-// nothing more to be learned: it runs in no cloud, it can't be taken back, the
-// time of its end is known, or ctx ended.
+// Watch calls c.Noticed with the notice for this machine. It returns when there is nothing
+// more to learn: the machine is not in a cloud, it can't be reclaimed, the time of its end is
+// known, or ctx ended.
 func Watch(ctx context.Context, c Config) {
 	m := newMetadata(c.Dialer)
 	defer m.close()
@@ -88,8 +86,8 @@ type watch struct {
 	warned time.Time
 }
 
-// find returns the cloud that may take this machine back; nil when none will.
-// A cloud that was named is asked until it answers.
+// find returns the cloud that may reclaim this machine, or nil. A configured cloud is retried
+// until it answers.
 func (w *watch) find(ctx context.Context, clouds []cloud) cloud {
 	began := w.Now()
 	backoff := retry.Backoff{First: searchMin, Limit: searchMax}
@@ -99,20 +97,20 @@ func (w *watch) find(ctx context.Context, clouds []cloud) cloud {
 			switch {
 			case ctx.Err() != nil:
 				return nil
-			case err != nil && w.Provider == "auto": // there may be none to find
+			case err != nil && w.Provider == "auto": // this cloud may not exist here
 			case err != nil:
 				w.warn(ctx, c, err)
 			case !reclaimable:
-				w.Logger.LogAttrs(ctx, slog.LevelDebug, "this machine is not one that the provider takes back", slog.String("provider", c.name()))
+				w.Logger.LogAttrs(ctx, slog.LevelDebug, "the provider does not reclaim this machine", slog.String("provider", c.name()))
 				return nil
 			default:
-				w.Logger.LogAttrs(ctx, slog.LevelInfo, "the provider may take this machine back: watching for the notice",
+				w.Logger.LogAttrs(ctx, slog.LevelInfo, "watching for a termination notice, the provider may reclaim this machine",
 					slog.String("provider", c.name()), slog.Duration("interval", w.Interval))
 				return c
 			}
 		}
 		if w.Provider == "auto" && w.Now().Sub(began) >= searchFor {
-			w.Logger.LogAttrs(ctx, slog.LevelDebug, "found no metadata service: nobody announces the end of this machine")
+			w.Logger.LogAttrs(ctx, slog.LevelDebug, "found no metadata service, so there are no termination notices")
 			return nil
 		}
 		if retry.Wait(ctx, backoff.Delay(n)) != nil {
@@ -122,7 +120,7 @@ func (w *watch) find(ctx context.Context, clouds []cloud) cloud {
 	return nil
 }
 
-// poll looks for a notice until it knows all of it.
+// poll polls for a notice until it is complete.
 func (w *watch) poll(ctx context.Context, c cloud) {
 	var told bool
 	for {
@@ -147,13 +145,13 @@ func (w *watch) poll(ctx context.Context, c cloud) {
 	}
 }
 
-// warn logs an error of the metadata service, but not every two seconds.
+// warn logs an error of the metadata service, at a limited rate.
 func (w *watch) warn(ctx context.Context, c cloud, err error) {
 	now := w.Now()
 	if since := now.Sub(w.warned); !w.warned.IsZero() && since >= 0 && since < warnEvery {
 		return
 	}
 	w.warned = now
-	w.Logger.LogAttrs(ctx, slog.LevelWarn, "can't ask the provider's metadata service about the end of this machine: trying on",
+	w.Logger.LogAttrs(ctx, slog.LevelWarn, "could not check for a termination notice, retrying",
 		slog.String("provider", c.name()), slog.Any("error", err))
 }

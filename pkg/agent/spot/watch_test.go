@@ -21,7 +21,7 @@ const (
 	preempted   = "preempted"
 )
 
-// spotInstance is a machine that AWS may take back.
+// spotInstance returns a machine that AWS may reclaim.
 func spotInstance(t *testing.T) *metadata {
 	m := newMetadata("aws").up(t)
 	m.set(lifecycle, "spot")
@@ -60,7 +60,7 @@ func TestNoticeOfAWS(t *testing.T) {
 	}
 }
 
-// A notice without a time is told at once, and its time when it is known.
+// A notice without a time is reported at once, and again once its time is known.
 func TestNoticeWhoseTimeComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := spotInstance(t)
@@ -110,7 +110,7 @@ func TestNoticeOfGCP(t *testing.T) {
 	}
 }
 
-// What can't be taken back costs nothing more than finding that out.
+// On machines that can't be reclaimed, the watch ends after finding that out.
 func TestMachinesThatStay(t *testing.T) {
 	for name, c := range map[string]struct {
 		cloud, path, value string
@@ -180,7 +180,7 @@ func TestNetworkThatComesUpLate(t *testing.T) {
 	}
 }
 
-// Who was told where it runs goes on asking, and says so now and then.
+// A configured provider that does not answer is retried, and logged at a limited rate.
 func TestToldProviderThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetadata("gcp")
@@ -201,7 +201,7 @@ func TestTokensAreRenewed(t *testing.T) {
 		if m.denied != 0 || m.issued != 3 || w.warnings() != 0 {
 			t.Errorf("in seven hours %d requests were denied and %d tokens used, want 0 and 3: %s", m.denied, m.issued, w.log.String())
 		}
-		m.change(func() { clear(m.tokens) }) // the service has forgotten them
+		m.change(func() { clear(m.tokens) }) // the service has lost its tokens
 		m.set(action, announce(time.Now().Add(time.Hour)))
 		settle(time.Minute)
 		if len(w.seen()) != 1 || m.denied != 1 || m.issued != 4 {
@@ -210,8 +210,8 @@ func TestTokensAreRenewed(t *testing.T) {
 	})
 }
 
-// TestTrouble: nothing that the service does ends the watch, is taken for a
-// notice, or fills the log; a notice after it is seen.
+// TestTrouble: errors of the service never end the watch, count as a notice, or fill the log;
+// a later notice is seen.
 func TestTrouble(t *testing.T) {
 	status := func(code int) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(code); return true }
@@ -286,7 +286,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestSlowAnswers: slower than usual is no trouble.
+// TestSlowAnswers: a slow response is not an error.
 func TestSlowAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := spotInstance(t)
@@ -300,7 +300,7 @@ func TestSlowAnswers(t *testing.T) {
 	})
 }
 
-// TestImpostors: an answer that does not look like the cloud's is none.
+// TestImpostors: a response that does not look like the cloud's is ignored.
 func TestImpostors(t *testing.T) {
 	for name, c := range map[string]struct {
 		cloud string
@@ -327,7 +327,7 @@ func TestImpostors(t *testing.T) {
 	}
 }
 
-// TestProxiesAreNotUsed: what a proxy answered would be about another machine.
+// TestProxiesAreNotUsed: a proxy's response would be about another machine.
 func TestProxiesAreNotUsed(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://proxy.example:3128")
 	t.Setenv("http_proxy", "http://proxy.example:3128")

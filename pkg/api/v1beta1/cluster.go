@@ -5,20 +5,23 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// NstanceClusterSpec is what is wanted of the cluster's infrastructure.
+// NstanceClusterSpec is the desired state of the cluster's infrastructure.
 type NstanceClusterSpec struct {
-	// controlPlaneEndpoint is where the workload cluster's API server is.
+	// controlPlaneEndpoint is the address of the workload cluster's API server.
 	// +optional
 	ControlPlaneEndpoint clusterv1.APIEndpoint `json:"controlPlaneEndpoint,omitempty,omitzero"`
 }
 
-// NstanceClusterStatus is what was seen of it.
+// NstanceClusterStatus is the observed state of the cluster's infrastructure.
 //
 // +kubebuilder:validation:MinProperties=1
 type NstanceClusterStatus struct {
+	// observedGeneration is the generation of the spec that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
 	Initialization Initialization `json:"initialization,omitempty,omitzero"`
-	// ready says the same in the words of the contract before.
+	// ready is the same in the terms of the previous contract.
 	// +optional
 	Ready *bool `json:"ready,omitempty"`
 	// failureDomains are the shards.
@@ -27,6 +30,7 @@ type NstanceClusterStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	FailureDomains []clusterv1.FailureDomain `json:"failureDomains,omitempty"`
+	// conditions are the conditions of the cluster, or of its control plane.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -64,26 +68,32 @@ type NstanceClusterList struct {
 	Items           []NstanceCluster `json:"items"`
 }
 
-// NstanceControlPlaneSpec is empty: the control plane is not made here.
+// NstanceControlPlaneSpec is empty: the control plane is not managed here.
 type NstanceControlPlaneSpec struct{}
 
-// ControlPlaneInitialization tells Cluster API that the API server answers.
+// ControlPlaneInitialization tells Cluster API whether the API server is available.
 //
 // +kubebuilder:validation:MinProperties=1
 type ControlPlaneInitialization struct {
+	// controlPlaneInitialized is true: the control plane accepts requests.
 	// +optional
 	ControlPlaneInitialized *bool `json:"controlPlaneInitialized,omitempty"`
 }
 
-// NstanceControlPlaneStatus is what was seen of the control plane.
+// NstanceControlPlaneStatus is the observed state of the control plane.
 //
 // +kubebuilder:validation:MinProperties=1
 type NstanceControlPlaneStatus struct {
+	// observedGeneration is the generation of the spec that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
 	Initialization ControlPlaneInitialization `json:"initialization,omitempty,omitzero"`
-	// externalManagedControlPlane: its machines are none of Cluster API's.
+	// externalManagedControlPlane is true: Cluster API does not manage the control plane's
+	// machines.
 	// +optional
 	ExternalManagedControlPlane *bool `json:"externalManagedControlPlane,omitempty"`
+	// conditions are the conditions of the cluster, or of its control plane.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -91,8 +101,8 @@ type NstanceControlPlaneStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NstanceControlPlane stands for a control plane that somebody else runs. Without
-// one Cluster API neither drains nodes nor deletes them.
+// NstanceControlPlane represents a control plane that Nstance does not run. Without it Cluster
+// API would neither drain nor delete nodes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=nstancecontrolplanes,scope=Namespaced,categories=cluster-api,shortName=nscp

@@ -5,27 +5,29 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// NstanceMachinePoolSpec is what is wanted of a group on all of its shards. How many
-// instances there are is said by the MachinePool that owns it.
+// NstanceMachinePoolSpec is the desired state of a group on all of its shards. The number of
+// instances is set in the MachinePool that owns it.
 type NstanceMachinePoolSpec struct {
 	// group is the group's name on each shard.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a pool's group can't change: make another pool"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the group is immutable: create another pool"
 	Group Name `json:"group,omitempty"`
-	// shards are where its instances are, in the order in which they get those that
-	// can't be shared equally.
+	// shards are the shards of its instances. Earlier ones get the instances that can't be
+	// distributed equally.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
 	Shards []Name `json:"shards,omitempty"`
-	// template is the shards' template; unset: what each shard's own config says.
+	// template is the name of the shards' template; unset: as in each shard's own config.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
 	Template string `json:"template,omitempty"`
+	// subnetPool is the name of the shards' subnet pool; unset: as in each shard's own config.
 	// +optional
 	SubnetPool Name `json:"subnetPool,omitempty"`
+	// instanceType is the provider's instance type; unset: as in each shard's own config.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:MinLength=1
@@ -34,18 +36,22 @@ type NstanceMachinePoolSpec struct {
 	Vars Vars `json:"vars,omitempty"`
 	// +optional
 	Rotation Rotation `json:"rotation,omitempty,omitzero"`
-	// nodeLabels are set on the nodes.
+	// onDemand is the policy for pods; unset: as in each shard's own config. For a group of a
+	// shard's own config it can only be set there.
+	// +optional
+	OnDemand *OnDemand `json:"onDemand,omitempty"`
+	// nodeLabels are set on the pool's nodes.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
-	// nodeTaints are set on the nodes.
+	// nodeTaints are set on the pool's nodes.
 	// +optional
 	// +listType=map
 	// +listMapKey=key
 	// +listMapKey=effect
 	// +kubebuilder:validation:MaxItems=64
 	NodeTaints []clusterv1.MachineTaint `json:"nodeTaints,omitempty"`
-	// providerIDList names the nodes of all machines. It belongs to the controller.
+	// providerIDList has the provider IDs of all machines. It is set by the controller.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10000
@@ -54,40 +60,42 @@ type NstanceMachinePoolSpec struct {
 	ProviderIDList []string `json:"providerIDList,omitempty"`
 }
 
-// NstanceMachinePoolStatus is what was seen of the group.
+// NstanceMachinePoolStatus is the observed state of the group.
 //
 // +kubebuilder:validation:MinProperties=1
 type NstanceMachinePoolStatus struct {
+	// observedGeneration is the generation of the spec that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
 	Initialization Initialization `json:"initialization,omitempty,omitzero"`
-	// ready says the same in the words of the contract before, which is what Cluster
-	// API's core reads of a pool.
+	// ready is the same in the terms of the previous contract, which Cluster API's core reads
+	// for pools.
 	// +optional
 	Ready *bool `json:"ready,omitempty"`
 	// replicas is the length of spec.providerIDList.
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
-	// isStatic: a shard's own config names the group, so template and subnetPool can
-	// only be changed there.
+	// isStatic is true if a shard's own config has the group, so that template and subnetPool
+	// can only be changed there.
 	// +optional
 	IsStatic *bool `json:"isStatic,omitempty"`
-	// template is what the shards use.
+	// template is the template that the shards use.
 	// +optional
 	Template string `json:"template,omitempty"`
-	// subnetPool is what the shards use.
+	// subnetPool is the subnet pool that the shards use.
 	// +optional
 	SubnetPool string `json:"subnetPool,omitempty"`
-	// capacity is what a machine of the group has, so that one can be planned with
-	// while there is none.
+	// capacity is the resources of a machine of the group, for scaling from zero.
 	// +optional
 	Capacity Capacity `json:"capacity,omitempty"`
 	// +optional
 	NodeInfo NodeInfo `json:"nodeInfo,omitempty,omitzero"`
-	// infrastructureMachineKind is the kind of the objects that stand for the pool's
-	// machines.
+	// infrastructureMachineKind is the kind of the pool's machines.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	InfrastructureMachineKind string `json:"infrastructureMachineKind,omitempty"`
+	// conditions are the conditions of the pool.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -109,8 +117,8 @@ type NstanceMachinePoolStatus struct {
 // +kubebuilder:printcolumn:name="Type",type="string",JSONPath=".spec.instanceType",priority=1
 // +kubebuilder:printcolumn:name="Static",type="boolean",JSONPath=".status.isStatic",priority=1
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.isStatic) || !oldSelf.status.isStatic || (has(self.spec.template) == has(oldSelf.spec.template) && (!has(self.spec.template) || self.spec.template == oldSelf.spec.template))",message="spec.template: the shard's static config names this group, so its template can only be changed there"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.isStatic) || !oldSelf.status.isStatic || (has(self.spec.subnetPool) == has(oldSelf.spec.subnetPool) && (!has(self.spec.subnetPool) || self.spec.subnetPool == oldSelf.spec.subnetPool))",message="spec.subnetPool: the shard's static config names this group, so its subnet pool can only be changed there"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.isStatic) || !oldSelf.status.isStatic || (has(self.spec.template) == has(oldSelf.spec.template) && (!has(self.spec.template) || self.spec.template == oldSelf.spec.template))",message="spec.template: the group is in the shard's static config: change its template there"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.isStatic) || !oldSelf.status.isStatic || (has(self.spec.subnetPool) == has(oldSelf.spec.subnetPool) && (!has(self.spec.subnetPool) || self.spec.subnetPool == oldSelf.spec.subnetPool))",message="spec.subnetPool: the group is in the shard's static config: change its subnet pool there"
 type NstanceMachinePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

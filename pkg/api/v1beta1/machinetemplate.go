@@ -5,33 +5,36 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// NstanceMachineTemplateSpec is what machines are made from.
+// NstanceMachineTemplateSpec is the template's spec.
 type NstanceMachineTemplateSpec struct {
 	// +required
 	Template NstanceMachineTemplateResource `json:"template,omitempty,omitzero"`
 }
 
-// NstanceMachineTemplateResource is the NstanceMachine to be made.
+// NstanceMachineTemplateResource is the template of NstanceMachines.
 type NstanceMachineTemplateResource struct {
 	// +optional
 	ObjectMeta clusterv1.ObjectMeta `json:"metadata,omitempty,omitzero"`
 	// +required
-	// +kubebuilder:validation:XValidation:rule="!has(self.idempotencyKey) && !has(self.instanceID) && !has(self.providerID)",message="idempotencyKey, instanceID and providerID belong to a single machine: leave them out"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a template can't change, since machines were made from it: make another one"
+	// +kubebuilder:validation:XValidation:rule="!has(self.idempotencyKey) && !has(self.instanceID) && !has(self.providerID) && !has(self.podNamespace)",message="idempotencyKey, instanceID, providerID and podNamespace can't be set in a template"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a template is immutable: create another template"
 	Spec NstanceMachineSpec `json:"spec,omitempty,omitzero"`
 }
 
-// NstanceMachineTemplateStatus is what is known of machines made from the template.
+// NstanceMachineTemplateStatus is what is known of machines created from the template.
 //
 // +kubebuilder:validation:MinProperties=1
 type NstanceMachineTemplateStatus struct {
+	// observedGeneration is the generation of the spec that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// +optional
 	Capacity Capacity `json:"capacity,omitempty"`
 	// +optional
 	NodeInfo NodeInfo `json:"nodeInfo,omitempty,omitzero"`
 }
 
-// NstanceMachineTemplate makes NstanceMachines, for MachineDeployments.
+// NstanceMachineTemplate is a template of NstanceMachines, for MachineDeployments.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=nstancemachinetemplates,scope=Namespaced,categories=cluster-api,shortName=nsmt

@@ -6,10 +6,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Group is the API group of all kinds here.
+// Group is the API group of all kinds.
 const Group = "infrastructure.cluster.x-k8s.io"
 
-// GroupVersion returns the group and version of all kinds here.
+// GroupVersion returns the group and version of all kinds.
 func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Group, Version: "v1beta1"} }
 
 // AddToScheme registers all kinds.
@@ -25,3 +25,6 @@ func AddToScheme(s *runtime.Scheme) error {
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }
+
+// MachineKind is the kind of NstanceMachines.
+func MachineKind() schema.GroupKind { return schema.GroupKind{Group: Group, Kind: "NstanceMachine"} }

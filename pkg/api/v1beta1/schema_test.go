@@ -1,9 +1,12 @@
 package v1beta1_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,6 +38,49 @@ func object(t *testing.T, kind, name, rest string) *unstructured.Unstructured {
 	return o
 }
 
+// TestFieldsAreDescribed: kubectl explain says of each field what it is, and each status says
+// which generation of the spec it describes.
+func TestFieldsAreDescribed(t *testing.T) {
+	files, err := filepath.Glob("../../../config/crd/bases/*.yaml")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.Unmarshal(text, &crd); err != nil {
+			t.Fatal(err)
+		}
+		for _, version := range crd.Spec.Versions {
+			schema := version.Schema.OpenAPIV3Schema
+			if _, ok := schema.Properties["status"].Properties["observedGeneration"]; !ok {
+				t.Errorf("%s: the status has no observedGeneration", crd.Spec.Names.Kind)
+			}
+			for _, path := range undescribed(*schema, crd.Spec.Names.Kind) {
+				t.Errorf("%s has no description", path)
+			}
+		}
+	}
+}
+
+// undescribed are the paths of the fields without a description.
+func undescribed(schema apiextensionsv1.JSONSchemaProps, path string) (all []string) {
+	for name, field := range schema.Properties {
+		at := path + "." + name
+		if field.Description == "" && name != "metadata" {
+			all = append(all, at)
+		}
+		all = append(all, undescribed(field, at)...)
+	}
+	if schema.Items != nil && schema.Items.Schema != nil {
+		all = append(all, undescribed(*schema.Items.Schema, path+"[]")...)
+	}
+	return all
+}
+
 func TestWhatIsWrongIsRefusedByTheSchema(t *testing.T) {
 	api := shared.Plane(t).Client
 	for _, c := range []struct{ name, kind, spec, want string }{
@@ -51,6 +97,24 @@ func TestWhatIsWrongIsRefusedByTheSchema(t *testing.T) {
 			`spec: {group: web, shards: [a], nodeTaints: [{key: x, propagation: Always}]}`, "spec.nodeTaints[0].effect",
 		},
 
+		{
+			"what pods may have", "NstanceMachinePool",
+			`spec: {group: web, shards: [a], onDemand: {namespaces: [ci], namespaceLabels: {a: b}, instanceTypes: [x], max: 3, maxPerNamespace: 2}}`,
+			"",
+		},
+		{"all of them", "NstanceMachinePool", `spec: {group: web, shards: [a], onDemand: {namespaces: ["*"], max: 1}}`, ""},
+		{"pods without a bound", "NstanceMachinePool", `spec: {group: web, shards: [a], onDemand: {namespaces: [ci]}}`, "spec.onDemand.max"},
+		{"pods of nowhere", "NstanceMachinePool", `spec: {group: web, shards: [a], onDemand: {max: 1}}`, "namespaces: required"},
+		{
+			"pods of no Namespace", "NstanceMachinePool", `spec: {group: web, shards: [a], onDemand: {namespaces: [C I], max: 1}}`,
+			"spec.onDemand.namespaces[0]",
+		},
+		{
+			"more for one than for all", "NstanceMachinePool",
+			`spec: {group: web, shards: [a], onDemand: {namespaces: [ci], max: 1, maxPerNamespace: 2}}`,
+			"maxPerNamespace: want at most max",
+		},
+
 		{"a group on a shard", "NstanceShardGroup", `spec: {group: web, shard: a, size: 0}`, ""},
 		{"another name", "NstanceShardGroup", `spec: {group: web, shard: b, size: 0}`, "metadata.name"},
 		{"no size", "NstanceShardGroup", `spec: {group: web, shard: a}`, "spec.size"},
@@ -64,7 +128,7 @@ func TestWhatIsWrongIsRefusedByTheSchema(t *testing.T) {
 		{"a template", "NstanceMachineTemplate", `spec: {template: {spec: {group: web, instanceType: small}}}`, ""},
 		{
 			"a template with an id", "NstanceMachineTemplate",
-			`spec: {template: {spec: {group: web, idempotencyKey: k}}}`, "belong to a single machine",
+			`spec: {template: {spec: {group: web, idempotencyKey: k}}}`, "can't be set in a template",
 		},
 		{"a control plane", "NstanceControlPlane", ``, ""},
 		{"a cluster", "NstanceCluster", `spec: {controlPlaneEndpoint: {host: api, port: 6443}}`, ""},
@@ -103,15 +167,26 @@ func TestWhatIsSetOnceStays(t *testing.T) {
 		} {
 			changed := m.DeepCopy()
 			change(changed.Object["spec"].(map[string]any))
-			if err := api.Update(t.Context(), changed); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), field+": it is set once") {
+			if err := api.Update(t.Context(), changed); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), field+": immutable once set") {
 				t.Errorf("%s %s: %v, want it refused", what, field, err)
 			}
 		}
 	}
+	retry := map[string]any{"failures": int64(1), "reason": "Refused", "retryTime": "2026-01-01T00:00:00Z"}
+	_ = unstructured.SetNestedMap(m.Object, retry, "status", "creation")
+	if err := api.Status().Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	_ = unstructured.SetNestedField(m.Object, "b", "spec", "shard")
+	_ = unstructured.SetNestedField(m.Object, "k2", "spec", "idempotencyKey")
+	unstructured.RemoveNestedField(m.Object, "spec", "instanceID")
+	unstructured.RemoveNestedField(m.Object, "spec", "providerID")
+	if err := api.Update(t.Context(), m); err != nil {
+		t.Errorf("after a failed creation: %v", err)
+	}
 }
 
-// While a shard's own config names the group, its template can't be changed here,
-// and its size can.
+// The template of a group in a shard's static config can't be changed, but its size can.
 func TestAStaticGroupsTemplateStays(t *testing.T) {
 	api := shared.Plane(t).Client
 	pool := object(t, "NstanceMachinePool", "static", `spec: {group: static, shards: [a], template: knd}`)
@@ -133,7 +208,8 @@ func TestAStaticGroupsTemplateStays(t *testing.T) {
 	}
 	is(true)
 	for _, field := range []string{"template", "subnetPool"} {
-		if err := change(field, "other"); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "static config names this group") {
+		if err := change(field, "other"); !apierrors.IsInvalid(err) ||
+			!strings.Contains(err.Error(), "the group is in the shard's static config") {
 			t.Errorf("change %s of a static group: %v", field, err)
 		}
 	}

@@ -4,49 +4,61 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NstanceShardGroupSpec is what is wanted of a group on one shard.
+// NstanceShardGroupSpec is the desired state of a group on one shard.
 type NstanceShardGroupSpec struct {
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the group can't change"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the group is immutable"
 	Group Name `json:"group,omitempty"`
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the shard can't change"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the shard is immutable"
 	Shard Name `json:"shard,omitempty"`
+	// size is how many instances the group has on the shard.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	Size *int32 `json:"size,omitempty"`
-	// remove names the instances that leave for this size.
+	// remove names the instances to remove for this size.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=10000
 	Remove []InstanceID `json:"remove,omitempty"`
+	// template is the name of the shard's template.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:MinLength=1
 	Template string `json:"template,omitempty"`
+	// subnetPool is the name of the shard's subnet pool.
 	// +optional
 	SubnetPool Name `json:"subnetPool,omitempty"`
+	// instanceType is the provider's instance type.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:MinLength=1
 	InstanceType string `json:"instanceType,omitempty"`
+	// vars are the values that the group's template gets.
 	// +optional
 	Vars Vars `json:"vars,omitempty"`
 	// +optional
 	Rotation Rotation `json:"rotation,omitempty,omitzero"`
+	// +optional
+	OnDemand *OnDemand `json:"onDemand,omitempty"`
 }
 
-// ShardGroupConfig is a group as its shard has it.
+// ShardGroupConfig is a group as reported by its shard.
 type ShardGroupConfig struct {
+	// template is the name of the shard's template.
 	// +optional
 	Template string `json:"template,omitempty"`
+	// subnetPool is the name of the shard's subnet pool.
 	// +optional
 	SubnetPool string `json:"subnetPool,omitempty"`
+	// instanceType is the provider's instance type.
 	// +optional
 	InstanceType string `json:"instanceType,omitempty"`
+	// vars are the values that the group's template gets.
 	// +optional
 	Vars Vars `json:"vars,omitempty"`
+	// size is how many instances the group has on the shard.
 	// +optional
 	Size *int32 `json:"size,omitempty"`
 	// staticSize is the size in the shard's own config.
@@ -57,25 +69,30 @@ type ShardGroupConfig struct {
 	ETag string `json:"etag,omitempty"`
 }
 
-// NstanceShardGroupStatus is what was seen of the group on its shard.
+// NstanceShardGroupStatus is the observed state of the group on its shard.
 //
 // +kubebuilder:validation:MinProperties=1
 type NstanceShardGroupStatus struct {
+	// observedGeneration is the generation of the spec that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// isStatic is true if the shard's own config has the group.
 	// +optional
 	IsStatic *bool `json:"isStatic,omitempty"`
+	// config is the group as its shard reports it.
 	// +optional
 	Config ShardGroupConfig `json:"config,omitempty,omitzero"`
-	// actualSize is how many instances run, have reported, and are not leaving.
+	// actualSize is the number of instances that run, have reported, and are not being
+	// removed.
 	// +optional
 	ActualSize *int32 `json:"actualSize,omitempty"`
-	// upToDateSize is how many of those were made from the present definition.
+	// upToDateSize is how many of those have the current definition.
 	// +optional
 	UpToDateSize *int32 `json:"upToDateSize,omitempty"`
-	// lastSyncTime is when the shard last answered for the group.
+	// lastSyncTime is when the shard last reported the group.
 	// +optional
 	LastSyncTime *metav1.Time `json:"lastSyncTime,omitempty"`
+	// conditions are the conditions of the group on its shard.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -83,8 +100,8 @@ type NstanceShardGroupStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NstanceShardGroup is a pool's part on one shard. Its pool makes it; it is named
-// after group and shard.
+// NstanceShardGroup is a pool's part on one shard. It is created by its pool and named after
+// group and shard.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=nstanceshardgroups,scope=Namespaced,categories=cluster-api,shortName=nssg

@@ -1,5 +1,5 @@
-// Package awsclienttest has tests call a cloud that is a handler, such as awsfake, in
-// testing/synctest too.
+// Package awsclienttest lets tests call a cloud implemented by an http.Handler, such as
+// awstest, also within testing/synctest.
 package awsclienttest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/nstance/nstance/pkg/awsclient"
 )
 
-// wire is a network with one server on it, inside the test's own bubble of time.
+// wire is an in-memory network with one server, within the test's synctest bubble.
 type wire struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -48,18 +48,18 @@ func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// keys are credentials that nobody checks.
+// keys are fixed credentials for servers that don't check them.
 type keys struct{}
 
 func (keys) Retrieve(context.Context) (sdk.Credentials, error) {
 	return sdk.Credentials{AccessKeyID: "AKIDEXAMPLE", SecretAccessKey: "secret", Source: "test"}, nil
 }
 
-// Late are credentials that can't be had for the next Missing times. It is safe for
-// concurrent use.
+// Late is a credentials provider that fails the next Missing times. It is safe for concurrent
+// use.
 type Late struct {
 	sdk.CredentialsProvider
-	Err     error // what is said then
+	Err     error // the error returned then
 	Missing atomic.Int32
 }
 
@@ -71,15 +71,15 @@ func (l *Late) Retrieve(ctx context.Context) (sdk.Credentials, error) {
 	return l.CredentialsProvider.Retrieve(ctx)
 }
 
-// Serve makes a cloud answer, whatever it is called by, and returns how it is called as
-// one of a region.
+// Serve serves a cloud, whatever host it is called by, and returns a configuration to call it
+// in a region.
 func Serve(t *testing.T, cloud http.Handler, region string) awsclient.Config {
 	t.Helper()
 	w := &wire{conns: make(chan net.Conn), done: make(chan struct{})}
 	server := &http.Server{Handler: cloud, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(w) }()
-	transport := &http.Transport{DialContext: w.dial, DialTLSContext: w.dial} // plain too: the test is about what is in it
+	transport := &http.Transport{DialContext: w.dial, DialTLSContext: w.dial} // no TLS: the tests are about the requests
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		if err := server.Close(); err != nil {

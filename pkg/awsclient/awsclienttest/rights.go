@@ -6,17 +6,17 @@ import (
 	"testing"
 
 	"github.com/nstance/nstance/pkg/awsclient/iam"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake/policy"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest/policy"
 )
 
-// The account and the cluster that the policies of Rights are of.
+// The account and cluster in the policies of Rights.
 const (
 	Account = "123456789012"
 	Cluster = "c"
 )
 
-// Rights are the policies that docs/aws-iam.json has in some sections, as somebody fills
-// them in for a region, and for what else values has in the place of the defaults.
+// Rights returns the policies of the given sections of docs/aws-iam.json, with placeholders
+// filled in for a region; values overrides defaults.
 func Rights(t *testing.T, region string, values map[string]string, sections ...string) (out []policy.Policy) {
 	t.Helper()
 	fill := map[string]string{

@@ -1,10 +1,9 @@
-// Package iam is what this project's programs are allowed to do at AWS, as a table: each
-// action, on what, and on which condition. The policies that people attach to a role are
-// written from it, and a test holds the calls of the code against it, in both
-// directions.
+// Package iam defines what this project's programs may do at AWS, as a table of actions,
+// resources and conditions. The published IAM policies are generated from it, and a test checks
+// it against the calls in the code, in both directions.
 //
-// Some rights never show as a call: that a role is passed on to an instance, or a tag
-// made with it. They are in the table too, marked so.
+// Some rights never appear as a call, such as passing a role to an instance or creating tags
+// with it. The table marks them as Silent.
 package iam
 
 import (
@@ -14,19 +13,19 @@ import (
 	"slices"
 )
 
-// Statement allows actions. Values may have placeholders such as ${bucket}, which are
-// those of Terraform's templatefile.
+// Statement allows actions. Values may have placeholders such as ${bucket}, in the syntax of
+// Terraform's templatefile.
 type Statement struct {
-	Section   string // which policy it is of: one of Sections
+	Section   string // the policy it belongs to: one of Sections
 	ID        string // letters and digits
-	For       string // what needs it, in words
+	For       string // what needs it
 	Actions   []string
 	Resources []string
 	Condition Condition
-	Silent    bool // AWS asks for it, but no call has its name
+	Silent    bool // required by AWS, but no call has its name
 }
 
-// Condition is operator, key, value, as IAM has them; all of it has to hold.
+// Condition maps operator to key to value, as in IAM; all must hold.
 type Condition map[string]map[string]string
 
 // Policy is a policy document.
@@ -43,16 +42,16 @@ type document struct {
 	Condition Condition `json:"Condition,omitempty"`
 }
 
-// Sections returns what there is a policy for, sorted.
+// Sections returns the names of the policies, sorted.
 func Sections() []string {
-	sections := map[string]bool{SectionAgent: true} // which needs nothing
+	sections := map[string]bool{SectionAgent: true} // needs no rights
 	for _, s := range Statements() {
 		sections[s.Section] = true
 	}
 	return slices.Sorted(maps.Keys(sections))
 }
 
-// Document returns the policy of a section, with its placeholders.
+// Document returns the policy of a section, with placeholders.
 func Document(section string) Policy {
 	p := Policy{Version: "2012-10-17", Statements: []document{}}
 	for _, s := range Statements() {
@@ -63,7 +62,7 @@ func Document(section string) Policy {
 	return p
 }
 
-// JSON returns a value as people read it, with a newline at its end.
+// JSON returns a value as indented JSON with a trailing newline.
 func JSON(v any) ([]byte, error) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -16,7 +15,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/minio/minio-go/v7"
 
 	"github.com/nstance/nstance/pkg/awsclient/iam"
@@ -24,79 +27,32 @@ import (
 
 const root = "../../.."
 
-// client is what calls one service.
+// client is the SDK's client of a service.
 type client struct {
-	prefix string // of its actions
+	prefix string // the prefix of its actions
 	kind   reflect.Type
-	names  map[string]string // actions that are not called as the methods are
+	names  map[string]string // actions that are not named like the methods
 }
 
-// clients are those of all services that are called, by what is imported for it.
+// clients are those of all services that are called, by import path.
 func clients() map[string]client {
+	const sdk = "github.com/aws/aws-sdk-go-v2/service/"
 	return map[string]client{
-		"github.com/aws/aws-sdk-go-v2/service/ec2": {prefix: "ec2", kind: reflect.TypeFor[*ec2.Client]()},
+		sdk + "autoscaling":            {prefix: "autoscaling", kind: reflect.TypeFor[*autoscaling.Client]()},
+		sdk + "ec2":                    {prefix: "ec2", kind: reflect.TypeFor[*ec2.Client]()},
+		sdk + "elasticloadbalancingv2": {prefix: "elasticloadbalancing", kind: reflect.TypeFor[*elb.Client]()},
+		sdk + "secretsmanager":         {prefix: "secretsmanager", kind: reflect.TypeFor[*secretsmanager.Client]()},
+		sdk + "ssm":                    {prefix: "ssm", kind: reflect.TypeFor[*ssm.Client]()},
 		"github.com/minio/minio-go/v7": {prefix: "s3", kind: reflect.TypeFor[*minio.Client](), names: map[string]string{
 			"RemoveObject": "DeleteObject", "ListObjectsV2": "ListBucket",
 		}},
 	}
 }
 
-// verb is how the actions begin that are called by their names, with awscall.
-var verb = regexp.MustCompile(`^"((?:Add|Attach|Batch|Cancel|Change|Complete|Create|Delete|Deregister|Describe|Detach|Disable|Enable|` +
-	`Enter|Execute|Exit|Get|Label|List|Modify|Put|Record|Register|Remove|Replicate|Restore|Resume|Rotate|Send|Set|Start|Stop|Suspend|` +
-	`Tag|Terminate|Untag|Update|Validate)[A-Z][A-Za-z]+)"$`)
-
-// noAction is what begins like one: codes of refusals, and a field of a launch.
-var noAction = regexp.MustCompile(`(Exceeded|Exception|NotFound|Exists|Violation)$|^DisableApiTermination$`)
-
-// byName are the services that a folder calls with awscall.
-func byName(path string) []string {
-	switch filepath.Base(filepath.Dir(path)) {
-	case "asg":
-		return []string{"autoscaling"}
-	case "aws":
-		if strings.Contains(path, "secrets") {
-			return []string{"secretsmanager", "ssm"}
-		}
-		return []string{"elasticloadbalancing"}
-	default:
-		return nil
-	}
-}
-
-// named returns the actions whose names stand in a file, of a folder that imports awscall.
-// One that several services of the folder could have is taken for the one that has a row.
-func named(t *testing.T, path string, file *ast.File) (actions []string) {
-	t.Helper()
-	services := byName(path)
-	if services == nil {
-		t.Errorf("the folder of %s imports awscall, which this test does not know: want the services that it calls in byName", path)
-		return nil
-	}
-	rows := map[string]bool{}
-	for _, s := range iam.Statements() {
-		for _, action := range s.Actions {
-			rows[action] = true
-		}
-	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		literal, ok := n.(*ast.BasicLit)
-		if !ok {
-			return true
-		}
-		if m := verb.FindStringSubmatch(literal.Value); m != nil && !noAction.MatchString(m[1]) {
-			at := max(0, slices.IndexFunc(services, func(service string) bool { return rows[service+":"+m[1]] }))
-			actions = append(actions, services[at]+":"+m[1])
-		}
-		return true
-	})
-	return actions
-}
-
-// person is the folder that calls AWS for the keys of a person, who has rights of their own.
+// person is the folder that calls AWS with an administrator's own keys and permissions.
 const person = "pkg/admin/profile"
 
-// called returns the actions that the programs call in the name of a machine, with where.
+// called returns the actions that the programs call as a machine, with their places.
 func called(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -105,10 +61,8 @@ func called(t *testing.T) map[string]string {
 			if err != nil || !entry.IsDir() || path == filepath.Join(root, person) {
 				return err
 			}
-			files := sources(t, path)
-			byName := slices.ContainsFunc(slices.Collect(maps.Values(files)), importsAwscall)
-			for path, file := range files {
-				for _, action := range callsOf(t, path, file, byName) {
+			for path, file := range sources(t, path) {
+				for _, action := range callsOf(t, path, file) {
 					found[action] = path
 				}
 			}
@@ -121,7 +75,7 @@ func called(t *testing.T) map[string]string {
 	return found
 }
 
-// sources are the files of a folder that are in the programs, by path.
+// sources returns the files of a folder that are in the programs, by path.
 func sources(t *testing.T, folder string) map[string]*ast.File {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(folder, "*.go"))
@@ -140,21 +94,12 @@ func sources(t *testing.T, folder string) map[string]*ast.File {
 	return out
 }
 
-func importsAwscall(file *ast.File) bool {
-	return slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool { return strings.HasSuffix(i.Path.Value, `/pkg/awscall"`) })
-}
-
-// paginator is what makes something that calls an action for each page, or until
-// something is so.
+// paginator matches constructors that call an action for each page, or until a condition holds.
 var paginator = regexp.MustCompile(`^New(\w+)(Paginator|Waiter)$`)
 
-// callsOf returns the actions of which a file names the method: whoever calls an SDK has
-// to. awscall takes names, which may stand in any file of a folder where one imports it.
-func callsOf(t *testing.T, path string, file *ast.File, byName bool) (actions []string) {
+// callsOf returns the actions whose methods a file names, as every call of an SDK does.
+func callsOf(t *testing.T, path string, file *ast.File) (actions []string) {
 	t.Helper()
-	if byName {
-		actions = named(t, path, file)
-	}
 	var used []client
 	for _, i := range file.Imports {
 		name := strings.Trim(i.Path.Value, `"`)
@@ -174,7 +119,7 @@ func callsOf(t *testing.T, path string, file *ast.File, byName bool) (actions []
 			if m := paginator.FindStringSubmatch(s.Sel.Name); m != nil {
 				actions = append(actions, c.action(m[1]))
 			}
-			_, named := c.names[s.Sel.Name] // some of these take no context
+			_, named := c.names[s.Sel.Name] // some of these have no context
 			if _, is := c.kind.MethodByName(s.Sel.Name); named || is && sends(c.kind, s.Sel.Name) {
 				actions = append(actions, c.action(s.Sel.Name))
 			}
@@ -184,7 +129,7 @@ func callsOf(t *testing.T, path string, file *ast.File, byName bool) (actions []
 	return actions
 }
 
-// sends reports whether a method calls the service: those that do take a context.
+// sends reports whether a method calls the service: those that do have a context.
 func sends(client reflect.Type, method string) bool {
 	m, _ := client.MethodByName(method)
 	return m.Type.NumIn() > 1 && m.Type.In(1).String() == "context.Context"
@@ -197,7 +142,7 @@ func (c client) action(method string) string {
 	return c.prefix + ":" + method
 }
 
-// TestEachCallHasARow, and each row that is not silent a call.
+// TestEachCallHasARow, and each row, unless it is silent, a call.
 func TestEachCallHasARow(t *testing.T) {
 	calls, rows := called(t), map[string]bool{}
 	for _, s := range iam.Statements() {
@@ -218,7 +163,7 @@ func TestEachCallHasARow(t *testing.T) {
 	}
 }
 
-// TestStatementsAreTight: an action that can be limited to some things is.
+// TestStatementsAreTight: an action that can be limited to resources is.
 func TestStatementsAreTight(t *testing.T) {
 	ids, placeholder := map[string]bool{}, regexp.MustCompile(`\$\{([a-z_]+)\}`)
 	known := []string{
@@ -251,13 +196,13 @@ func TestStatementsAreTight(t *testing.T) {
 		}
 		for _, m := range placeholder.FindAllSubmatch(text, -1) {
 			if !slices.Contains(known, string(m[1])) {
-				t.Errorf("%s: nobody fills in %s", s.ID, m[0])
+				t.Errorf("%s: nothing fills in %s", s.ID, m[0])
 			}
 		}
 	}
 }
 
-// TestWritten: what is in the repository was written from the table.
+// TestWritten: the policies in the repository were generated from the table.
 func TestWritten(t *testing.T) {
 	all := map[string]iam.Policy{}
 	for _, section := range iam.Sections() {

@@ -2,8 +2,7 @@ package iam
 
 import "slices"
 
-// The policies. A server's role has SectionServer, and of the others what its config
-// uses.
+// Policies. A server's role has SectionServer, and of the others those that its config uses.
 const (
 	SectionServer         = "server"
 	SectionAgent          = "agent"           // the role of the instances that a shard makes
@@ -11,30 +10,43 @@ const (
 	SectionKey            = "key"             // the encryption key is at AWS
 	SectionSecretsManager = "secrets-manager" // the cluster's secrets are there
 	SectionParameterStore = "parameter-store" // the cluster's secrets are there
-	SectionKMS            = "kms"             // a key of one's own encrypts bucket, secrets or volumes
+	SectionKMS            = "kms"             // a customer managed key encrypts the bucket, secrets or volumes
+	SectionSnapshots      = "snapshots"       // templates' args create volumes from snapshots
 )
 
-// The conditions that a thing, or what is to be made, has this cluster's tags.
+// tagged requires that the resource has this cluster's tags.
 func tagged() Condition {
 	return Condition{"StringEquals": {"aws:ResourceTag/nstance:managed": "true", "aws:ResourceTag/nstance:cluster-id": "${cluster_id}"}}
 }
 
-// ofServer: a server's own machine carries no nstance:managed, which would make it one
-// that no record names, to be ended.
+// ofServer matches server machines. They don't have nstance:managed, as machines with it but
+// without a record are deleted.
 func ofServer() Condition {
 	return Condition{"StringEquals": {"aws:ResourceTag/nstance:role": "server", "aws:ResourceTag/nstance:cluster-id": "${cluster_id}"}}
+}
+
+// ofCluster requires a resource of this cluster, but without nstance:managed, which would let
+// its servers modify it.
+func ofCluster() Condition {
+	return Condition{"StringEquals": {"aws:ResourceTag/nstance:cluster-id": "${cluster_id}"}}
+}
+
+// ofNoCluster matches untagged resources, as those a launch creates. Existing resources of a
+// cluster, such as a leader's interface, must not be attached to an instance at launch.
+func ofNoCluster() Condition {
+	return Condition{"Null": {"aws:ResourceTag/nstance:cluster-id": "true"}}
 }
 
 func taggedAtLaunch() Condition {
 	return Condition{"StringEquals": {"aws:RequestTag/nstance:managed": "true", "aws:RequestTag/nstance:cluster-id": "${cluster_id}"}}
 }
 
-// of is the ARN of a service's things in this account and region.
+// of returns the ARN of a service's resources in this account and region.
 func of(service, thing string) string {
 	return "arn:${partition}:" + service + ":${region}:${account}:" + thing
 }
 
-// secretsOf is the ARN of secrets of a service, which may be in another region.
+// secretsOf returns the ARN of a service's secrets, which may be in another region.
 func secretsOf(service, kind string) string {
 	return "arn:${partition}:" + service + ":${secret_region}:${account}:" + kind + "${secret_prefix}*"
 }
@@ -45,7 +57,7 @@ func Statements() []Statement {
 }
 
 func machines() []Statement {
-	return []Statement{
+	return slices.Concat([]Statement{
 		{
 			Section: SectionServer, ID: "Look", For: "what there is; none of these can be limited to some things",
 			Actions: []string{
@@ -54,21 +66,48 @@ func machines() []Statement {
 			},
 			Resources: []string{"*"},
 		},
+	}, launches(), []Statement{
+		{
+			Section: SectionServer, ID: "End", For: "deletes",
+			Actions: []string{"ec2:TerminateInstances"}, Resources: []string{of("ec2", "instance/*")}, Condition: tagged(),
+		},
+	})
+}
+
+func launches() []Statement {
+	return []Statement{
 		{
 			Section: SectionServer, ID: "Launch", For: "creates; only of instances that carry the cluster's tags",
 			Actions: []string{"ec2:RunInstances"}, Resources: []string{of("ec2", "instance/*")}, Condition: taggedAtLaunch(),
 		},
 		{
-			Section: SectionServer, ID: "LaunchWith", For: "what a launch uses, or makes beside the instance",
+			Section: SectionServer, ID: "LaunchWith", For: "what a launch uses that is the cluster's, and the cluster's alone",
 			Actions: []string{"ec2:RunInstances"},
 			Resources: []string{
-				// Neither images nor snapshots have an account in their ARN, and a reservation may be another's.
-				"arn:${partition}:ec2:${region}:*:capacity-reservation/*",
-				"arn:${partition}:ec2:${region}::image/*", "arn:${partition}:ec2:${region}::snapshot/*",
-				of("ec2", "key-pair/*"), of("ec2", "launch-template/*"), of("ec2", "network-interface/*"), of("ec2", "placement-group/*"),
-				of("ec2", "security-group/*"), of("ec2", "spot-instances-request/*"), of("ec2", "subnet/*"), of("ec2", "volume/*"),
-				of("license-manager", "license-configuration:*"), of("resource-groups", "group/*"),
+				"arn:${partition}:ec2:${region}:*:capacity-reservation/*", // may be shared from another account
+				of("ec2", "launch-template/*"), of("ec2", "placement-group/*"), of("ec2", "security-group/*"), of("ec2", "subnet/*"),
 			},
+			Condition: ofCluster(),
+		},
+		{
+			Section: SectionServer, ID: "LaunchFrom", For: "what a launch uses that is shared: images by their properties, keys to log in, licenses",
+			Actions: []string{"ec2:RunInstances"},
+			Resources: []string{
+				"arn:${partition}:ec2:${region}::image/*", // image ARNs have no account
+				of("ec2", "key-pair/*"), of("license-manager", "license-configuration:*"), of("resource-groups", "group/*"),
+			},
+		},
+		{
+			Section: SectionServer, ID: "LaunchBeside", For: "what a launch makes beside the instance",
+			Actions:   []string{"ec2:RunInstances"},
+			Resources: []string{of("ec2", "network-interface/*"), of("ec2", "spot-instances-request/*"), of("ec2", "volume/*")},
+			Condition: ofNoCluster(),
+		},
+		{
+			Section: SectionSnapshots, ID: "LaunchFromSnapshots", For: "volumes from snapshots, where args name any",
+			Actions:   []string{"ec2:RunInstances"},
+			Resources: []string{"arn:${partition}:ec2:${region}::snapshot/*"}, // snapshot ARNs have no account
+			Condition: ofCluster(),
 		},
 		{
 			Section: SectionServer, ID: "TagAtLaunch", For: "the tags of a launch, which are there from the beginning", Silent: true,
@@ -78,17 +117,13 @@ func machines() []Statement {
 		{
 			Section: SectionServer, ID: "PassRole", For: "the instances' own role, where args have an instance profile", Silent: true,
 			Actions: []string{"iam:PassRole"}, Resources: []string{"${agent_role_arn}"},
-			Condition: Condition{"StringLike": {"iam:PassedToService": "ec2.amazonaws.com*"}}, // in China it ends in .cn
+			Condition: Condition{"StringLike": {"iam:PassedToService": "ec2.amazonaws.com*"}}, // ends in .cn in China
 		},
 		{
 			Section: SectionServer, ID: "FirstSpot", For: "the first spot instance of an account, for which EC2 makes itself a role", Silent: true,
 			Actions:   []string{"iam:CreateServiceLinkedRole"},
 			Resources: []string{"arn:${partition}:iam::${account}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"},
 			Condition: Condition{"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
-		},
-		{
-			Section: SectionServer, ID: "End", For: "deletes",
-			Actions: []string{"ec2:TerminateInstances"}, Resources: []string{of("ec2", "instance/*")}, Condition: tagged(),
 		},
 	}
 }
@@ -123,7 +158,7 @@ func targets() []Statement {
 	}}
 }
 
-// storage is of S3, which minio-go calls.
+// storage returns the S3 statements; minio-go makes the calls.
 func storage() []Statement {
 	const bucket = "arn:${partition}:s3:::${bucket}"
 	return []Statement{
@@ -164,7 +199,7 @@ func keys() []Statement {
 		{
 			Section: SectionKMS, ID: "UseKey", For: "what a key of one's own encrypts in S3, Secrets Manager and Parameter Store", Silent: true,
 			Actions: []string{"kms:Decrypt", "kms:GenerateDataKey"}, Resources: []string{"${kms_key_arn}"},
-			Condition: Condition{"StringLike": {"kms:ViaService": "*.amazonaws.*"}}, // of the key's region, which its ARN names
+			Condition: Condition{"StringLike": {"kms:ViaService": "*.amazonaws.*"}}, // in the key's region, which its ARN names
 		},
 		{
 			Section: SectionKMS, ID: "UseKeyForVolumes", For: "volumes of instances that a key of one's own encrypts", Silent: true,

@@ -1,6 +1,7 @@
-// Package aws stands in for AWS on one machine: the services and the metadata of
-// awsfake on one address, and machines that run as processes. It is for development and
-// for stories; nothing of it is safe to show to a network.
+// Package aws serves a stand-in for AWS on one machine, for development and for the integration
+// stories: the services and the metadata of awstest, with machines that run as processes. Launching
+// a machine means running a program here, so all calls have to be signed, and package gate keeps
+// web pages out.
 package aws
 
 import (
@@ -14,44 +15,59 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/dev/gate"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
+	"github.com/nstance/nstance/pkg/sigv4"
 )
 
-// Config is what is served.
+// Config is the configuration of a Server.
 type Config struct {
-	Cloud *awsfake.Cloud
-	// Run is a directory in which the userdata of machines runs, each in a folder of
-	// its own; empty: machines do nothing.
+	// Cloud also has the keys of the manual calls below /-/. Those of a machine's role are refused
+	// there.
+	Cloud *awstest.Cloud
+	// Network allows Listen to use an address that other machines can reach.
+	Network bool
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+	// Run is the directory in which each machine has a folder where its userdata runs; empty:
+	// machines run nothing.
 	Run    string
 	Logger *slog.Logger
 }
 
-// Stand is what is served. It is safe for concurrent use.
-type Stand struct {
-	cfg Config
+// Server serves a Cloud. It is safe for concurrent use.
+type Server struct {
+	cfg   Config
+	bound string // the address passed to Listen; empty: any
 
 	mu       sync.Mutex
-	metadata map[string]string // where a machine's is, by machine
+	metadata map[string]string // URLs of metadata services, by machine
 	services []*http.Server
 }
 
-// Listen serves cfg on an address, host:port, until ctx ends.
+// Listen serves cfg on addr (host:port) until ctx ends.
 func Listen(ctx context.Context, addr string, cfg Config) error {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	l, err := gate.Listen(ctx, addr, cfg.Network)
 	if err != nil {
-		return fmt.Errorf("serve AWS: --addr: %w", err)
+		return fmt.Errorf("serve AWS: %w", err)
 	}
-	return New(cfg).Serve(ctx, l)
+	s := New(cfg)
+	s.bound = addr
+	return s.Serve(ctx, l)
 }
 
-// New makes what Serve serves.
-func New(cfg Config) *Stand { return &Stand{cfg: cfg, metadata: map[string]string{}} }
+// New returns a Server that is not listening yet.
+func New(cfg Config) *Server {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Server{cfg: cfg, metadata: map[string]string{}}
+}
 
-// Serve serves on l, which it closes, until ctx ends. The machines' processes end with
-// it.
-func (s *Stand) Serve(ctx context.Context, l net.Listener) error {
+// Serve serves on l until ctx ends, then closes l and kills the machines' processes.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	s.cfg.Logger.Info("AWS is here", slog.String("AWS_ENDPOINT_URL", "http://"+l.Addr().String()))
-	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: gate.Local(s.bound, s.handler()), ReadHeaderTimeout: time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	ctx, stop := context.WithCancel(ctx)
@@ -63,46 +79,71 @@ func (s *Stand) Serve(ctx context.Context, l net.Listener) error {
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		_ = server.Close() // whoever is being answered may ask again
+		_ = server.Close() // clients can retry
 		err = <-ended
 	}
 	stop()
 	running.Wait()
-	s.endMetadata()
+	s.closeMetadata()
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return err
 }
 
-// handler has on one address the services of the cloud, and below /-/ what people do by
-// hand:
+// handler serves the cloud's services, and below /-/ the manual calls:
 //
 //	GET  /-/machines
 //	GET  /-/interfaces
-//	GET  /-/machines/INSTANCE/metadata  what AWS_EC2_METADATA_SERVICE_ENDPOINT is on it
+//	GET  /-/machines/INSTANCE/metadata  the machine's AWS_EC2_METADATA_SERVICE_ENDPOINT
 //	POST /-/machines/INSTANCE/interrupt?after=2m
 //	POST /-/machines/INSTANCE/kill
 //	POST /-/machines/INSTANCE/stop
 //	POST /-/machines/INSTANCE/hang
-func (s *Stand) handler() http.Handler {
+func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", s.cfg.Cloud)
-	mux.HandleFunc("GET /-/machines", func(w http.ResponseWriter, _ *http.Request) { show(w, s.cfg.Cloud.Machines()) })
-	mux.HandleFunc("GET /-/interfaces", func(w http.ResponseWriter, _ *http.Request) { show(w, s.cfg.Cloud.Interfaces()) })
-	mux.HandleFunc("GET /-/machines/{instance}/metadata", s.where)
-	mux.HandleFunc("POST /-/machines/{instance}/{what}", s.harm)
+	byHand := func(pattern string, do http.HandlerFunc) { mux.Handle(pattern, s.requireSignature(do)) }
+	byHand("/-/", http.NotFound)
+	byHand("GET /-/machines", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.cfg.Cloud.Machines()) })
+	byHand("GET /-/interfaces", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.cfg.Cloud.Interfaces()) })
+	byHand("GET /-/machines/{instance}/metadata", s.serveMetadataURL)
+	byHand("POST /-/machines/{instance}/{what}", s.disrupt)
 	return mux
 }
 
-// harm does to a machine what happens to machines.
-func (s *Stand) harm(w http.ResponseWriter, r *http.Request) {
+// maxSkew is how far the clock of a manual call may be off.
+const maxSkew = 15 * time.Minute
+
+// requireSignature wraps a handler and refuses requests that are not signed with one of the cloud's
+// own keys: those of a machine's role are only for calls to services.
+func (s *Server) requireSignature(do http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		signed, err := sigv4.Parse(r)
+		secret, known := s.cfg.Cloud.IAM.Secret(signed.KeyID, "")
+		switch {
+		case err == nil && s.cfg.Now().Sub(signed.At).Abs() > maxSkew:
+			err = fmt.Errorf("the request is of %s: want at most %s from now", signed.At.Format(time.RFC3339), maxSkew)
+		case err == nil && (!known || signed.Token != "" || r.ContentLength != 0 || !signed.Check(r, secret, sigv4.Sum(nil))):
+			err = errors.New("not signed with a key of this stand-in, or with a body")
+		}
+		if err != nil {
+			http.Error(w, fmt.Sprintf("%v: want a request such as curl --aws-sigv4 aws:amz:us-east-1:ec2 "+
+				"--user \"$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY\"", err), http.StatusForbidden)
+			return
+		}
+		do(w, r)
+	})
+}
+
+// disrupt injects a failure into a machine.
+func (s *Server) disrupt(w http.ResponseWriter, r *http.Request) {
 	instance, err := r.PathValue("instance"), error(nil)
 	switch what := r.PathValue("what"); what {
 	case "interrupt":
 		after := r.URL.Query().Get("after")
 		if after == "" {
-			after = "2m" // as EC2 gives
+			after = "2m" // as on EC2
 		}
 		var d time.Duration
 		if d, err = time.ParseDuration(after); err != nil || d < 0 {
@@ -126,9 +167,9 @@ func (s *Stand) harm(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func show(w http.ResponseWriter, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	_ = e.Encode(v) // to a caller who is gone
+	_ = e.Encode(v) // the error is that of a client that has gone
 }

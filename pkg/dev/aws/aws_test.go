@@ -16,11 +16,30 @@ import (
 	"testing"
 	"time"
 
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
 	"github.com/nstance/nstance/pkg/dev/aws"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
+	"github.com/nstance/nstance/pkg/sigv4"
 )
 
+// good are keys that the clouds of these tests know.
+var good = sdk.Credentials{AccessKeyID: "AKIDEXAMPLE", SecretAccessKey: "secret"}
+
+// ask sends a request that needs no signature.
 func ask(t *testing.T, method, url, header, value string) (int, string) {
+	t.Helper()
+	return do(t, request(t, method, url, header, value))
+}
+
+// order sends a signed manual call.
+func order(t *testing.T, method, url string) (int, string) {
+	t.Helper()
+	return do(t, sign(t, good, request(t, method, url, "", "")))
+}
+
+func request(t *testing.T, method, url, header, value string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
@@ -29,6 +48,19 @@ func ask(t *testing.T, method, url, header, value string) (int, string) {
 	if header != "" {
 		r.Header.Set(header, value)
 	}
+	return r
+}
+
+func sign(t *testing.T, keys sdk.Credentials, r *http.Request) *http.Request {
+	t.Helper()
+	if err := v4.NewSigner().SignHTTP(t.Context(), keys, r, sigv4.Sum(nil), "ec2", aws.Region, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func do(t *testing.T, r *http.Request) (int, string) {
+	t.Helper()
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -41,13 +73,13 @@ func ask(t *testing.T, method, url, header, value string) (int, string) {
 	return answer.StatusCode, strings.TrimSpace(string(text))
 }
 
-// TestPaths: metadata, what is done by hand, and AWS itself are on one address.
+// TestPaths: metadata, manual calls and AWS's services are on one address.
 func TestPaths(t *testing.T) {
-	world := aws.World()
+	world := aws.CloudConfig()
 	world.Boot, world.Lag = 0, 0
-	cloud := awsfake.New(world)
+	cloud := awstest.New(world)
 	server, metadata := serve(t, aws.Config{Cloud: cloud})
-	id := cloud.Plant(aws.SubnetA, map[string]string{"who": "me"}, false)
+	id := cloud.AddMachine(aws.SubnetA, map[string]string{"who": "me"}, false)
 
 	code, token := ask(t, http.MethodPut, metadata(id)+"/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60")
 	if code != http.StatusOK {
@@ -56,17 +88,17 @@ func TestPaths(t *testing.T) {
 	if code, got := ask(t, http.MethodGet, metadata(id)+"/latest/meta-data/instance-id", "X-aws-ec2-metadata-token", token); got != id {
 		t.Errorf("the machine is %q (%d), want %s", got, code, id)
 	}
-	if code, got := ask(t, http.MethodGet, server+"/-/machines", "", ""); code != http.StatusOK || !strings.Contains(got, id) {
+	if code, got := order(t, http.MethodGet, server+"/-/machines"); code != http.StatusOK || !strings.Contains(got, id) {
 		t.Errorf("machines: %d, %s", code, got)
 	}
-	if code, got := ask(t, http.MethodGet, server+"/-/interfaces", "", ""); code != http.StatusOK || !strings.Contains(got, "127.77.0.4") {
+	if code, got := order(t, http.MethodGet, server+"/-/interfaces"); code != http.StatusOK || !strings.Contains(got, "127.77.0.4") {
 		t.Errorf("interfaces: %d, %s", code, got)
 	}
 	if code, _ := ask(t, http.MethodPost, server, "", ""); code < 400 || code > 499 {
 		t.Errorf("a call without a form: %d", code)
 	}
 	by := func(what string) (int, string) {
-		return ask(t, http.MethodPost, server+"/-/machines/"+what, "", "")
+		return order(t, http.MethodPost, server+"/-/machines/"+what)
 	}
 	for what, says := range map[string]string{
 		id + "/paint": "want interrupt, kill, stop or hang", id + "/interrupt?after=soon": "want a duration", "i-1/kill": "i-1",
@@ -83,26 +115,28 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestMachinesRun: a machine's userdata runs once it runs, and ends with it, with all
-// that it started.
+// TestMachinesRun: userdata runs once its machine is running, and is killed with the machine,
+// together with its children.
 func TestMachinesRun(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no scripts")
 	}
-	world := aws.World()
+	world := aws.CloudConfig()
 	world.Boot, world.Shutdown = 50*time.Millisecond, 50*time.Millisecond
-	cloud := awsfake.New(world)
+	cloud := awstest.New(world)
 	root := t.TempDir()
-	t.Setenv("NSTANCE_SHARD", "of this process")
+	for _, name := range []string{"NSTANCE_SHARD", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN"} {
+		t.Setenv(name, "of this process")
+	}
 	_, metadata := serve(t, aws.Config{Cloud: cloud, Run: root})
 	script := "#!/bin/sh\nenv > env\n(while :; do date > alive; sleep 0.05; done) &\nwait\n"
-	id := cloud.Boot(aws.SubnetA, []byte(script))
+	id := cloud.BootMachine(aws.SubnetA, []byte(script))
 	eventually(t, "it runs", func() error {
 		_, err := os.Stat(filepath.Join(root, id, "alive"))
 		return err
 	})
 	env, err := os.ReadFile(filepath.Join(root, id, "env"))
-	if err != nil || !strings.Contains(string(env), metadata(id)) || strings.Contains(string(env), "NSTANCE_SHARD") {
+	if err != nil || !strings.Contains(string(env), metadata(id)) || strings.Contains(string(env), "of this process") {
 		t.Errorf("its environment is %s, %v", env, err)
 	}
 	if err := cloud.Kill(id, "c", "m"); err != nil {
@@ -111,7 +145,7 @@ func TestMachinesRun(t *testing.T) {
 	alive := filepath.Join(root, id, "alive")
 	eventually(t, "it has ended", func() error {
 		_ = os.Remove(alive)
-		time.Sleep(200 * time.Millisecond) // four times as long as it would take to come back
+		time.Sleep(200 * time.Millisecond) // four times as long as a restart would take
 		if _, err := os.Stat(alive); !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("it lives: %w", err)
 		}
@@ -119,7 +153,8 @@ func TestMachinesRun(t *testing.T) {
 	})
 }
 
-// serve serves until the test ends, and returns where, and where machines' metadata is.
+// serve serves until the test ends, and returns the address and a function for the URL of a
+// machine's metadata.
 func serve(t *testing.T, cfg aws.Config) (url string, metadata func(string) string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -139,7 +174,7 @@ func serve(t *testing.T, cfg aws.Config) (url string, metadata func(string) stri
 	})
 	url = "http://" + l.Addr().String()
 	return url, func(id string) string {
-		_, at := ask(t, http.MethodGet, url+"/-/machines/"+id+"/metadata", "", "")
+		_, at := order(t, http.MethodGet, url+"/-/machines/"+id+"/metadata")
 		return at
 	}
 }
@@ -161,8 +196,11 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	cfg := aws.Config{Cloud: awsfake.New(aws.World()), Logger: slog.New(slog.DiscardHandler)}
+	cfg := aws.Config{Cloud: awstest.New(aws.CloudConfig()), Logger: slog.New(slog.DiscardHandler)}
 	if err := aws.Listen(t.Context(), l.Addr().String(), cfg); err == nil || !strings.Contains(err.Error(), "--addr") {
+		t.Errorf("%v, want an error that names the flag", err)
+	}
+	if err := aws.Listen(t.Context(), "0.0.0.0:0", cfg); err == nil || !strings.Contains(err.Error(), "--serve-network") {
 		t.Errorf("%v, want an error that names the flag", err)
 	}
 }

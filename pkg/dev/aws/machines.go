@@ -9,26 +9,28 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// look is how often the cloud's machines are looked at.
-const look = 100 * time.Millisecond
+// pollInterval is the interval at which the cloud's machines are listed.
+const pollInterval = 100 * time.Millisecond
 
-// process is what runs for a machine. It has a group of its own, so that all of it can
-// be ended.
+// machinePath is the PATH of a machine's programs.
+const machinePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// process is a machine's first process. It leads a process group, so that all of them can be
+// killed.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 }
 
-// runMachines runs the userdata of each machine that runs, and ends it with the machine.
-func (s *Stand) runMachines(ctx context.Context) {
+// runMachines runs the userdata of each running machine, and kills it when the machine ends.
+func (s *Server) runMachines(ctx context.Context) {
 	running := map[string]*process{}
 	for {
 		machines := s.cfg.Cloud.Machines()
@@ -36,20 +38,20 @@ func (s *Stand) runMachines(ctx context.Context) {
 			if _, known := running[m.ID]; known || m.State != "running" {
 				continue
 			}
-			p, err := s.start(ctx, m)
+			p, err := s.boot(ctx, m)
 			if err != nil {
 				s.cfg.Logger.Error("machine does not boot", slog.String("machine", m.ID), slog.Any("error", err))
 			}
-			running[m.ID] = p // nil too: it is not tried again
+			running[m.ID] = p // nil too: it is not retried
 		}
 		for id, p := range running {
-			on := slices.ContainsFunc(machines, func(m awsfake.Machine) bool { return m.ID == id && m.State == "running" })
+			on := slices.ContainsFunc(machines, func(m awstest.Machine) bool { return m.ID == id && m.State == "running" })
 			if !on && p != nil {
 				p.kill()
 				running[id] = nil
 			}
 		}
-		if retry.Wait(ctx, look) != nil {
+		if retry.Wait(ctx, pollInterval) != nil {
 			break
 		}
 	}
@@ -60,8 +62,8 @@ func (s *Stand) runMachines(ctx context.Context) {
 	}
 }
 
-// start boots a machine: userdata that is a script runs, as cloud-init has it.
-func (s *Stand) start(ctx context.Context, m awsfake.Machine) (*process, error) {
+// boot runs the userdata of a machine if it is a script, as cloud-init does.
+func (s *Server) boot(ctx context.Context, m awstest.Machine) (*process, error) {
 	if !bytes.HasPrefix(m.UserData, []byte("#!")) {
 		return nil, nil
 	}
@@ -87,24 +89,25 @@ func (s *Stand) start(ctx context.Context, m awsfake.Machine) (*process, error) 
 	}
 	cmd := exec.Command(script) //nolint:noctx // a machine ends by its own state
 	cmd.Dir, cmd.Stdout, cmd.Stderr = folder, log, log
-	// Nothing of this process's own settings is a machine's.
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "AWS_") || strings.HasPrefix(v, "NSTANCE_") })
-	cmd.Env = append(cmd.Env, "HOME="+folder, "AWS_EC2_METADATA_SERVICE_ENDPOINT="+metadata, "MACHINE_IPV4="+s.address(m.ID))
+	// Nothing is inherited from this process: its environment has the keys, for example.
+	cmd.Env = []string{
+		"PATH=" + machinePath, "HOME=" + folder, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + metadata, "MACHINE_IPV4=" + s.primaryAddress(m.ID),
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("run userdata: %w", err)
 	}
 	p := &process{cmd, make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ends is the machine's business
+		_ = cmd.Wait() // how it ends is up to the machine
 		close(p.done)
 	}()
 	return p, nil
 }
 
-// address is the first one of a machine, which can't find it out: its process sees the
-// interfaces of this host.
-func (s *Stand) address(id string) string {
+// primaryAddress returns a machine's first address, which its process can't find out: it sees this
+// host's interfaces.
+func (s *Server) primaryAddress(id string) string {
 	for _, i := range s.cfg.Cloud.Interfaces() {
 		if i.Instance == id && i.Index == 0 && len(i.Addresses) > 0 {
 			return i.Addresses[0].String()
@@ -113,8 +116,8 @@ func (s *Stand) address(id string) string {
 	return ""
 }
 
-// kill ends all of a machine, and waits for its first process.
+// kill kills a machine's process group, and waits for its first process.
 func (p *process) kill() {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended already
 	<-p.done
 }

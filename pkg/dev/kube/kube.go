@@ -1,5 +1,5 @@
-// Package kube makes an API server ready for nstance-operator: Cluster API's kinds and
-// webhooks, the project's own kinds, and what the operator wants to find.
+// Package kube prepares an API server for nstance-operator: Cluster API's kinds and webhooks, the
+// project's own kinds, and the objects that the operator expects.
 package kube
 
 import (
@@ -28,32 +28,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Namespace is the operator's.
+// Namespace is the operator's namespace.
 const Namespace = "nstance"
 
-// installTimeout bounds the wait for kinds to be served.
+// installTimeout bounds the wait until kinds are served.
 const installTimeout = time.Minute
 
-// owner is who applies things here.
-const owner = client.FieldOwner("nstance-dev")
+// fieldOwner owns the fields that are applied here.
+const fieldOwner = client.FieldOwner("nstance-dev")
 
-// Config says what is installed where.
+// Config configures Install.
 type Config struct {
-	Kubeconfig string // of an administrator
-	Manifests  string // the folder config of the repository
-	// ClusterAPI is the folder of Cluster API's CRDs and webhooks; empty: it is there.
+	Kubeconfig string // an administrator's
+	Manifests  string // the repository's folder config
+	// ClusterAPI is the folder of Cluster API's CRDs and webhooks; empty: they are installed
+	// already.
 	ClusterAPI string
-	// Webhooks is the port of the loopback address at which its core will serve them,
-	// and Certificates the folder for what it serves them with.
+	// Webhooks is the loopback port at which Cluster API will serve its webhooks, and Certificates
+	// the folder from which it reads their certificate.
 	Webhooks     int
 	Certificates string
 	CA           []byte // the certificates of the Nstance cluster's CAs
-	// Nonce makes a registration nonce. It is asked for one unless the operator has a
-	// certificate.
+	// Nonce returns a registration nonce. It is called unless the operator has a certificate.
 	Nonce func(context.Context) ([]byte, error)
 }
 
-// Install makes all of it, or makes it what it should be.
+// Install installs everything, or updates it.
 func Install(ctx context.Context, c Config) error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
@@ -64,17 +64,17 @@ func Install(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	if err := c.kinds(config); err != nil {
+	if err := c.installKinds(config); err != nil {
 		return fmt.Errorf("install the kinds: %w", err)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
 	if err := api.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	if err := c.roles(ctx, api); err != nil {
+	if err := c.applyRoles(ctx, api); err != nil {
 		return err
 	}
-	return c.identity(ctx, api)
+	return c.prepareIdentity(ctx, api)
 }
 
 func connect(config *rest.Config) (client.Client, error) {
@@ -85,14 +85,14 @@ func connect(config *rest.Config) (client.Client, error) {
 	return client.New(config, client.Options{Scheme: scheme})
 }
 
-// labels are what config/crd puts on the project's kinds: a cluster that has these from
-// elsewhere does not lose them.
-func labels() map[string]string {
+// kindLabels are the labels that config/crd puts on the project's kinds. Without them, a cluster
+// that has them already would lose them.
+func kindLabels() map[string]string {
 	return map[string]string{"cluster.x-k8s.io/provider": "infrastructure-nstance", "clusterctl.cluster.x-k8s.io": ""}
 }
 
-// kinds installs CRDs, and the webhooks of those of Cluster API.
-func (c Config) kinds(config *rest.Config) error {
+// installKinds installs all CRDs, and the webhooks of Cluster API's.
+func (c Config) installKinds(config *rest.Config) error {
 	crds := envtest.CRDInstallOptions{
 		Paths: []string{filepath.Join(c.Manifests, "crd", "bases")}, MaxTime: installTimeout, ErrorIfPathMissing: true,
 	}
@@ -103,7 +103,7 @@ func (c Config) kinds(config *rest.Config) error {
 		if kind.Labels == nil {
 			kind.Labels = map[string]string{}
 		}
-		maps.Copy(kind.Labels, labels())
+		maps.Copy(kind.Labels, kindLabels())
 	}
 	crds.Paths = nil
 	if c.ClusterAPI == "" {
@@ -118,7 +118,7 @@ func (c Config) kinds(config *rest.Config) error {
 		return err
 	}
 	defer os.RemoveAll(hooks.LocalServingCertDir)
-	if err := keep(hooks.LocalServingCertDir, c.Certificates); err != nil {
+	if err := copyKeyPair(hooks.LocalServingCertDir, c.Certificates); err != nil {
 		return err
 	}
 	crds.Paths = []string{filepath.Join(c.ClusterAPI, "crds")}
@@ -129,8 +129,8 @@ func (c Config) kinds(config *rest.Config) error {
 	return hooks.Install(config)
 }
 
-// keep copies the certificate and its key to where they are served from.
-func keep(from, to string) error {
+// copyKeyPair copies the webhooks' certificate and key.
+func copyKeyPair(from, to string) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
@@ -146,8 +146,8 @@ func keep(from, to string) error {
 	return nil
 }
 
-// roles applies what Cluster API's core may do with nodes.
-func (c Config) roles(ctx context.Context, api client.Client) error {
+// applyRoles applies the roles that Cluster API needs for nodes.
+func (c Config) applyRoles(ctx context.Context, api client.Client) error {
 	text, err := os.ReadFile(filepath.Join(c.Manifests, "rbac", "workload.yaml"))
 	if err != nil {
 		return err
@@ -168,8 +168,8 @@ func (c Config) roles(ctx context.Context, api client.Client) error {
 	}
 }
 
-// identity gives the operator what it registers with.
-func (c Config) identity(ctx context.Context, api client.Client) error {
+// prepareIdentity stores what the operator needs to register.
+func (c Config) prepareIdentity(ctx context.Context, api client.Client) error {
 	if err := apply(ctx, api, object("ConfigMap", "nstance-cluster-ca", "data", map[string]any{"ca.crt": string(c.CA)})); err != nil {
 		return err
 	}
@@ -192,17 +192,17 @@ func object(kind, name, field string, data map[string]any) *unstructured.Unstruc
 }
 
 func apply(ctx context.Context, api client.Client, o *unstructured.Unstructured) error {
-	err := api.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), owner, client.ForceOwnership)
+	err := api.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), fieldOwner, client.ForceOwnership)
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
 	return nil
 }
 
-// Cluster is an API server that is looked at.
+// Cluster reads from an API server.
 type Cluster struct{ api client.Client }
 
-// Open returns the API server of a kubeconfig.
+// Open connects to the API server of a kubeconfig.
 func Open(kubeconfig string) (*Cluster, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -231,7 +231,7 @@ func (c *Cluster) ReadyNodes(ctx context.Context) (ready int, err error) {
 	return ready, nil
 }
 
-// Pools are the names of Cluster API's MachinePools in the operator's namespace.
+// Pools returns the names of Cluster API's MachinePools in the operator's namespace.
 func (c *Cluster) Pools(ctx context.Context) (names []string, err error) {
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "MachinePoolList"})

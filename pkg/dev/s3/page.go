@@ -1,23 +1,17 @@
 package s3
 
-import (
-	"strings"
+import "strings"
 
-	"github.com/johannesboyne/gofakes3"
-)
-
-// cut picks one page of sorted keys, and the marker of the next page, if there is
-// one. Keys that share what comes before the next delimiter are one entry, for
-// which the first of them stands; a page goes on after the entry that the marker
-// names.
-func cut(keys []string, prefix gofakes3.Prefix, page gofakes3.ListBucketPage) (picked []string, next string) {
+// paginate returns one page of sorted keys, and the marker of the next page; empty: there is none.
+// Keys with the same common prefix are one entry, and the page has the first of them.
+func (l listing) paginate(keys []string) (picked []string, next string) {
 	last := ""
 	for _, key := range keys {
-		entry, folded := fold(key, prefix)
-		if page.HasMarker && entry <= page.Marker || folded && entry == last {
+		entry, folded := l.fold(key)
+		if l.after != "" && entry <= l.after || folded && entry == last {
 			continue
 		}
-		if int64(len(picked)) == page.MaxKeys {
+		if len(picked) == l.max {
 			return picked, last
 		}
 		picked, last = append(picked, key), entry
@@ -25,15 +19,14 @@ func cut(keys []string, prefix gofakes3.Prefix, page gofakes3.ListBucketPage) (p
 	return picked, ""
 }
 
-// fold returns the entry that stands for key in a listing, and whether that is a
-// common prefix.
-func fold(key string, prefix gofakes3.Prefix) (entry string, folded bool) {
-	if !prefix.HasDelimiter {
+// fold returns the listing's entry for key, and whether that is a common prefix.
+func (l listing) fold(key string) (entry string, folded bool) {
+	if l.delimiter == "" {
 		return key, false
 	}
-	before, _, found := strings.Cut(key[len(prefix.Prefix):], prefix.Delimiter)
+	before, _, found := strings.Cut(key[len(l.prefix):], l.delimiter)
 	if !found {
 		return key, false
 	}
-	return prefix.Prefix + before + prefix.Delimiter, true
+	return l.prefix + before + l.delimiter, true
 }

@@ -7,29 +7,28 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
+
+	"github.com/nstance/nstance/pkg/dev/gate"
 )
 
 const (
-	// headerTimeout bounds how long a client may take over its headers.
+	// headerTimeout bounds the time in which a client sends its headers.
 	headerTimeout = 10 * time.Second
 
-	// goodbye bounds how long requests under way are waited for at the end.
-	goodbye = 3 * time.Second
+	// shutdownTimeout bounds the wait for open requests at the end.
+	shutdownTimeout = 3 * time.Second
 )
 
-// Run serves cfg on addr (host:port) until ctx ends, then lets requests under way
-// finish and returns nil. A port that is taken is an error that says so, before
+// Run serves cfg on addr (host:port) until ctx ends, then lets open requests finish and returns
+// nil. If the port is taken, or reachable from other machines without cfg.Network, it fails before
 // the directory is touched.
 func Run(ctx context.Context, addr string, cfg Config) error {
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("listen on %s: the port is taken by another process", addr)
-	}
+	ln, err := gate.Listen(ctx, addr, cfg.Network)
 	if err != nil {
-		return fmt.Errorf("listen on %q: %w", addr, err)
+		return err
 	}
+	cfg.bound = addr
 	defer ln.Close()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -49,10 +48,10 @@ func serve(ctx context.Context, ln net.Listener, handler http.Handler) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		if h.Shutdown(wait) != nil {
-			// A client that stalls in its body gets no answer, and nothing is written.
+			// A client that stalls in its body gets no reply, and nothing is written.
 			h.Close() //nolint:errcheck // the listener is closed already
 		}
 	})

@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/dev/s3"
+	"github.com/nstance/nstance/pkg/freeport"
 	"github.com/nstance/nstance/pkg/leaktest"
 )
 
-// The variables that turn a run of this test binary into a server of its own, to
-// be killed.
+// The variables that make this test binary run as a server, which is then killed.
 const (
 	childRoot = "DEV_S3_TEST_ROOT"
 	childAddr = "DEV_S3_TEST_ADDR"
@@ -29,7 +29,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if root := os.Getenv(childRoot); root != "" {
-		err := s3.Run(context.Background(), os.Getenv(childAddr), s3.Config{Root: root, Bucket: "dev"})
+		err := s3.Run(context.Background(), os.Getenv(childAddr), config(root))
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -38,12 +38,11 @@ func TestMain(m *testing.M) {
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := freeport.Find(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	return freeport.Address(ports[0])
 }
 
 func answers(addr string) bool {
@@ -55,15 +54,16 @@ func answers(addr string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// TestRunStops holds that the end of the context ends Run, without an error, and
-// frees port and directory; a stalled client does not hold it up for ever.
+// TestRunStops: at the end of the context Run returns without an error, and frees port and
+// directory, even with a stalled client.
 func TestRunStops(t *testing.T) {
 	root, addr := t.TempDir(), freeAddr(t)
-	quiet := slog.New(slog.DiscardHandler)
+	cfg := config(root)
+	cfg.Logger = slog.New(slog.DiscardHandler)
 	for range 2 {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- s3.Run(ctx, addr, s3.Config{Root: root, Bucket: "dev", Logger: quiet}) }()
+		go func() { done <- s3.Run(ctx, addr, cfg) }()
 		waitFor(t, "the server", func() bool { return answers(addr) })
 		cancel()
 		if err := <-done; err != nil {
@@ -78,21 +78,21 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	err = s3.Run(t.Context(), ln.Addr().String(), s3.Config{Root: t.TempDir(), Bucket: "dev"})
-	if want := fmt.Sprintf("listen on %s: the port is taken by another process", ln.Addr()); err == nil || err.Error() != want {
+	err = s3.Run(t.Context(), ln.Addr().String(), config(t.TempDir()))
+	if want := fmt.Sprintf("--addr: listen on %s: the port is in use by another process", ln.Addr()); err == nil || err.Error() != want {
 		t.Errorf("run: %v, want %s", err, want)
 	}
-	err = s3.Run(t.Context(), "nonsense", s3.Config{Root: t.TempDir(), Bucket: "dev"})
+	err = s3.Run(t.Context(), "nonsense", config(t.TempDir()))
 	if err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
 		t.Errorf("run on nonsense: %v", err)
 	}
 }
 
-// TestKill kills the server in the middle of writes, some rounds, and holds that
-// what it has acknowledged is there, whole, with the etag it told.
+// TestKill kills the server several times during writes: acknowledged objects must be complete,
+// with the ETag of the reply.
 func TestKill(t *testing.T) {
 	root, addr := t.TempDir(), freeAddr(t)
-	acked := map[string]string{} // key -> etag
+	acked := map[string]string{} // key -> ETag
 	for round := range 4 {
 		c := exec.Command(os.Args[0])
 		c.Env = append(os.Environ(), childRoot+"="+root, childAddr+"="+addr)
@@ -116,7 +116,7 @@ func TestKill(t *testing.T) {
 					etag, err := send(addr, key, strings.Repeat(strconv.Itoa(i), 1000))
 					if err != nil {
 						mu.Lock()
-						delete(acked, key) // this write may or may not be there
+						delete(acked, key) // it is unknown whether this write was applied
 						mu.Unlock()
 						return
 					}
@@ -132,7 +132,7 @@ func TestKill(t *testing.T) {
 		wg.Wait()
 		_ = c.Wait()
 	}
-	server, err := s3.New(s3.Config{Root: root, Bucket: "dev"})
+	server, err := s3.New(config(root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func send(addr, key, body string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := client().Do(r)
 	if err != nil {
 		return "", err
 	}
@@ -160,7 +160,7 @@ func send(addr, key, body string) (string, error) {
 func verify(t *testing.T, addr string, acked map[string]string) {
 	t.Helper()
 	for key, etag := range acked {
-		resp, err := http.Get("http://" + addr + "/dev/" + key)
+		resp, err := client().Get("http://" + addr + "/dev/" + key)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,9 +18,10 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/dev/s3"
+	"github.com/nstance/nstance/pkg/sigv4"
 )
 
-// front is a server on a socket, spoken to in plain HTTP.
+// front is a server on a socket, called by plain HTTP.
 type front struct {
 	t    *testing.T
 	root string
@@ -31,7 +32,7 @@ type front struct {
 
 func start(t *testing.T, root string) *front {
 	t.Helper()
-	server, err := s3.New(s3.Config{Root: root, Bucket: "dev"})
+	server, err := s3.New(config(root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func (f *front) stop() {
 	f.s3.Close()
 }
 
-// do sends a request with headers in pairs, and returns status, etag and body.
+// do sends a request with headers in pairs, and returns status, ETag and body.
 func (f *front) do(method, path, body string, headers ...string) (int, string, string) {
 	f.t.Helper()
 	r, err := http.NewRequestWithContext(f.t.Context(), method, f.url+path, strings.NewReader(body))
@@ -56,7 +57,7 @@ func (f *front) do(method, path, body string, headers ...string) (int, string, s
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := client().Do(r)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -64,6 +65,9 @@ func (f *front) do(method, path, body string, headers ...string) (int, string, s
 	got, err := io.ReadAll(resp.Body)
 	if err != nil {
 		f.t.Fatal(err)
+	}
+	if allowed := resp.Header.Get("Access-Control-Allow-Origin"); allowed != "" {
+		f.t.Errorf("%s %s: pages of %s may read the answer", method, path, allowed)
 	}
 	return resp.StatusCode, resp.Header.Get("ETag"), string(got)
 }
@@ -77,7 +81,7 @@ func (f *front) want(status int, method, path, body string, headers ...string) (
 	return etag, got
 }
 
-// TestFilesAreReadable holds that an object is a file of its name, both ways.
+// TestFilesAreReadable: an object is a file of its name, and a file is an object.
 func TestFilesAreReadable(t *testing.T) {
 	f := start(t, filepath.Join(t.TempDir(), "not", "yet", "there"))
 	f.want(200, "PUT", "/dev/cluster/ca.crt", "PEM")
@@ -87,7 +91,7 @@ func TestFilesAreReadable(t *testing.T) {
 	if _, listed := f.want(200, "GET", "/dev?list-type=2", ""); !strings.Contains(listed, md5Of("PEM")[1:33]) {
 		t.Errorf("listed %s", listed)
 	}
-	// Edited by hand, in place and with the same size: etag and body follow.
+	// After an edit by hand, in place and of the same size, ETag and body are current.
 	if err := os.WriteFile(filepath.Join(f.root, "cluster", "ca.crt"), []byte("NEW"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +118,7 @@ func TestRestart(t *testing.T) {
 	first := start(t, root)
 	etag, _ := first.want(200, "PUT", "/dev/a/b", "one")
 	first.stop()
-	// What a killed server was writing.
+	// The temporary file of a killed server.
 	left := filepath.Join(root, ".dev-s3", "tmp", "left")
 	if err := os.WriteFile(left, []byte("half"), 0o644); err != nil {
 		t.Fatal(err)
@@ -129,17 +133,16 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestOneServerPerDirectory holds that two processes never judge preconditions on
-// the same files.
+// TestOneServerPerDirectory: two processes never judge preconditions on the same files.
 func TestOneServerPerDirectory(t *testing.T) {
 	f := start(t, t.TempDir())
-	if _, err := s3.New(s3.Config{Root: f.root, Bucket: "dev"}); err == nil || !strings.Contains(err.Error(), "held by another process") {
+	if _, err := s3.New(config(f.root)); err == nil || !strings.Contains(err.Error(), "held by another process") {
 		t.Errorf("a second server: %v", err)
 	}
 }
 
-// TestKeysThatAreRefused holds that no key reaches outside the directory or into
-// the store's own folder, by any verb.
+// TestKeysThatAreRefused: no key reaches outside the directory or into the store's own folder, with
+// any method.
 func TestKeysThatAreRefused(t *testing.T) {
 	outer := t.TempDir()
 	f := start(t, filepath.Join(outer, "root"))
@@ -168,13 +171,13 @@ func TestKeysThatAreRefused(t *testing.T) {
 	if got, err := os.ReadFile(secret); err != nil || string(got) != "secret" {
 		t.Errorf("the file outside is %q, %v", got, err)
 	}
-	if _, err := s3.New(s3.Config{Root: f.root, Bucket: "dev"}); err == nil {
+	if _, err := s3.New(config(f.root)); err == nil {
 		t.Error("the lock file was lost")
 	}
 }
 
-// TestKeysArePaths holds that the two keys which can't both be files are told apart
-// from a fault, and that neither is harmed.
+// TestKeysArePaths: of two keys that can't both be files, the second is refused with a proper
+// error, and the first is kept.
 func TestKeysArePaths(t *testing.T) {
 	f := start(t, t.TempDir())
 	f.want(200, "PUT", "/dev/a", "file")
@@ -192,8 +195,8 @@ func TestKeysArePaths(t *testing.T) {
 	f.want(200, "PUT", "/dev/a/b", "now it may be a folder")
 }
 
-// TestStalledClient holds that a client which stops in the middle of its body
-// blocks nobody, and that a body cut short is not stored.
+// TestStalledClient: a client that stalls in its body blocks no other, and a truncated body is not
+// stored.
 func TestStalledClient(t *testing.T) {
 	f := start(t, t.TempDir())
 	f.want(200, "PUT", "/dev/k", "old")
@@ -201,12 +204,18 @@ func TestStalledClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprint(conn, "PUT /dev/k HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf a body")
+	r := f.request("PUT", "/dev/k", "half a body")
+	r.Header.Set(sigv4.SumHeader, sigv4.Unsigned)
+	r.ContentLength = 100
+	if err := signs().sign(r); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Write(conn) // shorter than its Content-Length
 	etag, _ := f.want(200, "PUT", "/dev/k", "new")
 	f.want(200, "PUT", "/dev/other", "new")
 	f.want(200, "GET", "/dev?list-type=2", "")
 	conn.Close()
-	f.http.Close() // waits until the stalled request has been given up
+	f.http.Close() // waits until the stalled request was abandoned
 	f.s3.Close()
 	again := start(t, f.root)
 	if now, got := again.want(200, "GET", "/dev/k", ""); got != "new" || now != etag {
@@ -216,11 +225,15 @@ func TestStalledClient(t *testing.T) {
 
 func TestBadBodies(t *testing.T) {
 	f := start(t, t.TempDir())
-	f.want(400, "PUT", "/dev/k", "body", "Content-MD5", "1B2M2Y8AsgTpgAmY7PhCfg==") // of an empty one
+	f.want(400, "PUT", "/dev/k", "body", "Content-MD5", "1B2M2Y8AsgTpgAmY7PhCfg==") // of an empty body
 	f.want(501, "PUT", "/dev/k", "5;chunk-signature=x\r\nhello\r\n0\r\n\r\n", "X-Amz-Content-Sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER")
 	f.want(404, "GET", "/dev/k", "")
-	r := httptest.NewRequest(http.MethodPut, "/dev/k", http.NoBody)
+	r := httptest.NewRequest(http.MethodPut, f.url+"/dev/k", http.NoBody)
 	r.Header.Set("Content-Length", "100000000000")
+	r.ContentLength = 100_000_000_000
+	if err := signs().sign(r); err != nil {
+		t.Fatal(err)
+	}
 	w := httptest.NewRecorder()
 	f.s3.ServeHTTP(w, r)
 	if w.Code != 400 || !strings.Contains(w.Body.String(), "at most") {
@@ -239,8 +252,7 @@ func TestRanges(t *testing.T) {
 	f.want(416, "GET", "/dev/k", "", "Range", "bytes=10-12")
 }
 
-// TestFolders holds the listing that people's tools ask for: folded at a delimiter,
-// in pages.
+// TestFolders: listings of common tools, with a delimiter and in pages.
 func TestFolders(t *testing.T) {
 	f := start(t, t.TempDir())
 	for _, k := range []string{"a-b", "a/1", "a/2", "b/x/1", "b/y", "c"} {
@@ -263,7 +275,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// show writes a listing's XML in short: <key>, prefix/, + for more.
+// show abbreviates a listing's XML: <key>, prefix/, + if truncated.
 func show(list string) string {
 	var keys, prefixes []string
 	for _, part := range strings.Split(list, "<Key>")[1:] {
@@ -316,15 +328,19 @@ func TestOneBucket(t *testing.T) {
 	if _, got := f.want(200, "GET", "/", ""); !strings.Contains(got, "<Name>dev</Name>") {
 		t.Errorf("buckets: %s", got)
 	}
-	for _, cfg := range []s3.Config{{Bucket: "dev"}, {Root: t.TempDir(), Bucket: "A"}, {Root: t.TempDir(), Bucket: "-"}} {
+	keys := s3.Key(keyID, secretKey, "")
+	for _, cfg := range []s3.Config{
+		{Bucket: "dev", Keys: keys}, {Root: t.TempDir(), Bucket: "A", Keys: keys}, {Root: t.TempDir(), Bucket: "-", Keys: keys},
+		{Root: t.TempDir(), Bucket: "dev"},
+	} {
 		if _, err := s3.New(cfg); err == nil {
 			t.Errorf("accepted %+v", cfg)
 		}
 	}
 }
 
-// FuzzPath holds that no path of a request, decoded or not, changes or reveals
-// anything outside the directory.
+// FuzzPath: no path of a request, decoded or not, changes or reveals anything outside the
+// directory.
 func FuzzPath(f *testing.F) {
 	for _, p := range []string{
 		"/dev/a", "/dev/../x", "/dev/%2e%2e/x", "/dev/a/../../x", "//", "/dev//a", "/dev/.dev-s3/lock", "/dev/\x00", "/-/requests",
@@ -334,15 +350,7 @@ func FuzzPath(f *testing.F) {
 		f.Add(p, "GET")
 		f.Add(p, "DELETE")
 	}
-	outer := f.TempDir()
-	if err := os.WriteFile(filepath.Join(outer, "x"), []byte("outside"), 0o644); err != nil {
-		f.Fatal(err)
-	}
-	server, err := s3.New(s3.Config{Root: filepath.Join(outer, "root"), Bucket: "dev"})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() { server.Close() })
+	outer, server := beside(f)
 	f.Fuzz(func(t *testing.T, path, method string) {
 		if method != "PUT" && method != "GET" && method != "DELETE" && method != "HEAD" {
 			method = "GET"
@@ -353,6 +361,10 @@ func FuzzPath(f *testing.F) {
 		}
 		r := &http.Request{
 			Method: method, URL: u, Header: http.Header{"Content-Length": {"4"}}, Body: io.NopCloser(strings.NewReader("body")), ContentLength: 4,
+			Host: "127.0.0.1",
+		}
+		if err := signs().sign(r); err != nil {
+			return
 		}
 		w := httptest.NewRecorder()
 		server.ServeHTTP(w, r.WithContext(t.Context()))
@@ -366,7 +378,22 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// waitFor polls until ok; the thing waited for is another process or socket.
+// beside serves a bucket in a folder that has a file beside it, which must not be reachable.
+func beside(f *testing.F) (outer string, server *s3.Server) {
+	f.Helper()
+	outer = f.TempDir()
+	if err := os.WriteFile(filepath.Join(outer, "x"), []byte("outside"), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	server, err := s3.New(config(filepath.Join(outer, "root")))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { server.Close() })
+	return outer, server
+}
+
+// waitFor polls until ok, for conditions in another process or on a socket.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {

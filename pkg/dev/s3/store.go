@@ -17,17 +17,18 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// private is the folder of what is no object. Keys that begin with it are refused.
-const private = ".dev-s3"
+// privateDir is the folder of the store's own files. Keys in it are refused.
+const privateDir = ".dev-s3"
 
-// The kinds of a store's refusals.
+// The kinds of the store's errors.
 var (
 	errNoKey     = errors.New("no such key")
 	errKeyIsPath = errors.New("keys are paths here: a key can't be part of the path of another")
 )
 
-// store keeps objects as files. Its lock orders preconditions and renames, and is
-// never held while a client is waited for.
+// store keeps objects as files that only their owner can read: they include secrets, sealed with a
+// key that may be an example's. Its lock orders preconditions and renames, and is never held while
+// waiting for a client.
 type store struct {
 	root *os.Root
 	lock *os.File
@@ -36,14 +37,14 @@ type store struct {
 	hashes map[string]hashed
 }
 
-// hashed remembers the MD5 of a file that is still the same one, so that a listing
-// need not read every object.
+// hashed is the MD5 of a file as long as it is unchanged, so that a listing need not read every
+// object.
 type hashed struct {
 	file fs.FileInfo
 	sum  [md5.Size]byte
 }
 
-// stored is an object as it is on disk.
+// stored is an object on disk.
 type stored struct {
 	key     string
 	size    int64
@@ -52,16 +53,16 @@ type stored struct {
 }
 
 func openStore(dir string) (*store, error) {
-	if err := os.MkdirAll(filepath.Join(dir, private), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, privateDir), 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := claim(filepath.Join(dir, private))
+	lock, err := lockDir(filepath.Join(dir, privateDir))
 	if err != nil {
 		return nil, err
 	}
-	// What an earlier process was writing when it died: never acknowledged.
-	tmp := filepath.Join(dir, private, "tmp")
-	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o755)); err != nil {
+	// Left over from an earlier process, and never acknowledged.
+	tmp := filepath.Join(dir, privateDir, "tmp")
+	if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o700)); err != nil {
 		lock.Close()
 		return nil, err
 	}
@@ -73,23 +74,23 @@ func openStore(dir string) (*store, error) {
 	return &store{root: root, lock: lock, hashes: map[string]hashed{}}, nil
 }
 
-// Close gives up the directory.
+// Close releases the directory.
 func (s *store) Close() error { return errors.Join(s.root.Close(), s.lock.Close()) }
 
 func checkKey(key string) error {
 	if err := object.CheckKey(key); err != nil {
 		return err
 	}
-	if first, _, _ := strings.Cut(key, "/"); first == private {
-		return fmt.Errorf("%w %q: %s is the store's own", object.ErrInvalidKey, key, private)
+	if first, _, _ := strings.Cut(key, "/"); first == privateDir {
+		return fmt.Errorf("%w %q: %s is the store's own", object.ErrInvalidKey, key, privateDir)
 	}
 	return nil
 }
 
-// get reads an object whole. A rename can't tear what is open.
+// get reads a whole object. An open file is not affected by a rename.
 func (s *store) get(key string) (stored, []byte, error) {
 	f, err := s.root.Open(key)
-	if absent(err) {
+	if isNotFound(err) {
 		return stored{}, nil, errNoKey
 	}
 	if err != nil {
@@ -111,10 +112,10 @@ func (s *store) get(key string) (stored, []byte, error) {
 	return stored{key: key, size: info.Size(), modTime: info.ModTime(), sum: md5.Sum(body)}, body, nil
 }
 
-// put writes body, if allowed agrees: it is given the object that is there, or nil,
-// and no other write happens between its answer and this one's effect.
+// put writes body if allowed returns nil. allowed gets the current object, or nil; no other write
+// happens between its result and the write.
 func (s *store) put(key string, body []byte, allowed func(*stored) error) error {
-	tmp := path.Join(private, "tmp", rand.Text())
+	tmp := path.Join(privateDir, "tmp", rand.Text())
 	defer s.root.Remove(tmp) //nolint:errcheck // gone when all went well; else the next start removes it
 	if err := s.writeFile(tmp, body); err != nil {
 		return err
@@ -126,7 +127,7 @@ func (s *store) put(key string, body []byte, allowed func(*stored) error) error 
 }
 
 func (s *store) writeFile(name string, body []byte) error {
-	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (s *store) place(tmp, key string, allowed func(*stored) error) error {
 	if err != nil {
 		return err
 	}
-	if err := s.root.MkdirAll(path.Dir(key), 0o755); err != nil {
+	if err := s.root.MkdirAll(path.Dir(key), 0o700); err != nil {
 		return fmt.Errorf("%w: %w", errKeyIsPath, err)
 	}
 	if err := s.root.Rename(tmp, key); err != nil {
@@ -163,15 +164,15 @@ func (s *store) place(tmp, key string, allowed func(*stored) error) error {
 	return nil
 }
 
-// syncAbove makes the entries that lead to key durable. A folder that a deletion
-// has taken away meanwhile needs no sync.
+// syncAbove makes the directory entries of key durable. A folder that was deleted meanwhile needs
+// no sync.
 func (s *store) syncAbove(key string) error {
 	for dir := path.Dir(key); ; dir = path.Dir(dir) {
 		d, err := s.root.Open(dir)
 		if err == nil {
 			err = errors.Join(d.Sync(), d.Close())
 		}
-		if err != nil && !absent(err) {
+		if err != nil && !isNotFound(err) {
 			return err
 		}
 		if dir == "." {
@@ -184,13 +185,13 @@ func (s *store) delete(key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	info, err := s.root.Lstat(key)
-	if absent(err) || err == nil && info.IsDir() {
+	if isNotFound(err) || err == nil && info.IsDir() {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if err := s.root.Remove(key); err != nil && !absent(err) {
+	if err := s.root.Remove(key); err != nil && !isNotFound(err) {
 		return err
 	}
 	delete(s.hashes, key)
@@ -198,28 +199,28 @@ func (s *store) delete(key string) error {
 	return s.syncAbove(key)
 }
 
-// prune removes empty folders, which would be in the way of a key of their name.
+// prune removes empty folders, which would block a key of the same name.
 func (s *store) prune(dir string) {
 	for ; dir != "." && s.root.Remove(dir) == nil; dir = path.Dir(dir) {
 	}
 }
 
-// keys returns those that begin with prefix, in ascending order.
+// keys returns the keys with a prefix, in ascending order.
 func (s *store) keys(prefix string) ([]string, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	start := path.Dir(prefix + "x") // the deepest folder that holds every match
 	if start != "." && checkKey(start) != nil {
-		return nil, nil // no key begins like this
+		return nil, nil // no key can begin with it
 	}
 	var keys []string
 	err := fs.WalkDir(s.root.FS(), start, func(name string, d fs.DirEntry, err error) error {
 		switch {
-		case absent(err):
+		case isNotFound(err):
 			return nil
 		case err != nil:
 			return err
-		case d.IsDir() && name == private:
+		case d.IsDir() && name == privateDir:
 			return fs.SkipDir
 		case d.Type().IsRegular() && strings.HasPrefix(name, prefix) && checkKey(name) == nil:
 			keys = append(keys, name)
@@ -230,10 +231,10 @@ func (s *store) keys(prefix string) ([]string, error) {
 	return keys, err
 }
 
-// stat is get without the body, which is read only when the file is a new one.
+// stat is get without the body, which is only read if the file has changed.
 func (s *store) stat(key string) (stored, error) {
 	info, err := s.root.Lstat(key)
-	if absent(err) {
+	if isNotFound(err) {
 		return stored{}, errNoKey
 	}
 	if err != nil {
@@ -249,7 +250,7 @@ func (s *store) stat(key string) (stored, error) {
 	if err != nil {
 		return stored{}, err
 	}
-	// Only what was there before and after is what was read.
+	// The hash is kept only if the file did not change while it was read.
 	if again, err := s.root.Lstat(key); err == nil && os.SameFile(info, again) && again.ModTime().Equal(info.ModTime()) {
 		s.mu.Lock()
 		s.hashes[key] = hashed{file: again, sum: o.sum}
@@ -258,7 +259,7 @@ func (s *store) stat(key string) (stored, error) {
 	return o, nil
 }
 
-// absent includes the error of a path that leads through a file.
-func absent(err error) bool {
+// isNotFound also recognizes the error of a path through a file.
+func isNotFound(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || isNotDir(err)
 }

@@ -17,19 +17,26 @@ import (
 func providerOptions(cfg Config) map[string]any {
 	options := map[string]any{"dir": filepath.Join(cfg.Temp, "agents"), "agent": cfg.agentBinary()}
 	if cfg.Provider == "docker" {
-		options = map[string]any{"image": agentImage}
+		// The stacks of several folders can share an engine.
+		options = map[string]any{"image": agentImage, "engine_scope": cfg.Temp}
 		if cfg.Watch != "" {
-			options["writable_root"] = true // a new program is put in the old one's place
+			options["writable_root"] = true // the old program is replaced in the container
 		}
-	}
-	if cfg.Kubeconfig != "" {
-		options["kubeconfig"] = cfg.Kubeconfig
 	}
 	return options
 }
 
-func openProvider(cfg Config, shard string) (provider.Provider, error) {
-	scope := provider.Scope{ClusterID: clusterID, Shard: shard}
+func scopeOf(shard string) provider.Scope { return provider.Scope{ClusterID: clusterID, Shard: shard} }
+
+// stackProvider is what both providers of the stack implement.
+type stackProvider interface {
+	provider.Provider
+	provider.Watcher
+	Close()
+}
+
+func openProvider(cfg Config, shard string) (stackProvider, error) {
+	scope := scopeOf(shard)
 	if cfg.Provider == "docker" {
 		return openDocker(cfg, scope)
 	}
@@ -40,21 +47,21 @@ func openProvider(cfg Config, shard string) (provider.Provider, error) {
 	return process.New(c)
 }
 
-// providerFile says what the agents that a folder's stack may have left are. It
-// is there from before the first agent until after the last one, so that cleaning
-// one folder never touches the containers of a stack in another.
+// providerFile names the provider of the agents that a folder's stack may have left. It exists from
+// before the first agent until after the last one, so that cleaning one folder never touches the
+// containers of a stack in another.
 func providerFile(cfg Config) string { return filepath.Join(cfg.Temp, "run", "provider") }
 
-// noteProvider is called before anything is started.
-func noteProvider(cfg Config) error {
+// recordProvider writes the provider file. It is called before any component starts.
+func recordProvider(cfg Config) error {
 	if err := os.WriteFile(providerFile(cfg), []byte(cfg.Provider), 0o644); err != nil {
 		return fmt.Errorf("note the provider: %w", err)
 	}
 	return nil
 }
 
-// removeAgents deletes every agent that a stack in this folder started, and waits
-// until they are gone.
+// removeAgents deletes every agent that a stack in this folder started, and waits until they are
+// gone.
 func removeAgents(ctx context.Context, cfg Config) error {
 	noted, err := os.ReadFile(providerFile(cfg))
 	if errors.Is(err, os.ErrNotExist) {
@@ -65,7 +72,7 @@ func removeAgents(ctx context.Context, cfg Config) error {
 	}
 	cfg.Provider = string(noted)
 	var errs []error
-	for _, s := range shards() {
+	for _, s := range cfg.shards() {
 		if err := removeShard(ctx, cfg, s.id); err != nil {
 			errs = append(errs, fmt.Errorf("remove agents of %s: %w", s.id, err))
 		}

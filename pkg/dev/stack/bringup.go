@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// upTimeout bounds the way from nothing to all groups at size.
+// upTimeout bounds the time until all groups are at size.
 const upTimeout = 60 * time.Second
 
 // bringUp starts everything in order and returns when all groups are at size.
@@ -25,7 +24,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	if err := s.waitHealthy(ctx, s.components[0]); err != nil {
 		return err
 	}
-	if err := placeConfigs(s.cfg); err != nil {
+	if err := writeConfigs(s.cfg); err != nil {
 		return err
 	}
 	for _, c := range s.components[1:s.shardCount] {
@@ -44,11 +43,12 @@ func (s *Stack) bringUp(ctx context.Context) error {
 	if err := s.registerAdmin(ctx); err != nil {
 		return err
 	}
-	if err := s.waitAtSize(ctx); err != nil {
+	short, err := s.waitAtSize(ctx)
+	if err != nil {
 		return err
 	}
-	s.markReady()
-	fmt.Fprintln(s.cfg.Out, s.summary())
+	s.markReady(short)
+	fmt.Fprintln(s.cfg.Out, s.summary(short))
 	return nil
 }
 
@@ -59,12 +59,11 @@ func (s *Stack) waitHealthy(ctx context.Context, c *component) error {
 	})
 }
 
-// poll asks until the answer is yes; when ctx ends first, the last reason is the
-// error.
-func poll(ctx context.Context, ask func() (done bool, reason string)) error {
-	reason := "nothing was asked yet"
+// poll calls check until it is done; if ctx ends first, the last reason is the error.
+func poll(ctx context.Context, check func() (done bool, reason string)) error {
+	reason := "nothing was checked yet"
 	for {
-		done, why := ask()
+		done, why := check()
 		if done {
 			return nil
 		}
@@ -77,66 +76,32 @@ func poll(ctx context.Context, ask func() (done bool, reason string)) error {
 	}
 }
 
-type groupLine struct {
-	Shard      string `json:"shard"`
-	Key        string `json:"key"`
-	Size       int    `json:"size"`
-	ActualSize int    `json:"actual_size"`
-	Conditions []struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
-	} `json:"conditions"`
-}
-
-// groups are those of every shard.
-func (s *Stack) groups(ctx context.Context) (all []groupLine, err error) {
-	out, err := s.admin(ctx, "group", "list", "--all-shards", "--output", "json")
-	if err != nil {
-		return nil, err
+// summary describes the stack that is up; short names groups that are not at size.
+func (s *Stack) summary(short []string) string {
+	state := "every group is at size"
+	if len(short) > 0 {
+		state = "except for what was changed since, every group is at size"
 	}
-	if err := json.Unmarshal(out, &all); err != nil {
-		return nil, fmt.Errorf("group list: %w", err)
+	var shards strings.Builder
+	for _, one := range s.cfg.shards() {
+		fmt.Fprintf(&shards, "  shard %-10s http://%s/health\n", one.id, one.addr(healthPort))
 	}
-	return all, nil
-}
-
-// waitAtSize waits until every group of every shard has as many running
-// instances as it wants.
-func (s *Stack) waitAtSize(ctx context.Context) error {
-	return poll(ctx, func() (bool, string) {
-		groups, err := s.groups(ctx)
-		if err != nil {
-			return false, err.Error()
-		}
-		var short []string
-		for _, g := range groups {
-			if g.ActualSize != g.Size {
-				short = append(short, fmt.Sprintf("%s of %s has %d of %d", g.Key, g.Shard, g.ActualSize, g.Size))
-				for _, c := range g.Conditions {
-					short = append(short, c.Type+": "+c.Message)
-				}
-			}
-		}
-		return len(groups) > 0 && len(short) == 0, "groups are not at size: " + strings.Join(short, "; ")
-	})
-}
-
-func (s *Stack) summary() string {
+	for _, one := range short {
+		fmt.Fprintf(&shards, "  not at size:     %s\n", one)
+	}
 	return fmt.Sprintf(`
-The development stack is up: every group is at size (agents: %s).
+The development stack is up: %s (agents: %s).
   object storage   http://%s/%s
-  shard dev-1      http://127.0.0.1:8990/health
-  shard dev-2      http://127.0.0.1:9000/health
-Try:
+%sTry:
   . %s && %s group list
-`, s.cfg.Provider, storeAddr, bucket, s.envFile(), fromHere(filepath.Join(s.cfg.Bin, "nstance-admin")))
+`, state, s.cfg.Provider, s.cfg.storeAddr(), bucket, &shards, s.envFile(), relativePath(filepath.Join(s.cfg.Bin, "nstance-admin")))
 }
 
-// envFile is dev.env, as a shell here reaches it.
-func (s *Stack) envFile() string { return fromHere(filepath.Join(s.cfg.Temp, "dev.env")) }
+// envFile returns the path of dev.env for a shell in this directory.
+func (s *Stack) envFile() string { return relativePath(filepath.Join(s.cfg.Temp, "dev.env")) }
 
-// fromHere is the path that a shell here would use: what lies elsewhere keeps its own.
-func fromHere(path string) string {
+// relativePath returns the path relative to this directory, if it is below it.
+func relativePath(path string) string {
 	wd, err := os.Getwd()
 	if err != nil {
 		return path

@@ -15,8 +15,8 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 )
 
-// Clean ends every process that a stack in cfg.Temp left running: servers
-// first, then agents, then object storage. It is safe to call when nothing runs.
+// Clean kills every process that a stack in cfg.Temp left running: servers first, then agents, then
+// object storage. It may be called when nothing runs.
 func Clean(ctx context.Context, cfg Config) error {
 	files, err := filepath.Glob(filepath.Join(cfg.Temp, "run", "*.pid"))
 	if err != nil {
@@ -38,8 +38,8 @@ func Clean(ctx context.Context, cfg Config) error {
 	return errors.Join(errs...)
 }
 
-// endProcess kills the process that a pid file names, if it still is one of
-// ours and not a stranger that got the same number.
+// endProcess kills the process of a pid file, unless the pid belongs to an unrelated process by
+// now.
 func endProcess(ctx context.Context, file, bin string) error {
 	body, err := os.ReadFile(file)
 	if err != nil {
@@ -49,8 +49,8 @@ func endProcess(ctx context.Context, file, bin string) error {
 	if err != nil {
 		return fmt.Errorf("read pid file %s: %w", file, err)
 	}
-	for mine(ctx, pid, bin) {
-		// Already gone is as good as killed.
+	for isOurs(ctx, pid, bin) {
+		// It may have ended already.
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		if err := retry.Wait(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("end process %d: %w", pid, err)
@@ -59,7 +59,7 @@ func endProcess(ctx context.Context, file, bin string) error {
 	return os.Remove(file)
 }
 
-func mine(ctx context.Context, pid int, bin string) bool {
+func isOurs(ctx context.Context, pid int, bin string) bool {
 	p, err := process.NewProcessWithContext(ctx, int32(pid))
 	if err != nil {
 		return false

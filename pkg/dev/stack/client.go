@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// ErrNotRunning means that no supervisor answers.
+// ErrNotRunning means that no supervisor runs.
 var ErrNotRunning = errors.New("no development stack runs here")
 
-// Client speaks to a running supervisor.
+// Client calls a running supervisor.
 type Client struct{ http *http.Client }
 
 // NewClient returns a client for the stack in a folder.
@@ -26,7 +26,7 @@ func NewClient(temp string) *Client {
 	return &Client{http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
-// Status asks how the stack is.
+// Status returns the stack's status.
 func (c *Client) Status(ctx context.Context) (Report, error) {
 	body, err := c.call(ctx, http.MethodGet, "/status")
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Client) Stop(ctx context.Context, name string, kill bool) error {
 	return err
 }
 
-// Shutdown asks the supervisor to stop everything, itself included.
+// Shutdown makes the supervisor stop everything, and itself.
 func (c *Client) Shutdown(ctx context.Context) error {
 	_, err := c.call(ctx, http.MethodPost, "/shutdown")
 	return err

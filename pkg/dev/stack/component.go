@@ -16,16 +16,15 @@ import (
 	"time"
 )
 
-// restartDelay is how long a process that ended by itself stays down: long
-// enough that one that can't start does not spin, short enough that a killed
-// server is back before anyone misses it.
+// restartDelay is the time until a process that ended is restarted: long enough that one that can't
+// start does not spin, short enough that a killed server is back before its absence matters.
 const restartDelay = 500 * time.Millisecond
 
-// component keeps one process running until it is told to stop.
+// component keeps one process running until it is stopped.
 type component struct {
 	spec   Spec
 	runDir string
-	out    io.Writer // prefixed lines
+	out    io.Writer // receives prefixed lines
 	log    *slog.Logger
 
 	mu       sync.Mutex
@@ -36,8 +35,8 @@ type component struct {
 	last     string // how the last process ended
 }
 
-// start runs the process, and again whenever it ends by itself. Starting what
-// runs already does nothing.
+// start starts the process, which is restarted whenever it ends. It does nothing if the process
+// runs.
 func (c *component) start(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,16 +47,15 @@ func (c *component) start(ctx context.Context) error {
 	return c.spawn(context.WithoutCancel(ctx))
 }
 
-// spawn starts the process through a shell that writes down its own pid before
-// it becomes the program, so that there is no moment at which a process runs
-// that nobody could find again.
+// spawn starts the process through a shell that writes its pid to a file before it execs the
+// program, so that a process is never running without a pid file.
 func (c *component) spawn(ctx context.Context) error {
 	script := `echo $$ >"$1.new" && mv "$1.new" "$1" && shift && exec "$@"`
 	args := append([]string{"-c", script, "sh", pidFile(c.runDir, c.spec.Name), c.spec.Path}, c.spec.Args...)
-	// Its life is the component's, not a request's: stop ends it.
+	// It runs until stop, not only until the end of a request.
 	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, c.spec.Env...)
-	// A group of its own: Ctrl-C reaches the supervisor alone, which then stops
+	// With a process group of its own, Ctrl-C only reaches the supervisor, which then stops
 	// everything in the right order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	logs, err := cmd.StdoutPipe()
@@ -73,8 +71,7 @@ func (c *component) spawn(ctx context.Context) error {
 	return nil
 }
 
-// follow copies a process's output until it ends, and starts the next one if
-// one is wanted.
+// follow copies a process's output until it ends, then restarts it unless it was stopped.
 func (c *component) follow(ctx context.Context, cmd *exec.Cmd, logs io.Reader, exited chan struct{}) {
 	lines := bufio.NewReader(logs)
 	for {
@@ -90,7 +87,7 @@ func (c *component) follow(ctx context.Context, cmd *exec.Cmd, logs io.Reader, e
 
 	c.mu.Lock()
 	c.cmd = nil
-	c.last = ended(err)
+	c.last = exitReason(err)
 	again := c.wanted
 	if again {
 		c.restarts++
@@ -101,7 +98,7 @@ func (c *component) follow(ctx context.Context, cmd *exec.Cmd, logs io.Reader, e
 	if !again {
 		return
 	}
-	c.log.Warn("process ended, starting it again", slog.String("component", c.spec.Name), slog.String("how", ended(err)))
+	c.log.Warn("process ended, starting it again", slog.String("component", c.spec.Name), slog.String("how", exitReason(err)))
 	time.AfterFunc(restartDelay, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -114,7 +111,7 @@ func (c *component) follow(ctx context.Context, cmd *exec.Cmd, logs io.Reader, e
 	})
 }
 
-func ended(err error) string {
+func exitReason(err error) string {
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -126,7 +123,7 @@ func ended(err error) string {
 	}
 }
 
-// stop sends sig and waits for the end; after stopGrace it kills.
+// stop sends sig and waits for the process; after stopGrace it kills it.
 func (c *component) stop(sig syscall.Signal) {
 	c.mu.Lock()
 	c.wanted = false
@@ -135,7 +132,7 @@ func (c *component) stop(sig syscall.Signal) {
 	if cmd == nil {
 		return
 	}
-	// The process may be gone already, which is what is wanted.
+	// The process may have ended already.
 	_ = cmd.Process.Signal(sig)
 	select {
 	case <-exited:

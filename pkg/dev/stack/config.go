@@ -8,15 +8,14 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 )
 
-// placeConfigs puts the shards' static config into the bucket the way a person
-// would: as files. The examples name the process provider; a stack on
-// containers differs in that one word.
-func placeConfigs(cfg Config) error {
+// writeConfigs writes the shards' static config into the bucket. The examples use the process
+// provider, which a stack on containers replaces.
+func writeConfigs(cfg Config) error {
 	dir := filepath.Join(cfg.Temp, "dev-s3", "config")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("place config: %w", err)
 	}
-	for _, s := range shards() {
+	for _, s := range cfg.shards() {
 		body, err := os.ReadFile(filepath.Join(cfg.Examples, s.id+".jsonc"))
 		if err != nil {
 			return fmt.Errorf("place config: %w", err)
@@ -32,7 +31,7 @@ func placeConfigs(cfg Config) error {
 	return nil
 }
 
-// withProvider returns an example's config with the stack's own provider.
+// withProvider returns an example's config with the stack's provider.
 func withProvider(body []byte, cfg Config) ([]byte, error) {
 	return config.WithProvider(body, cfg.Provider, providerOptions(cfg))
 }

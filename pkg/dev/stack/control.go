@@ -12,25 +12,27 @@ import (
 	"time"
 )
 
-// Report is what the control socket tells of the whole stack.
+// Report is the status of the whole stack.
 type Report struct {
 	Ready      bool   `json:"ready"`
 	Failure    string `json:"failure,omitempty"`
 	Supervisor int    `json:"supervisor"`
 	Provider   string `json:"provider"`
-	// Kubernetes is how far that is: starting, up, or why it is not; empty: it is not
-	// asked for.
+	// Short describes the groups that were changed since the static config and were not at size when
+	// the stack came up.
+	Short []string `json:"short,omitempty"`
+	// Kubernetes is starting, up, or the error with which it failed; empty: it is not part of the
+	// stack.
 	Kubernetes string   `json:"kubernetes,omitempty"`
 	Components []Status `json:"components"`
 }
 
 func socket(temp string) string { return filepath.Join(temp, "dev.sock") }
 
-// serveControl listens on a socket in the stack's folder, which only the
-// folder's owner can reach.
+// serveControl listens on a socket in the stack's folder, which only the folder's owner can reach.
 func (s *Stack) serveControl(ctx context.Context, shutdown func()) (closeFn func(), err error) {
 	path := socket(s.cfg.Temp)
-	// The lock is ours, so a socket that is there belongs to nobody.
+	// This process has the lock, so an existing socket is a leftover.
 	_ = os.Remove(path)
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if err != nil {
@@ -44,8 +46,10 @@ func (s *Stack) serveControl(ctx context.Context, shutdown func()) (closeFn func
 		shutdown()
 		w.WriteHeader(http.StatusAccepted)
 	})
-	mux.HandleFunc("POST /start/{name}", s.act(func(ctx context.Context, c *component, _ syscall.Signal) error { return c.start(ctx) }))
-	mux.HandleFunc("POST /stop/{name}", s.act(func(_ context.Context, c *component, sig syscall.Signal) error {
+	mux.HandleFunc("POST /start/{name}", s.onComponent(func(ctx context.Context, c *component, _ syscall.Signal) error {
+		return c.start(ctx)
+	}))
+	mux.HandleFunc("POST /stop/{name}", s.onComponent(func(_ context.Context, c *component, sig syscall.Signal) error {
 		c.stop(sig)
 		return nil
 	}))
@@ -57,7 +61,7 @@ func (s *Stack) serveControl(ctx context.Context, shutdown func()) (closeFn func
 	}, nil
 }
 
-func (s *Stack) act(do func(context.Context, *component, syscall.Signal) error) http.HandlerFunc {
+func (s *Stack) onComponent(do func(context.Context, *component, syscall.Signal) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c, err := s.component(r.PathValue("name"))
 		if err != nil {
@@ -76,7 +80,9 @@ func (s *Stack) act(do func(context.Context, *component, syscall.Signal) error) 
 
 func (s *Stack) report(ctx context.Context) Report {
 	s.mu.Lock()
-	r := Report{Ready: s.ready, Failure: s.failure, Supervisor: os.Getpid(), Provider: s.cfg.Provider, Kubernetes: s.kubernetes}
+	r := Report{
+		Ready: s.ready, Failure: s.failure, Supervisor: os.Getpid(), Provider: s.cfg.Provider, Kubernetes: s.kubernetes, Short: s.short,
+	}
 	s.mu.Unlock()
 	for _, c := range s.components {
 		r.Components = append(r.Components, c.status(ctx))

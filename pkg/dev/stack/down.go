@@ -11,8 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// Down stops the stack and, whether or not a supervisor was there to do it,
-// makes sure that nothing of it runs.
+// Down stops the stack, and kills what is left of it if there is no supervisor.
 func (f Flags) Down(ctx context.Context) error {
 	cfg, err := f.config(ctx, io.Discard)
 	if err != nil {
@@ -40,18 +39,17 @@ func (f Flags) Down(ctx context.Context) error {
 	}
 }
 
-// awaitExit waits until a process that is about to end has ended, so that whoever
-// looks next does not find it. One that nobody reaps is not waited for long.
+// awaitExit waits for a process that is about to end, but not long: it may never be reaped.
 func awaitExit(pid int) {
-	for range exitLooks {
+	for range exitPolls {
 		if syscall.Kill(pid, 0) != nil {
 			return
 		}
-		time.Sleep(exitLook) // it is no child of this process, so there is no event to wait for
+		time.Sleep(exitPollInterval) // not a child of this process, so there is no event to wait for
 	}
 }
 
 const (
-	exitLook  = 10 * time.Millisecond
-	exitLooks = 200
+	exitPollInterval = 10 * time.Millisecond
+	exitPolls        = 200
 )

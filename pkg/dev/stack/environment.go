@@ -7,39 +7,37 @@ import (
 	"strings"
 )
 
-// What the stack's pieces agree on. The key protects nothing but examples.
+// The stack's fixed names. The encryption key protects only examples, in files that
+// only their owner can read.
 const (
-	storeAddr     = "127.0.0.1:8989"
 	bucket        = "dev"
 	clusterID     = "example-cluster"
 	encryptionKey = "thisisatest32bytekey123456789012"
-	standbyOf     = "dev-1" // the shard that a standby is added to
+	standbyOf     = "dev-1" // the shard that gets a standby
 )
 
-// Environment is what every program of the stack, and a person's shell, needs
-// to reach the stack's object storage and secrets.
-func Environment() []string {
-	return []string{
-		"AWS_ACCESS_KEY_ID=dev",
-		"AWS_SECRET_ACCESS_KEY=dev",
-		"AWS_REGION=us-east-1",
-		"AWS_ENDPOINT_URL=http://" + storeAddr,
-		"AWS_S3_USE_PATH_STYLE=true",
-		"NSTANCE_ENCRYPTION_KEY=" + encryptionKey,
-	}
+// storeEnv is the environment with the keys of the stack's object storage.
+func (c Config) storeEnv() []string {
+	return []string{"AWS_ACCESS_KEY_ID=dev", "AWS_SECRET_ACCESS_KEY=" + c.storeKey}
 }
 
-// adminEnv is what bin/nstance-admin needs to reach this stack.
+// environment is the environment of every program that uses the stack's object storage and secrets.
+func (c Config) environment() []string {
+	return append(c.storeEnv(),
+		"AWS_REGION=us-east-1",
+		"AWS_ENDPOINT_URL=http://"+c.storeAddr(),
+		"AWS_S3_USE_PATH_STYLE=true",
+		"NSTANCE_ENCRYPTION_KEY="+encryptionKey,
+	)
+}
+
+// adminEnv is the environment of nstance-admin for this stack.
 func adminEnv(cfg Config) []string {
 	var servers []string
-	for _, s := range shards() {
-		addrs := s.addr(3)
-		if cfg.Standby && s.id == standbyOf {
-			addrs += ";127.0.0.1:9013"
-		}
-		servers = append(servers, s.id+"="+addrs)
+	for _, s := range cfg.shards() {
+		servers = append(servers, s.id+"="+cfg.addrs(s, operatorPort, ";"))
 	}
-	return append(Environment(),
+	return append(cfg.environment(),
 		"NSTANCE_ADMIN_SERVERS="+strings.Join(servers, ","),
 		"NSTANCE_ADMIN_IDENTITY_DIR="+filepath.Join(cfg.Temp, "admin"),
 		"NSTANCE_ADMIN_CLUSTER_ID="+clusterID,
@@ -50,7 +48,7 @@ func adminEnv(cfg Config) []string {
 	)
 }
 
-// writeEnv writes the file that a shell reads with `. temp/dev.env`.
+// writeEnv writes the file for `. temp/dev.env`.
 func writeEnv(cfg Config) error {
 	var b strings.Builder
 	all := adminEnv(cfg)

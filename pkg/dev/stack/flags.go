@@ -8,25 +8,27 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"text/tabwriter"
 	"time"
 )
 
-// Flags are what a person says on the command line; paths may be relative.
+// Flags are the values of the command line's flags; paths may be relative.
 type Flags struct {
 	Bin      string
 	Examples string
 	Temp     string
 	Provider string
 	Standby  bool
-	Life     time.Duration // of client certificates; 0: the server's default
-	// Kubeconfig is the way to an API server that is to have a Node for each instance;
-	// empty: none.
+	// PortOffset is added to all ports: a number in decimal; empty: 0.
+	PortOffset string
+	Life       time.Duration // of client certificates; 0: the server's default
+	// Kubeconfig is that of the API server which gets a Node for each instance; empty: none.
 	Kubeconfig string
-	Kubernetes bool   // the operator runs too, on an API server of the stack's own unless Kubeconfig names another
-	Repository string // whose control plane and manifests are used
-	Plane      string // folder of a control plane that is built already; empty: Repository's is built
-	Watch      string // builds what changed in Repository; empty: nothing is watched
+	Kubernetes bool   // run the operator too, on the stack's own API server unless Kubeconfig names another
+	Repository string // the source of the control plane and the manifests
+	Plane      string // folder of a control plane that is built already; empty: it is built from Repository
+	Watch      string // command that builds changes in Repository; empty: changes are not watched
 }
 
 func (f Flags) config(ctx context.Context, out io.Writer) (Config, error) {
@@ -48,10 +50,17 @@ func (f Flags) config(ctx context.Context, out io.Writer) (Config, error) {
 	if cfg.Kubernetes && cfg.Kubeconfig == "" {
 		cfg.Kubeconfig = cfg.devKubeconfig()
 	}
+	if f.PortOffset != "" {
+		offset, err := strconv.Atoi(f.PortOffset)
+		if err != nil || offset < 0 || offset > maxPortOffset {
+			return Config{}, fmt.Errorf("port-offset (DEV_PORT_OFFSET): %q is not valid: want a number from 0 to %d", f.PortOffset, maxPortOffset)
+		}
+		cfg.PortOffset = offset
+	}
 	switch cfg.Provider {
 	case "":
 		cfg.Provider = "process"
-		if engineAnswers(ctx) {
+		if engineAvailable(ctx) {
 			cfg.Provider = "docker"
 		}
 	case "docker", "process":
@@ -84,7 +93,7 @@ func (f Flags) Run(ctx context.Context, out io.Writer) error {
 	return s.Run(ctx)
 }
 
-// Status prints what runs, as a table.
+// Status prints the components as a table.
 func (f Flags) Status(ctx context.Context, out io.Writer) error {
 	r, err := NewClient(f.Temp).Status(ctx)
 	if err != nil {
@@ -101,7 +110,7 @@ func (f Flags) Status(ctx context.Context, out io.Writer) error {
 	return w.Flush()
 }
 
-// Guard runs the guard until the supervisor is gone.
+// Guard runs the guard until the supervisor has ended.
 func (f Flags) Guard(ctx context.Context, pipe io.Reader) error {
 	cfg, err := f.config(ctx, io.Discard)
 	if err != nil {

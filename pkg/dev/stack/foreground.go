@@ -9,12 +9,15 @@ import (
 	"syscall"
 )
 
-// Foreground runs one component in the place of that of the stack that is up, shows what
-// it says, and gives the place back when ctx ends. With Watch it is built and started
-// again as it changes; the stack itself need not watch.
+// Foreground replaces one component of the running stack until ctx ends, and shows its output. With
+// Watch it is rebuilt and restarted when its source changes, even if the stack itself does not
+// watch.
 func (f Flags) Foreground(ctx context.Context, name string, out io.Writer) (err error) {
 	cfg, err := f.config(ctx, out)
 	if err != nil {
+		return err
+	}
+	if cfg, err = cfg.withKey(); err != nil {
 		return err
 	}
 	all := append(specs(cfg), kubeSpecs(cfg)...)
@@ -32,7 +35,7 @@ func (f Flags) Foreground(ctx context.Context, name string, out io.Writer) (err 
 		}
 	}()
 	c := &component{spec: all[n], runDir: filepath.Join(cfg.Temp, "run"), out: out, log: cfg.Logger}
-	watched := (&Stack{cfg: cfg, components: []*component{c}}).watching()
+	watched := (&Stack{cfg: cfg, components: []*component{c}}).startWatch()
 	if err := c.start(ctx); err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// farewell is what a supervisor that cleaned up itself writes to its guard.
-const farewell = "done\n"
+// cleanedUp is what the supervisor writes to its guard after it has cleaned up itself.
+const cleanedUp = "done\n"
 
 // startGuard starts the guard and returns the function that dismisses it.
 func startGuard(ctx context.Context, cfg Config) (dismiss func(), err error) {
@@ -25,28 +25,27 @@ func startGuard(ctx context.Context, cfg Config) (dismiss func(), err error) {
 	defer r.Close()
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "guard", "--temp", cfg.Temp, "--bin", cfg.Bin, "--provider", cfg.Provider)
 	cmd.Stdin = r
-	// Out of the terminal's reach: a hang-up or Ctrl-C must not end the guard
-	// together with what it guards.
+	// In a session of its own, the guard survives a hang-up or Ctrl-C of the terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		w.Close()
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
 	return func() {
-		_, _ = io.WriteString(w, farewell)
+		_, _ = io.WriteString(w, cleanedUp)
 		w.Close()
 		_ = cmd.Wait()
 	}, nil
 }
 
-// Guard waits for the supervisor's end of the pipe to close, and cleans up when
-// the supervisor did not say that it had.
+// Guard waits until the supervisor's end of the pipe is closed, and cleans up unless the supervisor
+// has done so.
 func Guard(ctx context.Context, cfg Config, pipe io.Reader) error {
 	said, err := io.ReadAll(pipe)
 	if err != nil {
 		return fmt.Errorf("watch the supervisor: %w", err)
 	}
-	if string(said) == farewell {
+	if string(said) == cleanedUp {
 		return nil
 	}
 	return Clean(ctx, cfg)

@@ -13,28 +13,22 @@ import (
 	"github.com/nstance/nstance/pkg/dev/kube"
 )
 
-// This file is the second half of the stack, where Kubernetes is asked for: an API
-// server whose objects are files, Cluster API's core, and the operator. It comes up once
-// the shards have, and when it does not, these go on.
+// This file is the optional part of the stack with Kubernetes: an API server whose objects are
+// files, Cluster API, and the operator. It starts after the shards, which continue if it fails.
 
 const (
-	kubeAddr       = "127.0.0.1:6443"
-	coreHealth     = "127.0.0.1:9440"
-	operatorHealth = "127.0.0.1:8081"
-	webhookPort    = 9443
-
-	// kubeTimeout bounds the way from programs that are there to nodes that are ready.
+	// kubeTimeout bounds the time from built programs to ready nodes.
 	kubeTimeout = 3 * time.Minute
 )
 
-// What Report.Kubernetes says beside why it is not up.
+// The values of Report.Kubernetes beside errors.
 const (
 	kubeStarting = "starting"
 	kubeUp       = "up"
 )
 
-// beginKubernetes has its programs be built, beside all else.
-func (s *Stack) beginKubernetes(ctx context.Context) (built <-chan error) {
+// startKubernetes starts to build its programs in the background.
+func (s *Stack) startKubernetes(ctx context.Context) (built <-chan error) {
 	done := make(chan error, 1)
 	if s.cfg.Kubernetes {
 		s.mu.Lock()
@@ -45,9 +39,9 @@ func (s *Stack) beginKubernetes(ctx context.Context) (built <-chan error) {
 	return done
 }
 
-// followKubernetes brings it up after the shards, and tells how that went. An error
-// leaves the shards as they are.
-func (s *Stack) followKubernetes(ctx context.Context, built <-chan error) error {
+// runKubernetes starts it after the shards, and reports the result. An error does not affect the
+// shards.
+func (s *Stack) runKubernetes(ctx context.Context, built <-chan error) error {
 	if !s.cfg.Kubernetes {
 		return nil
 	}
@@ -71,14 +65,14 @@ func (s *Stack) followKubernetes(ctx context.Context, built <-chan error) error 
 func (s *Stack) kubeSummary() string {
 	where := "the cluster of " + s.cfg.Kubeconfig
 	if s.cfg.ownCluster() {
-		where = fmt.Sprintf("https://%s, its objects as files in %s", kubeAddr, filepath.Join(s.cfg.Temp, "dev-k8s"))
+		where = fmt.Sprintf("https://%s, its objects as files in %s", s.cfg.kubeAddr(), filepath.Join(s.cfg.Temp, "dev-k8s"))
 	}
 	return fmt.Sprintf(`
 Kubernetes is up: %[1]s.
 Try:
   . %[2]s && %[3]s -n %[4]s get cluster,machinepool,machines
   %[3]s -n %[4]s scale machinepool web --replicas=5
-`, where, s.envFile(), fromHere(s.cfg.kubectl()), kube.Namespace)
+`, where, s.envFile(), relativePath(s.cfg.kubectl()), kube.Namespace)
 }
 
 // ownCluster reports whether the stack has an API server of its own.
@@ -92,10 +86,10 @@ func kubeSpecs(cfg Config) []Spec {
 		return nil
 	}
 	operator := Spec{
-		Name: "operator", Path: filepath.Join(cfg.Bin, "nstance-operator"), Health: "http://" + operatorHealth + "/readyz",
+		Name: "operator", Path: filepath.Join(cfg.Bin, "nstance-operator"), Health: "http://" + cfg.operatorHealth() + "/readyz",
 		Args: []string{
 			"--config", filepath.Join(cfg.Temp, "operator", "config.yaml"), "--namespace", kube.Namespace,
-			"--health-probe-bind-address", operatorHealth,
+			"--health-probe-bind-address", cfg.operatorHealth(),
 		},
 		Env: []string{"KUBECONFIG=" + cfg.Kubeconfig},
 	}
@@ -104,17 +98,17 @@ func kubeSpecs(cfg Config) []Spec {
 	}
 	return []Spec{
 		{
-			Name: "k8s", Path: filepath.Join(cfg.Bin, "dev-k8s"), Health: "https://" + kubeAddr + "/readyz",
+			Name: "k8s", Path: filepath.Join(cfg.Bin, "dev-k8s"), Health: "https://" + cfg.kubeAddr() + "/readyz",
 			Args: []string{
-				"--addr", kubeAddr, "--root", filepath.Join(cfg.Temp, "dev-k8s"), "--kubeconfig", cfg.Kubeconfig,
+				"--addr", cfg.kubeAddr(), "--root", filepath.Join(cfg.Temp, "dev-k8s"), "--kubeconfig", cfg.Kubeconfig,
 				"--logs", filepath.Join(cfg.Temp, "logs"), "--plane", cfg.plane(),
 			},
 		},
 		{
-			Name: "capi", Path: filepath.Join(cfg.plane(), "capi-core"), Health: "http://" + coreHealth + "/readyz",
+			Name: "capi", Path: filepath.Join(cfg.plane(), "capi-core"), Health: "http://" + cfg.coreHealth() + "/readyz",
 			Args: []string{
-				"--kubeconfig", cfg.Kubeconfig, "--health-addr", coreHealth, "--diagnostics-address=0", "--insecure-diagnostics=true",
-				fmt.Sprintf("--webhook-port=%d", webhookPort), "--webhook-cert-dir", cfg.webhookCertificates(),
+				"--kubeconfig", cfg.Kubeconfig, "--health-addr", cfg.coreHealth(), "--diagnostics-address=0", "--insecure-diagnostics=true",
+				fmt.Sprintf("--webhook-port=%d", cfg.webhookPort()), "--webhook-cert-dir", cfg.webhookCertificates(),
 			},
 		},
 		operator,
@@ -123,8 +117,8 @@ func kubeSpecs(cfg Config) []Spec {
 
 func (c Config) webhookCertificates() string { return filepath.Join(c.Temp, "operator", "webhooks") }
 
-// bringUpKubernetes starts it all in order, and returns when there is a ready node for
-// each instance. built tells when the programs are there.
+// bringUpKubernetes starts everything in order, and returns when there is a ready node for each
+// instance. built receives the result of building the programs.
 func (s *Stack) bringUpKubernetes(ctx context.Context, built <-chan error) error {
 	select {
 	case <-ctx.Done():
@@ -140,7 +134,7 @@ func (s *Stack) bringUpKubernetes(ctx context.Context, built <-chan error) error
 		return err
 	}
 	later := s.components[s.shardCount:]
-	if s.cfg.ownCluster() { // its API server comes first
+	if s.cfg.ownCluster() { // the API server comes first
 		if err := s.startAll(ctx, later[:1]); err != nil {
 			return err
 		}
@@ -155,7 +149,7 @@ func (s *Stack) bringUpKubernetes(ctx context.Context, built <-chan error) error
 	return s.waitNodes(ctx)
 }
 
-// startAll starts components, one when the one before it is healthy.
+// startAll starts components one by one, each when the one before is healthy.
 func (s *Stack) startAll(ctx context.Context, components []*component) error {
 	for _, c := range components {
 		if err := c.start(ctx); err != nil {
@@ -169,13 +163,13 @@ func (s *Stack) startAll(ctx context.Context, components []*component) error {
 }
 
 func (s *Stack) install(ctx context.Context) error {
-	ca, err := os.ReadFile(filepath.Join(s.cfg.Temp, "dev-s3", "cluster", "ca.crt"))
+	ca, err := os.ReadFile(s.cfg.caFile())
 	if err != nil {
 		return err
 	}
 	c := kube.Config{
 		Kubeconfig: s.cfg.Kubeconfig, Manifests: filepath.Join(s.cfg.Repository, "config"), CA: ca,
-		Webhooks: webhookPort, Certificates: s.cfg.webhookCertificates(),
+		Webhooks: s.cfg.webhookPort(), Certificates: s.cfg.webhookCertificates(),
 		Nonce: func(ctx context.Context) ([]byte, error) { return s.admin(ctx, "cluster", "nonce") },
 	}
 	if s.cfg.ownCluster() {
@@ -184,15 +178,12 @@ func (s *Stack) install(ctx context.Context) error {
 	return kube.Install(ctx, c)
 }
 
-// writeOperatorConfig tells the operator where the shards are.
+// writeOperatorConfig writes the operator's config with the shards' addresses.
 func (s *Stack) writeOperatorConfig() error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cluster_id: %s\nshards:\n", clusterID)
-	for _, one := range shards() {
-		registration, operator := one.addr(2), one.addr(3)
-		if s.cfg.Standby && one.id == standbyOf {
-			registration, operator = registration+"; 127.0.0.1:9012", operator+"; 127.0.0.1:9013"
-		}
+	for _, one := range s.cfg.shards() {
+		registration, operator := s.cfg.addrs(one, registrationPort, "; "), s.cfg.addrs(one, operatorPort, "; ")
 		fmt.Fprintf(&b, "  %s:\n    registration_addr: %q\n    operator_addr: %q\n", one.id, registration, operator)
 	}
 	path := filepath.Join(s.cfg.Temp, "operator", "config.yaml")
@@ -205,8 +196,7 @@ func (s *Stack) writeOperatorConfig() error {
 	return os.WriteFile(path, []byte(b.String()), 0o600)
 }
 
-// waitNodes waits until each instance has a node that is ready, and each group is a pool
-// that can be scaled.
+// waitNodes waits until each instance has a ready node, and each group is a MachinePool.
 func (s *Stack) waitNodes(ctx context.Context) error {
 	cluster, err := kube.Open(s.cfg.Kubeconfig)
 	if err != nil {

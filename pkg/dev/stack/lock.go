@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lock makes sure that one supervisor at a time uses a folder. The kernel drops
-// the lock with the process, however that ends.
+// lock makes sure that only one supervisor uses a folder. The kernel releases the lock when the
+// process ends.
 func lock(temp string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(temp, "dev.lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// logWriter puts whole lines into a component's own file and into the shared
-// output.
+// logWriter writes lines to a component's own file and to the shared output.
 type logWriter struct {
 	shared *sync.Mutex
 	out    io.Writer
@@ -23,8 +22,8 @@ func newLogWriter(shared *sync.Mutex, out io.Writer, path string) (*logWriter, e
 	return &logWriter{shared: shared, out: out, file: f}, nil
 }
 
-// Write takes one line. A log file that can't be written (a full disk, say) must
-// not stop the stack, so its error is dropped.
+// Write writes one line. Errors of the log file, such as a full disk, are dropped, since they must
+// not stop the stack.
 func (w *logWriter) Write(line []byte) (int, error) {
 	w.shared.Lock()
 	defer w.shared.Unlock()

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// This file is where the programs of Kubernetes are: built from the repository, or in a
-// folder that somebody else made.
+// This file locates the programs of Kubernetes: they are built from the repository, or in a folder
+// that was built elsewhere.
 
-// plane is the folder of the control plane's programs.
+// plane returns the folder of the control plane's programs.
 func (c Config) plane() string {
 	if c.Plane != "" {
 		return c.Plane
@@ -22,8 +22,8 @@ func (c Config) plane() string {
 	return filepath.Join(c.Bin, "plane")
 }
 
-// kubectl is what a person asks the API server with: of any cluster that is not the
-// stack's own there is one already.
+// kubectl returns the kubectl for the API server; for a cluster other than the stack's own, the
+// installed one.
 func (c Config) kubectl() string {
 	switch {
 	case !c.ownCluster():
@@ -35,8 +35,8 @@ func (c Config) kubectl() string {
 	}
 }
 
-// buildPlane has the programs of the control plane built, if they are not yet, and puts
-// links to them beside our own.
+// buildPlane builds the control plane's programs if they are missing, and links them beside the
+// stack's binaries.
 func (s *Stack) buildPlane(ctx context.Context) error {
 	switch {
 	case !s.cfg.ownCluster():
@@ -44,7 +44,7 @@ func (s *Stack) buildPlane(ctx context.Context) error {
 	case s.cfg.Plane != "":
 		return s.cfg.checkPlane()
 	}
-	folder, err := s.tool(ctx, filepath.Join(s.cfg.Repository, ".ci", "plane"))
+	folder, err := s.runTool(ctx, filepath.Join(s.cfg.Repository, ".ci", "plane"))
 	if err != nil {
 		return fmt.Errorf("build the control plane: %w", err)
 	}
@@ -63,7 +63,7 @@ func (s *Stack) buildPlane(ctx context.Context) error {
 	return nil
 }
 
-// checkPlane says what is not there of a control plane that somebody else built.
+// checkPlane returns an error if a prebuilt control plane is incomplete.
 func (c Config) checkPlane() error {
 	for _, path := range []string{
 		filepath.Join(c.Bin, "dev-k8s"), filepath.Join(c.Plane, "kube-apiserver"), filepath.Join(c.Plane, "kube-controller-manager"),
@@ -77,15 +77,14 @@ func (c Config) checkPlane() error {
 }
 
 func (s *Stack) buildDevK8s(ctx context.Context) error {
-	if _, err := s.tool(ctx, "make", "--no-print-directory", "-C", s.cfg.Repository, "dev-k8s"); err != nil {
+	if _, err := s.runTool(ctx, "make", "--no-print-directory", "-C", s.cfg.Repository, "dev-k8s"); err != nil {
 		return fmt.Errorf("build dev-k8s: %w", err)
 	}
 	return nil
 }
 
-// tool runs a program to its end, shows what it says of its work, and returns what it
-// answers.
-func (s *Stack) tool(ctx context.Context, name string, args ...string) (answer string, err error) {
+// runTool runs a program, shows its stderr, and returns its stdout.
+func (s *Stack) runTool(ctx context.Context, name string, args ...string) (answer string, err error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = s.cfg.Repository
 	said, err := cmd.StderrPipe()
@@ -97,15 +96,15 @@ func (s *Stack) tool(ctx context.Context, name string, args ...string) (answer s
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
-	last := s.repeat(said)
+	last := s.copyLines(said)
 	if err := cmd.Wait(); err != nil {
 		return "", fmt.Errorf("%s: %w: %s", filepath.Base(name), err, last)
 	}
 	return strings.TrimSpace(out.String()), nil
 }
 
-// repeat shows lines, and returns the last of them.
-func (s *Stack) repeat(from io.Reader) (last string) {
+// copyLines copies lines to the output, and returns the last one.
+func (s *Stack) copyLines(from io.Reader) (last string) {
 	lines := bufio.NewScanner(from)
 	for lines.Scan() {
 		last = lines.Text()

@@ -5,16 +5,16 @@ type Spec struct {
 	Name   string
 	Path   string // the binary
 	Args   []string
-	Env    []string // beside PATH and HOME
-	Health string   // URL that answers 200 once the process is up
+	Env    []string // in addition to PATH and HOME
+	Health string   // URL that returns 200 once the process is up
 }
 
 // specs lists the components in order of start; object storage is the first.
 func specs(cfg Config) []Spec {
 	all := []Spec{storageSpec(cfg)}
-	servers := shards()
+	servers := cfg.shards()
 	if cfg.Standby {
-		servers = append(servers, shard{"standby", standbyOf, 9010})
+		servers = append(servers, cfg.standby())
 	}
 	for _, s := range servers {
 		all = append(all, serverSpec(cfg, s))

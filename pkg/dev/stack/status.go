@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Status is what is known of one component.
+// Status is the status of one component.
 type Status struct {
 	Name     string `json:"name"`
 	PID      int    `json:"pid"` // 0: not running
 	Healthy  bool   `json:"healthy"`
-	Detail   string `json:"detail,omitempty"` // what its health endpoint says, or how it ended
+	Detail   string `json:"detail,omitempty"` // the reply of its health endpoint, or how it ended
 	Restarts int    `json:"restarts"`
 }
 
@@ -32,14 +32,14 @@ func (c *component) status(ctx context.Context) Status {
 	return s
 }
 
-// probes is a client that believes whoever answers on this machine: nothing is told but
-// whether something does.
-func probes() *http.Client {
+// insecureClient returns a client that accepts any certificate, as only the availability of a local
+// endpoint is tested.
+func insecureClient() *http.Client {
 	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // see above
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: insecure, DisableKeepAlives: true}}
 }
 
-// probe asks a health endpoint.
+// probe calls a health endpoint.
 func probe(ctx context.Context, url string) (healthy bool, detail string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -47,7 +47,7 @@ func probe(ctx context.Context, url string) (healthy bool, detail string) {
 	if err != nil {
 		return false, err.Error()
 	}
-	resp, err := probes().Do(req)
+	resp, err := insecureClient().Do(req)
 	if err != nil {
 		return false, "not answering yet"
 	}

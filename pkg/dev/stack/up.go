@@ -7,11 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 )
 
-// Up runs the stack in the background and returns when it is ready, or failed.
+// Up starts the stack in the background and returns when it is ready, or has failed.
 func (f Flags) Up(ctx context.Context, out io.Writer) error {
 	cfg, err := f.config(ctx, out)
 	if err != nil {
@@ -30,7 +31,7 @@ func (f Flags) Up(ctx context.Context, out io.Writer) error {
 	go func() { died <- cmd.Wait() }()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
-	told := progress{cfg: cfg, out: out, log: logFile}
+	printed := progress{cfg: cfg, out: out, log: logFile}
 	for {
 		select {
 		case <-ctx.Done():
@@ -39,13 +40,13 @@ func (f Flags) Up(ctx context.Context, out io.Writer) error {
 			return ctx.Err()
 		case err := <-died:
 			tail, _ := os.ReadFile(logFile)
-			return fmt.Errorf("the stack did not come up (%s); the end of %s:\n%s", ended(err), logFile, lastLines(tail, 15))
+			return fmt.Errorf("the stack did not come up (%s); the end of %s:\n%s", exitReason(err), logFile, lastLines(tail, 15))
 		case <-ticker.C:
 			r, err := client.Status(ctx)
 			if err != nil || !r.Ready {
 				continue
 			}
-			if done, err := told.of(r); err != nil {
+			if done, err := printed.report(r); err != nil {
 				return err
 			} else if done {
 				return cmd.Process.Release()
@@ -54,7 +55,7 @@ func (f Flags) Up(ctx context.Context, out io.Writer) error {
 	}
 }
 
-// progress tells of a stack that comes up in the background, each part once.
+// progress prints the state of a stack that starts in the background, each part once.
 type progress struct {
 	cfg    Config
 	out    io.Writer
@@ -62,12 +63,13 @@ type progress struct {
 	shards bool
 }
 
-// of tells what is new, and whether all is up. An error is of Kubernetes; the shards go on.
-func (p *progress) of(r Report) (done bool, err error) {
+// report prints what is new, and returns whether the stack is up. An error concerns Kubernetes
+// only.
+func (p *progress) report(r Report) (done bool, err error) {
 	s := &Stack{cfg: p.cfg}
 	if !p.shards {
 		p.shards = true
-		fmt.Fprintln(p.out, s.summary())
+		fmt.Fprintln(p.out, s.summary(r.Short))
 		if r.Kubernetes == kubeStarting {
 			fmt.Fprintf(p.out, "Kubernetes is on its way (see %s). The first time its programs are built: about 10 minutes, 600 MB.\n", p.log)
 		}
@@ -101,7 +103,8 @@ func (f Flags) detach(ctx context.Context, cfg Config, logFile string) (*exec.Cm
 	defer log.Close()
 	// It outlives this command.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), self, "run", "--bin", cfg.Bin, "--examples", cfg.Examples, "--temp", cfg.Temp,
-		"--provider", cfg.Provider, fmt.Sprintf("--standby=%t", cfg.Standby), "--client-certificate-life", cfg.Life.String(),
+		"--provider", cfg.Provider, fmt.Sprintf("--standby=%t", cfg.Standby), "--port-offset", strconv.Itoa(cfg.PortOffset),
+		"--client-certificate-life", cfg.Life.String(),
 		"--kubeconfig", cfg.Kubeconfig, fmt.Sprintf("--kubernetes=%t", cfg.Kubernetes), "--repository", cfg.Repository, "--plane", cfg.Plane,
 		"--watch", cfg.Watch)
 	cmd.Stdout, cmd.Stderr = log, log

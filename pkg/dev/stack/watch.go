@@ -19,26 +19,25 @@ import (
 	"github.com/nstance/nstance/pkg/provider/process"
 )
 
-// watchEvery is from one look at the source to the next.
-const watchEvery = 500 * time.Millisecond
+// watchInterval is the interval at which the source is scanned.
+const watchInterval = 500 * time.Millisecond
 
-// watching begins to watch the source, before anything runs: what is edited while the
-// stack comes up counts. What it returns has the binaries be built anew whenever their
-// source changes, and what runs of those that then differ be started again. Nothing is
-// watched unless that is asked for.
-func (s *Stack) watching() (watched func(context.Context)) {
+// startWatch takes the first scan of the source before anything runs, so that edits while the stack
+// starts count too. The function that it returns rebuilds the binaries whenever their source
+// changes, and restarts those that differ. Without Config.Watch it does nothing.
+func (s *Stack) startWatch() (watched func(context.Context)) {
 	if s.cfg.Watch == "" {
 		return func(context.Context) {}
 	}
 	var binaries []string
 	var before map[string]string
-	source, err := watch.Begin(watch.Config{
-		Root: s.cfg.Repository, Skip: []string{s.cfg.Bin, s.cfg.Temp}, Every: watchEvery, Logger: s.cfg.Logger,
+	source, err := watch.Start(watch.Config{
+		Root: s.cfg.Repository, Skip: []string{s.cfg.Bin, s.cfg.Temp}, Every: watchInterval, Logger: s.cfg.Logger,
 		Build: s.rebuild,
 		Built: func(ctx context.Context) {
-			now, err := sums(binaries)
+			now, err := hashFiles(binaries)
 			if err == nil {
-				err = s.renew(ctx, changed(before, now))
+				err = s.restartChanged(ctx, changedFiles(before, now))
 				before = now
 			}
 			if err != nil {
@@ -49,7 +48,7 @@ func (s *Stack) watching() (watched func(context.Context)) {
 	return func(ctx context.Context) {
 		if err == nil {
 			binaries = s.binaries()
-			before, err = sums(binaries)
+			before, err = hashFiles(binaries)
 		}
 		if err != nil {
 			s.cfg.Logger.ErrorContext(ctx, "nothing is watched", slog.Any("error", err))
@@ -60,13 +59,13 @@ func (s *Stack) watching() (watched func(context.Context)) {
 }
 
 func (s *Stack) rebuild(ctx context.Context) error {
-	if _, err := s.tool(ctx, "/bin/sh", "-c", s.cfg.Watch); err != nil || !s.cfg.ownCluster() {
+	if _, err := s.runTool(ctx, "/bin/sh", "-c", s.cfg.Watch); err != nil || !s.cfg.ownCluster() {
 		return err
 	}
 	return s.buildDevK8s(ctx)
 }
 
-// binaries are the paths of all that the stack runs, and of the stack's own program.
+// binaries returns the paths of all programs that the stack runs, and of its own.
 func (s *Stack) binaries() []string {
 	all := []string{s.cfg.agentBinary(), s.cfg.ownBinary()}
 	for _, c := range s.components {
@@ -80,9 +79,9 @@ func (c Config) agentBinary() string { return filepath.Join(c.Bin, "nstance-agen
 
 func (c Config) ownBinary() string { return filepath.Join(c.Bin, "dev") }
 
-// renew starts again what runs a binary that changed, each once the one before it is
-// healthy, and has agents become the new program.
-func (s *Stack) renew(ctx context.Context, binaries []string) error {
+// restartChanged restarts the components whose binary changed, one after the other, and replaces
+// the agents' program.
+func (s *Stack) restartChanged(ctx context.Context, binaries []string) error {
 	var errs []error
 	for _, c := range s.components {
 		if !slices.Contains(binaries, c.spec.Path) || !c.restart(ctx) {
@@ -106,8 +105,8 @@ func (s *Stack) renew(ctx context.Context, binaries []string) error {
 	return errors.Join(errs...)
 }
 
-// reloadAgents has all agents become the program that was built. Those that are
-// containers get it first, and so do those to come.
+// reloadAgents replaces the program of all agents by the one that was built; for containers, also
+// in the image of future ones.
 func reloadAgents(ctx context.Context, cfg Config) error {
 	if cfg.Provider == "docker" {
 		if err := buildImage(ctx, cfg); err != nil {
@@ -115,7 +114,7 @@ func reloadAgents(ctx context.Context, cfg Config) error {
 		}
 	}
 	var errs []error
-	for _, s := range shards() {
+	for _, s := range cfg.shards() {
 		p, err := openProvider(cfg, s.id)
 		if err != nil {
 			return err
@@ -133,7 +132,7 @@ func reloadAgents(ctx context.Context, cfg Config) error {
 	return errors.Join(errs...)
 }
 
-// restart ends the process and starts the next, unless none is wanted.
+// restart restarts the process, unless it was stopped.
 func (c *component) restart(ctx context.Context) bool {
 	c.mu.Lock()
 	wanted := c.wanted
@@ -149,8 +148,8 @@ func (c *component) restart(ctx context.Context) bool {
 	return true
 }
 
-// sums are the hashes of files; one that is not there has none.
-func sums(paths []string) (map[string]string, error) {
+// hashFiles returns the hashes of files by path; missing ones have none.
+func hashFiles(paths []string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, path := range paths {
 		file, err := os.Open(path)
@@ -171,8 +170,8 @@ func sums(paths []string) (map[string]string, error) {
 	return all, nil
 }
 
-// changed are the files that now are there with another hash, sorted.
-func changed(before, now map[string]string) (paths []string) {
+// changedFiles returns the files whose hash is new, sorted.
+func changedFiles(before, now map[string]string) (paths []string) {
 	for _, path := range slices.Sorted(maps.Keys(now)) {
 		if before[path] != now[path] {
 			paths = append(paths, path)

@@ -1,4 +1,4 @@
-// Package watch has programs built anew when a file of their source changes.
+// Package watch rebuilds programs when their source changes.
 package watch
 
 import (
@@ -16,48 +16,47 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// Config says what is watched, and what then happens.
+// Config configures a Watch.
 type Config struct {
 	Root string // the folder of the source
-	// Skip are folders in it, absolute or relative to the working directory, whose files
-	// mean nothing. Nor do those whose names begin with a dot.
+	// Skip lists ignored folders, absolute or relative to the working directory. Folders whose
+	// names begin with a dot are ignored too.
 	Skip  []string
-	Every time.Duration // from one look to the next
-	// Build builds the programs. After an error the next change has it tried again.
+	Every time.Duration // polling interval
+	// Build builds the programs. After an error it is retried at the next change.
 	Build func(context.Context) error
-	// Built is called after a build that went well.
+	// Built is called after a successful build.
 	Built  func(context.Context)
 	Logger *slog.Logger
 }
 
-// Watch is a source as it was when the programs were last built of it.
+// Watch is the state of the source at the last build.
 type Watch struct {
 	config Config
 	built  map[string]stamp
 }
 
-// Begin takes the first look, which is what later ones are compared with: what changes
-// before Run is built too.
-func Begin(c Config) (*Watch, error) {
-	built, err := c.look()
+// Start scans the source for the first time, so that changes before Run are built too.
+func Start(c Config) (*Watch, error) {
+	built, err := c.scan()
 	if err != nil {
 		return nil, fmt.Errorf("watch the source: %w", err)
 	}
 	return &Watch{c, built}, nil
 }
 
-// Run watches until ctx ends. A change counts once two looks saw the same, so that who
-// writes many files is done with it. It is called once.
+// Run watches until ctx ends. A change is built once two scans in a row agree, so that a write
+// of many files is complete. It must be called once.
 func (w *Watch) Run(ctx context.Context) {
 	c, built := w.config, w.built
 	last := built
 	for retry.Wait(ctx, c.Every) == nil {
-		now, err := c.look()
-		if errors.Is(err, fs.ErrNotExist) { // gone while it looked: the next look sees that
+		now, err := c.scan()
+		if errors.Is(err, fs.ErrNotExist) { // deleted during the scan: the next one sees that
 			continue
 		}
 		if err != nil {
-			c.Logger.LogAttrs(ctx, slog.LevelWarn, "can't look for changes of the source", slog.Any("error", err))
+			c.Logger.LogAttrs(ctx, slog.LevelWarn, "scanning the source failed", slog.Any("error", err))
 			continue
 		}
 		settled := maps.Equal(now, last)
@@ -65,11 +64,11 @@ func (w *Watch) Run(ctx context.Context) {
 		if !settled || maps.Equal(now, built) {
 			continue
 		}
-		c.Logger.LogAttrs(ctx, slog.LevelInfo, "building what changed", slog.Any("files", differ(built, now)))
-		built = now // what changes from here on is for the next time
+		c.Logger.LogAttrs(ctx, slog.LevelInfo, "building changes", slog.Any("files", changedFiles(built, now)))
+		built = now // later changes are built next time
 		if err := c.Build(ctx); err != nil {
 			if ctx.Err() == nil {
-				c.Logger.LogAttrs(ctx, slog.LevelError, "the build failed; what runs goes on", slog.Any("error", err))
+				c.Logger.LogAttrs(ctx, slog.LevelError, "build failed; the running programs continue", slog.Any("error", err))
 			}
 			continue
 		}
@@ -77,11 +76,11 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// stamp changes with a file's content.
+// stamp identifies a version of a file.
 type stamp struct{ size, modified int64 }
 
-// look returns the stamps of all files, by their paths below the root.
-func (c Config) look() (map[string]stamp, error) {
+// scan returns the stamps of all files by path below the root.
+func (c Config) scan() (map[string]stamp, error) {
 	skip := map[string]bool{}
 	for _, folder := range c.Skip {
 		abs, err := filepath.Abs(folder)
@@ -116,11 +115,11 @@ func (c Config) look() (map[string]stamp, error) {
 	return all, err
 }
 
-// told is how many files a message names at most.
-const told = 5
+// maxNamed is the maximum number of files in a message.
+const maxNamed = 5
 
-// differ are files that only one of two looks saw, or that changed between them.
-func differ(a, b map[string]stamp) (names []string) {
+// changedFiles returns the files that differ between two scans.
+func changedFiles(a, b map[string]stamp) (names []string) {
 	for name, stamp := range b {
 		if was, ok := a[name]; !ok || was != stamp {
 			names = append(names, name)
@@ -132,8 +131,8 @@ func differ(a, b map[string]stamp) (names []string) {
 		}
 	}
 	slices.Sort(names)
-	if more := len(names) - told; more > 0 {
-		names = append(names[:told], fmt.Sprintf("and %d more", more))
+	if more := len(names) - maxNamed; more > 0 {
+		names = append(names[:maxNamed], fmt.Sprintf("and %d more", more))
 	}
 	return names
 }

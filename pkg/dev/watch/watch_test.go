@@ -16,7 +16,7 @@ import (
 	"github.com/nstance/nstance/pkg/dev/watch"
 )
 
-// source is a folder that is watched, and what came of it.
+// source is a watched folder, and the results of its builds.
 type source struct {
 	t    *testing.T
 	root string
@@ -24,7 +24,7 @@ type source struct {
 	mu     sync.Mutex
 	log    bytes.Buffer
 	fails  error
-	writes func() // while it is built
+	writes func() // called during a build
 	builds int
 	built  int
 }
@@ -43,12 +43,12 @@ func simulated(t *testing.T, tell func(*source)) {
 	})
 }
 
-// watching is a watch that has begun.
+// watching is a watch after its first scan.
 type watching struct{ *watch.Watch }
 
 func (s *source) begin() watching {
 	s.t.Helper()
-	w, err := watch.Begin(watch.Config{
+	w, err := watch.Start(watch.Config{
 		Root: s.root, Skip: []string{filepath.Join(s.root, "bin")}, Every: time.Second,
 		Build: s.build, Built: s.took, Logger: slog.New(slog.NewTextHandler(s, nil)),
 	})
@@ -58,7 +58,7 @@ func (s *source) begin() watching {
 	return watching{w}
 }
 
-// start has the watch run until the returned function is called.
+// start runs the watch until the returned function is called.
 func (w watching) start(t *testing.T) (end func()) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -72,7 +72,7 @@ func (w watching) start(t *testing.T) (end func()) {
 	}
 }
 
-// TestWrittenBeforeItRuns: what somebody writes while all is made ready is built.
+// TestWrittenBeforeItRuns: changes between the first scan and Run are built.
 func TestWrittenBeforeItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{t: t, root: t.TempDir()}
@@ -86,7 +86,7 @@ func TestWrittenBeforeItRuns(t *testing.T) {
 	})
 }
 
-// Write keeps what is logged.
+// Write collects the log.
 func (s *source) Write(line []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *source) said() string {
 	return s.log.String()
 }
 
-// on has builds end with an error, and something be written during the next one.
+// on makes builds fail with an error, and calls writes during the next one.
 func (s *source) on(fails error, writes func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *source) write(name, text string) {
 	}
 }
 
-// later is when all that is to follow has.
+// later waits until everything due is done.
 func (s *source) later() {
 	time.Sleep(10 * time.Second)
 	synctest.Wait()
@@ -189,12 +189,12 @@ func TestOtherFilesAreNot(t *testing.T) {
 	})
 }
 
-// Many files that are written one after another are one change.
+// Many files written one after the other are one change.
 func TestAChangeThatIsNotOverWaits(t *testing.T) {
 	simulated(t, func(s *source) {
 		for n := range 10 {
 			s.write("main.go", strings.Repeat("x", n+1))
-			time.Sleep(700 * time.Millisecond) // there is one between any two looks
+			time.Sleep(700 * time.Millisecond) // there is one between any two scans
 		}
 		s.want(0, 0)
 		s.later()
@@ -211,7 +211,7 @@ func TestAChangeDuringABuildIsBuiltNext(t *testing.T) {
 	})
 }
 
-// After a build that failed nothing is taken up, and the next change is built.
+// After a failed build nothing is reloaded, and the next change is built.
 func TestAFailedBuild(t *testing.T) {
 	simulated(t, func(s *source) {
 		s.on(errors.New("main.go:1: expected package"), nil)
@@ -241,7 +241,7 @@ func TestTheLogNamesAFewFiles(t *testing.T) {
 }
 
 func TestAFolderThatIsNotThere(t *testing.T) {
-	_, err := watch.Begin(watch.Config{Root: filepath.Join(t.TempDir(), "missing"), Every: time.Second})
+	_, err := watch.Start(watch.Config{Root: filepath.Join(t.TempDir(), "missing"), Every: time.Second})
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it is %v", err)
 	}

@@ -1,4 +1,4 @@
-// Package identitytest is the contract of identity.Store as a test suite.
+// Package identitytest tests implementations of identity.Store.
 package identitytest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// Run tests a store. empty returns, for each test, what opens the same store again
-// and again, as several processes do; it holds nothing at first.
+// Run tests a store. empty returns, for each test, a function that opens the same, initially
+// empty store, like several processes.
 func Run(t *testing.T, empty func(t *testing.T) (open func() identity.Store)) {
 	for name, test := range map[string]func(*testing.T, func() identity.Store){
 		"holds nothing at first":      testEmpty,
@@ -34,7 +34,7 @@ func Run(t *testing.T, empty func(t *testing.T) (open func() identity.Store)) {
 // Authority issues certificates of operators.
 type Authority struct{ ca *pki.CA }
 
-// NewAuthority makes a CA.
+// NewAuthority returns an Authority with a new CA.
 func NewAuthority(t *testing.T) Authority {
 	t.Helper()
 	ca, err := pki.NewCA(pki.CAConfig{Cluster: "example", Key: NewKey(t), Now: time.Now(), Random: rand.Reader})
@@ -44,7 +44,7 @@ func NewAuthority(t *testing.T) Authority {
 	return Authority{ca}
 }
 
-// NewKey makes a private key.
+// NewKey returns a new private key.
 func NewKey(t *testing.T) ed25519.PrivateKey {
 	t.Helper()
 	key, err := pki.GenerateKey(rand.Reader)
@@ -54,18 +54,18 @@ func NewKey(t *testing.T) ed25519.PrivateKey {
 	return key
 }
 
-// OperatorID is the id in the certificates.
+// OperatorID is the ID in the certificates.
 const OperatorID = "opr01h455vb4pex5vsknk084sn02q"
 
-// CAs is the CA's certificate.
+// CAs returns the CA's certificate.
 func (a Authority) CAs() []byte { return pki.EncodeCertificate(a.ca.Certificate()) }
 
-// Issue is an identity.Ask that grants a certificate for an hour.
+// Issue is an identity.Ask that issues a certificate for an hour.
 func (a Authority) Issue(_ context.Context, publicKey string) (identity.Issued, error) {
 	return a.IssueTo(OperatorID, publicKey)
 }
 
-// IssueTo grants a certificate for an hour to an operator.
+// IssueTo issues a certificate for an hour to an operator.
 func (a Authority) IssueTo(id, publicKey string) (identity.Issued, error) {
 	key, err := pki.ParsePublicKey([]byte(publicKey))
 	if err != nil {
@@ -78,7 +78,7 @@ func (a Authority) IssueTo(id, publicKey string) (identity.Issued, error) {
 	return identity.Issued{Certificate: string(pki.EncodeCertificate(cert)), CAs: string(a.CAs())}, nil
 }
 
-// Contents is a pair, with the CA.
+// Contents returns a pair with the CA.
 func (a Authority) Contents(t *testing.T, key ed25519.PrivateKey) identity.Contents {
 	t.Helper()
 	public, err := pki.EncodePublicKey(pki.PublicKey(key))
@@ -124,7 +124,7 @@ func promote(t *testing.T, s identity.Store, c identity.Contents) {
 	}
 }
 
-// want compares what a store holds. Nothing is nil, and not just empty.
+// want compares the contents of a store. Missing parts must be nil, not empty.
 func want(t *testing.T, s identity.Store, want identity.Contents) {
 	t.Helper()
 	have := load(t, s)

@@ -1,6 +1,6 @@
-// Command leaks runs a test binary as leaktest.Main does, for modules that can't import
-// that: go test -exec leaks. It ends with the code of the tests, or with 1 where they left
-// something behind.
+// Command leaks runs a test binary as leaktest.Main does, for modules that can't import it: go
+// test -exec leaks. It exits with the tests' exit code, or with 1 if they left something
+// behind.
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Package bucket opens object storage by the name of its kind, for every
-// program that is told on its command line where its bucket is.
+// Package bucket opens object storage by the name of its kind, as given by command-line flags.
 package bucket
 
 import (
@@ -17,7 +16,7 @@ const (
 	Dir = "dir"
 )
 
-// CheckKind reports why kind is none; nil when it is one.
+// CheckKind returns an error if the kind is unknown.
 func CheckKind(kind string) error {
 	if kind != S3 && kind != Dir {
 		return fmt.Errorf("%.80q is not valid: want %s or %s", kind, S3, Dir)
@@ -25,9 +24,9 @@ func CheckKind(kind string) error {
 	return nil
 }
 
-// Open opens the bucket of that name, or for Dir the directory. The endpoint of S3 comes from
-// the environment, and so do the credentials, unless there are others: see s3.FromEnv. No
-// request is sent.
+// Open opens the bucket with that name, or for Dir the directory. S3's endpoint comes from the
+// environment, and so do the credentials, unless others are given: see s3.FromEnv. It sends no
+// request.
 func Open(kind, name string, getenv func(string) string, others awsclient.CredentialsProvider) (object.Store, error) {
 	if err := CheckKind(kind); err != nil {
 		return nil, fmt.Errorf("storage-provider: %w", err)

@@ -11,9 +11,9 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// TestSlowWriterFindsOut plays a writer that was stopped between seeing a version
-// and linking the next, which no caller from outside can be made to do: it must
-// never be told of success unless its version really followed the one it saw.
+// TestSlowWriterFindsOut simulates a writer that was stopped between seeing a version and
+// linking the next, which can't be done from outside: it must never return success unless its
+// version really followed the one it saw.
 func TestSlowWriterFindsOut(t *testing.T) {
 	nonce := func(i int) string { return strings.Repeat(string(rune('A'+i)), nonceSize) }
 	for name, c := range map[string]struct {
@@ -22,10 +22,10 @@ func TestSlowWriterFindsOut(t *testing.T) {
 		want   error
 		now    string // the object's body afterwards
 	}{
-		"nobody wrote":           {0, nil, nil, "slow"},
+		"none wrote":             {0, nil, nil, "slow"},
 		"one wrote":              {1, nil, errMoved, "1"},
 		"its name is free again": {20, nil, errMoved, "20"},
-		"the next is another's": {8, func(folder string) error { // 1 and 2 are gone, 3 is there
+		"the next is another's": {8, func(folder string) error { // 1 and 2 are gone, 3 exists
 			return os.Remove(filepath.Join(folder, version{number: 2}.name()))
 		}, errMoved, "8"},
 		"it was deleted": {0, func(folder string) error { return os.Remove(filepath.Join(folder, live)) }, object.ErrUnknown, ""},
@@ -71,8 +71,8 @@ func TestSlowWriterFindsOut(t *testing.T) {
 	}
 }
 
-// TestConfirmedByItsSuccessor holds that a writer which was stopped right after its
-// link, while others went on from its version, is told of success.
+// TestConfirmedByItsSuccessor: a writer that was stopped right after its link, while others
+// continued from its version, returns success.
 func TestConfirmedByItsSuccessor(t *testing.T) {
 	s, err := New(Config{Root: t.TempDir()})
 	if err != nil {

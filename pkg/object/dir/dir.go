@@ -1,28 +1,26 @@
-// Package dir keeps objects in a directory, for one machine or a shared file
-// system. Any number of processes may use one directory at once, without locks:
-// a stopped process holds up nobody.
+// Package dir stores objects in a directory, for one machine or a shared file system. Any
+// number of processes may use one directory concurrently, without locks: a stopped process
+// blocks no other.
 //
-// A key has a folder of its own, and each write is a file in it, named by its
-// version: 0000000000000007. A write puts its body into a temporary file, then
-// link(2)s that to the version after the one it saw. link fails when the name is
-// taken, so of several writers that saw the same version one succeeds. The highest
-// version is the object; a few before it stay, and what is older is removed in
-// ascending order.
+// Each key has its own folder, and each write is a file in it, named by its version:
+// 0000000000000007. A write puts its body into a temporary file, then link(2)s it to the
+// version after the one it saw. link fails if the name exists, so of several writers that saw
+// the same version one succeeds. The highest version is the object; a few earlier ones are
+// kept, and older ones are removed in ascending order.
 //
-// A folder is alive while it holds the file "live". It is born with live and
-// version 1 by the rename(2) of a whole temporary folder, which fails when a folder
-// with anything in it has the name: so one of several creators succeeds. It dies by
-// the unlink of live, for ever: what a slow writer still links into a dead folder
-// is not seen by anyone, and the next creator clears it away.
+// A folder is live while it has the file "live". It is created with live and version 1 by the
+// rename(2) of a complete temporary folder, which fails if a non-empty folder has the name: so
+// one of several creators succeeds. It dies by the unlink of live, permanently: what a slow
+// writer still links into a dead folder is never read, and the next creator removes it.
 //
-// A slow writer may find its version's name free because that version has come and
-// gone. Having linked, it therefore looks whether the version it replaced is still
-// there (removal ascends: then its own name was never used before), and if not,
-// whether the version after its own names it as the predecessor.
+// A slow writer may find its version's name free because that version has been removed
+// already. After linking, it therefore checks whether the version it replaced still exists
+// (removal is ascending, so its own name was never used before), and if not, whether the next
+// version names it as its predecessor.
 //
-// Bodies and directory entries are synced before a Put returns. A kill at any
-// point leaves the old object or the new one, and at worst temporary files, which
-// later calls remove. The file system must tell upper from lower case.
+// Bodies and directory entries are synced before Put returns. A kill at any point leaves the old
+// object or the new one, and at worst temporary files, which later calls remove. The file system
+// must be case-sensitive.
 package dir
 
 import (
@@ -40,13 +38,13 @@ import (
 const (
 	pageSize = 1000
 
-	// leftover is the age from which a temporary file has no living owner.
+	// leftover is the age at which a temporary file has no running owner.
 	leftover = time.Hour
 )
 
-// Config is what a Store needs.
+// Config is the configuration of a Store.
 type Config struct {
-	Root string // the directory; made when absent
+	Root string // the directory; created if absent
 }
 
 // Store implements object.Store.
@@ -57,14 +55,14 @@ type Store struct {
 
 var _ object.Store = (*Store)(nil)
 
-// errMoved means that another writer came first and that this write, which has
-// changed nothing, must be judged again.
-var errMoved = errors.New("another writer came first")
+// errMoved means that another writer was first and that this write, which has changed nothing,
+// has to be retried.
+var errMoved = errors.New("another writer was first")
 
-// New opens the directory, and removes temporary files an hour old.
+// New opens the directory, and removes temporary files older than leftover.
 func New(cfg Config) (*Store, error) {
 	if cfg.Root == "" {
-		return nil, errors.New("open object directory: Root is empty, must be a path")
+		return nil, errors.New("open object directory: Root is empty, want a path")
 	}
 	s := &Store{root: cfg.Root, tmp: filepath.Join(cfg.Root, "tmp")}
 	if err := os.MkdirAll(s.tmp, 0o700); err != nil {
@@ -157,20 +155,20 @@ func (s *Store) put(path string, body []byte, pre object.Precondition) (object.E
 	return next.etag(), nil
 }
 
-// create gives the key a new folder. f is what is there now, at most a dead one.
+// create creates the key's folder. f is the existing folder, which is dead or absent.
 func (s *Store) create(f folder, path string, v version, body []byte) error {
 	if err := f.clear(); err != nil {
 		return unknown(err)
 	}
 	born := filepath.Join(s.tmp, v.nonce)
 	defer os.RemoveAll(born)
-	if err := s.bear(born, v, body); err != nil {
+	if err := s.makeFolder(born, v, body); err != nil {
 		return unknown(err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return moved(err)
 	}
-	os.Remove(path) // succeeds on an empty folder only, which is a dead one
+	os.Remove(path) // succeeds only for an empty folder, which is dead
 	if err := os.Rename(born, path); err != nil {
 		return moved(err)
 	}
@@ -180,7 +178,7 @@ func (s *Store) create(f folder, path string, v version, body []byte) error {
 	return nil
 }
 
-func (s *Store) bear(path string, v version, body []byte) error {
+func (s *Store) makeFolder(path string, v version, body []byte) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err
 	}
@@ -218,8 +216,8 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// prune removes path and its parents as far as they are empty; a creator that
-// loses its parent makes it again.
+// prune removes path and its parents while they are empty; a concurrent creator recreates its
+// parent.
 func (s *Store) prune(path string) {
 	for ; path != s.root; path = filepath.Dir(path) {
 		if os.Remove(path) != nil {
@@ -228,8 +226,8 @@ func (s *Store) prune(path string) {
 	}
 }
 
-// syncAbove makes the entries that lead to path durable, also those that another
-// process has made and not yet synced.
+// syncAbove syncs the directories above path, including entries that another process has created
+// and not yet synced.
 func (s *Store) syncAbove(path string) error {
 	for path != s.root {
 		path = filepath.Dir(path)

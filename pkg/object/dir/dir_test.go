@@ -28,8 +28,8 @@ func TestConformance(t *testing.T) {
 	objecttest.Run(t, func(t *testing.T) object.Store { return open(t, t.TempDir()) })
 }
 
-// TestETagsNeverRecur holds that the same key, with the same body, after the same
-// number of writes, does not get back an etag from before its deletion.
+// TestETagsNeverRecur: the same key, with the same body, after the same number of writes, never
+// gets an etag from before its deletion.
 func TestETagsNeverRecur(t *testing.T) {
 	s := open(t, t.TempDir())
 	seen := map[object.ETag]bool{}
@@ -47,8 +47,8 @@ func TestETagsNeverRecur(t *testing.T) {
 	}
 }
 
-// TestOldVersionsGo holds that a much-written object stays small, and that a
-// deleted one leaves nothing, its folders included.
+// TestOldVersionsGo: an often-written object stays small, and a deleted one leaves nothing,
+// including folders.
 func TestOldVersionsGo(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
@@ -78,9 +78,9 @@ func TestSurvivesReopening(t *testing.T) {
 	put(t, again, "a/b", "next", object.IfMatch(etag))
 }
 
-// TestSlowWriter plays the writer that saw version 1 and links version 2 after
-// it has come and gone. The store's own writers can't be held at that point, so the
-// folder is brought to the state that such a writer meets.
+// TestSlowWriter simulates a writer that saw version 1 and links version 2 after that was
+// removed. The store's own writers can't be stopped there, so the folder is put into that
+// state.
 func TestSlowWriter(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
@@ -91,7 +91,7 @@ func TestSlowWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a killed slow writer leaves is an old version, which nobody may see.
+	// A killed slow writer leaves an old version, which must not be visible.
 	folder := filepath.Join(root, "k.o")
 	newest := slices.Max(versions(t, folder))
 	stale, err := os.ReadFile(filepath.Join(folder, newest))
@@ -111,8 +111,8 @@ func TestSlowWriter(t *testing.T) {
 	}
 }
 
-// TestDeadFolder plays a deletion that was killed after its first step, and a slow
-// writer's file in what is left.
+// TestDeadFolder simulates a deletion that was killed after its first step, and a slow writer's
+// file in the rest.
 func TestDeadFolder(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
@@ -135,7 +135,7 @@ func TestDeadFolder(t *testing.T) {
 	}
 }
 
-// TestLeftovers holds that temporary files go once nobody can own them, not before.
+// TestLeftovers: temporary files are removed once no writer can own them, not before.
 func TestLeftovers(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
@@ -190,8 +190,8 @@ func TestBadRoot(t *testing.T) {
 	}
 }
 
-// FuzzVersionFile holds that a file which this store did not write is never taken
-// for an object with a wrong body, nor for an absent one.
+// FuzzVersionFile: a file that this store did not write is never taken for an object with a
+// wrong body, nor for an absent one.
 func FuzzVersionFile(f *testing.F) {
 	good := "nstance-object-1 ABCDEFGHIJKLMNOPQRSTUVWXYZ --------------------------\n"
 	f.Add([]byte(good + "body"))

@@ -11,23 +11,21 @@ import (
 )
 
 const (
-	// kept is how many versions stay, the newest included. With the name after the
-	// one it saw taken, a slow writer knows at once that it lost.
+	// kept is how many versions are kept, including the newest. Since the version after the
+	// one it saw still exists, a slow writer knows at once that it lost.
 	kept = 8
 
-	// patience is how many listings may race with writers before a folder without
-	// a version is taken for a damaged one.
+	// patience is how many listings may race with writers before a folder without a version
+	// counts as damaged.
 	patience = 1000
 
-	// The names in a folder beside those of versions. A temporary file has its
-	// writer's nonce appended.
+	// The other names in a folder. A temporary file has its writer's nonce appended.
 	live      = "live"
 	temporary = "tmp-"
 )
 
-// folder is a key's folder by its descriptor: when the path comes to mean another
-// folder, what is done here still happens to this one. The zero value is the
-// folder of a key that has none.
+// folder is a key's folder by its descriptor: if the path is reused for another folder,
+// operations still affect this one. The zero value means that the key has no folder.
 type folder struct{ root *os.Root }
 
 func openFolder(path string) (folder, error) {
@@ -41,26 +39,25 @@ func openFolder(path string) (folder, error) {
 	return folder{root: root}, nil
 }
 
-// close gives the descriptor back. Nothing is written through it, so nothing can
-// be lost by its failure.
+// close closes the descriptor. Nothing is written through it, so a failure loses nothing.
 func (f folder) close() {
 	if f.root != nil {
 		_ = f.root.Close()
 	}
 }
 
-// names lists the folder, sorted, so that versions ascend. A folder that has been
-// removed is empty.
+// names returns the sorted names in the folder, so that versions ascend. A removed folder is
+// empty.
 func (f folder) names() ([]string, error) {
 	names, err := namesIn(f.root.Open("."))
 	slices.Sort(names)
 	return names, err
 }
 
-// newest opens the highest version. Its number is 0 when there is no object.
+// newest opens the highest version. Its number is 0 if there is no object.
 //
-// A version that could be opened after the listing was there all the time, and so
-// was, as removal ascends, every higher one that the listing could have shown.
+// A version that can be opened after the listing existed throughout it, and since removal is
+// ascending, so did every higher one that the listing could have shown.
 func (f folder) newest() (version, error) {
 	if f.root == nil {
 		return version{}, nil
@@ -86,7 +83,7 @@ func (f folder) newest() (version, error) {
 		}
 		return v, nil
 	}
-	return version{}, unknown(errors.New("no version in the folder of a living object"))
+	return version{}, unknown(errors.New("no version in the folder of a live object"))
 }
 
 func (f folder) open(number uint64) (version, error) {
@@ -103,17 +100,15 @@ func (f folder) open(number uint64) (version, error) {
 	return v, nil
 }
 
-// replace makes next the newest version, if it is the first to follow the one
-// before it.
+// replace makes next the newest version, if no other version follows its predecessor.
 func (f folder) replace(next version, body []byte) error {
 	tmp := temporary + next.nonce
-	defer f.root.Remove(tmp) //nolint:errcheck // an hour later another writer does it
+	defer f.root.Remove(tmp) //nolint:errcheck // removed by another writer after leftover
 	if err := f.write(tmp, next.header(), body); err != nil {
 		return moved(err)
 	}
-	// Syncing took its time; most races are lost by now, and are cheap to see. A
-	// predecessor that is gone tells of one lost so long ago that even next's name is
-	// free again.
+	// Syncing takes long; most races are lost by now, which is cheap to detect. A missing
+	// predecessor means that the race was lost so long ago that even next's name is free again.
 	taken, err := f.has(next.name())
 	if err != nil {
 		return unknown(err)
@@ -139,11 +134,10 @@ func (f folder) replace(next version, body []byte) error {
 	return nil
 }
 
-// confirm finds out whether the version just linked has really followed the one
-// that its writer saw.
+// confirm checks whether the version just linked really follows the one that its writer saw.
 func (f folder) confirm(v version) error {
 	if there, err := f.has(live); err != nil || !there {
-		return unknown(errors.Join(err, errors.New("the object was deleted meanwhile")))
+		return unknown(errors.Join(err, errors.New("the object was deleted concurrently")))
 	}
 	there, err := f.has(version{number: v.number - 1}.name())
 	if err != nil {
@@ -165,12 +159,12 @@ func (f folder) confirm(v version) error {
 	return f.withdraw(v)
 }
 
-// withdraw takes back a version that was linked too late, into a name that had come
-// and gone. Removal ascends: had v been in time, it would have been removed before
-// its successor, so that it can be removed here proves that it was not.
+// withdraw removes a version that was linked too late, under a name that had been used and
+// removed. Removal is ascending: a version linked in time would have been removed before its
+// successor, so being able to remove it here proves that it was late.
 func (f folder) withdraw(v version) error {
 	if err := f.root.Remove(v.name()); err != nil {
-		return unknown(fmt.Errorf("the object was replaced several times meanwhile: %w", err))
+		return unknown(fmt.Errorf("the object was replaced several times concurrently: %w", err))
 	}
 	return errMoved
 }
@@ -183,9 +177,8 @@ func (f folder) has(name string) (bool, error) {
 	return err == nil, err
 }
 
-// sweep removes the versions that are kept no longer now that newest is there,
-// ascending and stopping at the first that won't go, and the temporary files of
-// the dead.
+// sweep removes old versions, ascending and stopping at the first failure, and temporary files
+// of dead writers.
 func (f folder) sweep(newest uint64) {
 	names, err := f.names()
 	if err != nil {
@@ -204,12 +197,12 @@ func (f folder) sweep(newest uint64) {
 			continue
 		}
 		if info, err := f.root.Lstat(name); err == nil && time.Since(info.ModTime()) > leftover {
-			f.root.Remove(name) //nolint:errcheck // the next writer tries again
+			f.root.Remove(name) //nolint:errcheck // the next writer retries
 		}
 	}
 }
 
-// kill ends the folder's life, durably.
+// kill marks the folder as dead, durably.
 func (f folder) kill() error {
 	if f.root == nil {
 		return nil
@@ -220,7 +213,7 @@ func (f folder) kill() error {
 	return f.sync()
 }
 
-// clear empties a dead folder. A living one is left alone.
+// clear empties a dead folder. It is a no-op for a live one.
 func (f folder) clear() error {
 	if f.root == nil {
 		return nil
@@ -237,7 +230,7 @@ func (f folder) clear() error {
 	return nil
 }
 
-// write makes a file of the parts, durable but for its directory entry.
+// write creates a file of the parts and syncs it, but not its directory entry.
 func (f folder) write(name string, parts ...[]byte) error {
 	file, err := f.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -255,7 +248,7 @@ func (f folder) write(name string, parts ...[]byte) error {
 	return file.Close()
 }
 
-// sync makes the entries durable. A folder that has been removed needs none.
+// sync syncs the entries. It is a no-op for a removed folder.
 func (f folder) sync() error {
 	d, err := f.root.Open(".")
 	if errors.Is(err, os.ErrNotExist) {
@@ -277,7 +270,7 @@ func syncDir(path string) error {
 	return d.Sync()
 }
 
-// moved tells the failures that mean another writer's success from all others.
+// moved distinguishes failures caused by another writer's success.
 func moved(err error) error {
 	if errors.Is(err, os.ErrExist) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY) {
 		return errMoved

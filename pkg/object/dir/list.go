@@ -12,14 +12,14 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// Every segment of a key's path carries a suffix that says what it is, so that
-// "a" (a.o) and "a/b" (a.d/b.o) never meet, whatever the segments end in.
+// Every path segment has a suffix that says what it is, so that "a" (a.o) and "a/b" (a.d/b.o)
+// never collide, whatever the segments end in.
 const (
 	inner = ".d" // a directory of keys
 	leaf  = ".o" // the folder of one key
 )
 
-// path is where the key's folder is.
+// path returns the path of the key's folder.
 func (s *Store) path(key string) string {
 	return s.under(strings.Split(key, "/"), leaf)
 }
@@ -37,7 +37,7 @@ func (s *Store) under(segments []string, last string) string {
 	return filepath.Join(parts...)
 }
 
-// List implements object.Store. The token is the last key of the page before.
+// List implements object.Store. The token is the last key of the previous page.
 func (s *Store) List(ctx context.Context, prefix, token string) (object.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return object.Page{}, fmt.Errorf("list %s: %w", prefix, unknown(err))
@@ -89,7 +89,7 @@ func (s *Store) stat(ctx context.Context, key string) (object.Info, error) {
 	return v.info(key), nil
 }
 
-// keys returns those of all folders, dead ones included, that begin with prefix.
+// keys returns the keys of all folders, including dead ones, that begin with prefix.
 func (s *Store) keys(prefix string) ([]string, error) {
 	start, base := s.root, ""
 	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
@@ -105,8 +105,8 @@ func (s *Store) keys(prefix string) ([]string, error) {
 
 func beginsKeys(folder string) bool { return object.CheckKey(folder) == nil }
 
-// walk calls found with every key below path whose name begins with prefix. base
-// is the beginning that all keys below path share.
+// walk calls found with every key below path that begins with prefix. base is the common
+// prefix of all keys below path.
 func walk(path, base, prefix string, found func(string)) error {
 	names, err := namesOf(path)
 	if err != nil {
@@ -133,8 +133,7 @@ func walk(path, base, prefix string, found func(string)) error {
 
 func namesOf(path string) ([]string, error) { return namesIn(os.Open(path)) }
 
-// namesIn lists a directory that was opened; one that is not there, or no longer,
-// is empty.
+// namesIn lists an opened directory; a missing one is empty.
 func namesIn(d *os.File, err error) ([]string, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

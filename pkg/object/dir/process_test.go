@@ -65,7 +65,7 @@ func act(ctx context.Context, s *dir.Store, role string) error {
 	return fmt.Errorf("no such role %q", role)
 }
 
-// increment says on stdout what it has been told is written.
+// increment prints each number whose write succeeded.
 func increment(ctx context.Context, s object.Store, key string, who int) error {
 	for {
 		o, err := s.Get(ctx, key)
@@ -77,7 +77,7 @@ func increment(ctx context.Context, s object.Store, key string, who int) error {
 		if err != nil {
 			return fmt.Errorf("torn counter %q", o.Body)
 		}
-		_, err = object.Settle(ctx, s, key, fmt.Appendf(nil, "%d %d", n+1, who), object.IfMatch(o.ETag))
+		_, err = object.PutConfirmed(ctx, s, key, fmt.Appendf(nil, "%d %d", n+1, who), object.IfMatch(o.ETag))
 		if err == nil {
 			_, err = fmt.Println(n + 1)
 			return err
@@ -88,7 +88,7 @@ func increment(ctx context.Context, s object.Store, key string, who int) error {
 	}
 }
 
-// churn takes a lock by if-absent, checks that it has it alone, and deletes it.
+// churn takes a lock by if-absent, checks that it is the only holder, and deletes it.
 func churn(ctx context.Context, s object.Store, who string) error {
 	_, err := s.Put(ctx, "lock", []byte(who), object.IfAbsent())
 	if errors.Is(err, object.ErrConflict) {
@@ -126,7 +126,7 @@ func put(t *testing.T, s object.Store, key, body string, pre object.Precondition
 	return etag
 }
 
-// TestProcessesRace holds that processes lose no update to each other.
+// TestProcessesRace: processes lose no update to each other.
 func TestProcessesRace(t *testing.T) {
 	const processes, each = 4, 40
 	root := t.TempDir()
@@ -149,8 +149,8 @@ func TestProcessesRace(t *testing.T) {
 	}
 }
 
-// TestKill kills writers at any point, many times, and holds that what they were
-// told is written is there, that nothing is torn, and that the next can go on.
+// TestKill kills writers at any point, many times: all acknowledged writes exist, none is
+// torn, and the next process can continue.
 func TestKill(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
@@ -180,8 +180,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killAfter kills a process once it has said n numbers, and returns the last one
-// that it said.
+// killAfter kills a process once it has printed n numbers, and returns the last one.
 func killAfter(t *testing.T, c *exec.Cmd, out io.Reader, n int) int {
 	t.Helper()
 	last := 0
@@ -206,8 +205,8 @@ func killAfter(t *testing.T, c *exec.Cmd, out io.Reader, n int) int {
 	return last
 }
 
-// TestKillWhileChurning kills processes that create and delete one key, and holds
-// that no two hold it at once and that it can be created again.
+// TestKillWhileChurning kills processes that create and delete one key: no two hold it at a
+// time, and it can be created again.
 func TestKillWhileChurning(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
@@ -238,8 +237,8 @@ func TestKillWhileChurning(t *testing.T) {
 	}
 }
 
-// TestFullDisk has a process whose files may not grow beyond a limit, which fails
-// its writes halfway as a full disk does.
+// TestFullDisk runs a process with a file size limit, whose writes fail halfway like on a full
+// disk.
 func TestFullDisk(t *testing.T) {
 	root := t.TempDir()
 	c, out := child(t, root, "overfill")
@@ -284,7 +283,7 @@ func overfill(ctx context.Context, s *dir.Store) error {
 	return err
 }
 
-// files lists all regular files under root, by their paths in it.
+// files returns all regular files under root, by path.
 func files(t *testing.T, root string) []string {
 	t.Helper()
 	var all []string

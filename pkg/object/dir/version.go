@@ -12,20 +12,20 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// A version's file begins with one line of fixed length: a magic word, the nonce
-// of this version and that of the one before it (dashes for none). The body follows.
+// A version's file begins with one line of fixed length: a magic word, the nonce of this version
+// and that of its predecessor (dashes if none). The body follows.
 const (
 	magic     = "nstance-object-1"
 	nonceSize = 26 // of crypto/rand.Text
 	headSize  = len(magic) + 1 + nonceSize + 1 + nonceSize + 1
 )
 
-// version is one state of an object. Number 0 means that there is none.
+// version is one version of an object. Number 0 means that there is no object.
 type version struct {
 	number uint64
-	nonce  string // makes the etag unique: numbers begin anew after a deletion
+	nonce  string // makes the etag unique: numbers restart after a deletion
 	prev   string
-	file   *os.File // positioned at the body; nil in a version that was not opened
+	file   *os.File // positioned at the body; nil if not opened
 }
 
 func (v version) name() string { return fmt.Sprintf("%016x", v.number) }
@@ -70,14 +70,14 @@ func (v version) body() ([]byte, error) { return io.ReadAll(v.file) }
 
 func (v version) info(key string) object.Info {
 	info := object.Info{Key: key, ETag: v.etag()}
-	if stat, err := v.file.Stat(); err == nil { // of an open file: it can't fail for its absence
+	if stat, err := v.file.Stat(); err == nil { // the file is open, so it can't be absent
 		info.Size = stat.Size() - int64(headSize)
 		info.ModTime = stat.ModTime()
 	}
 	return info
 }
 
-// numbersOf picks the versions out of a sorted listing.
+// numbersOf returns the versions in a sorted listing.
 func numbersOf(names []string) []uint64 {
 	var numbers []uint64
 	for _, name := range names {

@@ -1,6 +1,6 @@
-// Package mem keeps objects in memory. It is the store of tests and benchmarks:
-// strictly consistent, without I/O, and usable inside a testing/synctest bubble.
-// Faults are injected by wrapping it, see objecttest.
+// Package mem stores objects in memory. It is the store of tests and benchmarks: strictly
+// consistent, without I/O, and usable inside a testing/synctest bubble. Faults are injected by
+// wrapping it, see objecttest.
 package mem
 
 import (
@@ -23,19 +23,18 @@ import (
 // defaultPageSize is S3's.
 const defaultPageSize = 1000
 
-// Config is what a Store may be given. The zero value is a store without latency.
+// Config is the configuration of a Store. The zero value has no latency.
 type Config struct {
-	// Latency is how long each request takes; half of it passes before the
-	// request takes effect and half before the reply is there, so that a ctx
-	// that ends in the second half leaves a write applied and its reply lost.
+	// Latency is the duration of each request; half of it passes before the request takes
+	// effect and half before the reply, so that a ctx that ends in the second half leaves a
+	// write applied and its reply lost.
 	Latency time.Duration
 
 	// PageSize bounds a page of a listing; 0 means 1000.
 	PageSize int
 
-	// HashETags makes an etag the hash of the body, as S3 does, so that a writer
-	// that fails to change its body is found out. Without it every write has an
-	// etag of its own.
+	// HashETags makes the etag a hash of the body, as in S3, to detect a writer that does not
+	// change its body. Without it, every write has its own etag.
 	HashETags bool
 }
 
@@ -114,7 +113,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.request(ctx, "delete", key, func() { delete(s.objects, key) })
 }
 
-// List implements object.Store. The token is the last key of the page before.
+// List implements object.Store. The token is the last key of the previous page.
 func (s *Store) List(ctx context.Context, prefix, token string) (object.Page, error) {
 	var page object.Page
 	err := s.request(ctx, "list", prefix, func() {
@@ -134,7 +133,7 @@ func (s *Store) List(ctx context.Context, prefix, token string) (object.Page, er
 	return page, nil
 }
 
-// request runs effect under the lock, in the middle of the latency.
+// request runs effect under the lock, halfway through the latency.
 func (s *Store) request(ctx context.Context, verb, key string, effect func()) error {
 	if err := s.wait(ctx); err != nil {
 		return fmt.Errorf("%s %s: %w: %w", verb, key, object.ErrUnknown, err)
@@ -148,7 +147,7 @@ func (s *Store) request(ctx context.Context, verb, key string, effect func()) er
 	return nil
 }
 
-// wait passes half of the latency.
+// wait waits for half of the latency.
 func (s *Store) wait(ctx context.Context) error {
 	if s.cfg.Latency == 0 || ctx.Err() != nil {
 		return ctx.Err()

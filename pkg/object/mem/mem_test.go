@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestLatencyLosesReplies holds that a ctx may end before or after the effect.
+// TestLatencyLosesReplies: ctx may end before or after the effect.
 func TestLatencyLosesReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New(mem.Config{Latency: 10 * time.Millisecond})

@@ -7,7 +7,7 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// Counts is how many requests of each verb were made, failed ones included.
+// Counts is the number of requests by verb, including failed ones.
 type Counts struct {
 	Get, Put, Delete, List int64
 }
@@ -15,7 +15,7 @@ type Counts struct {
 // Total is the number of requests of all verbs.
 func (c Counts) Total() int64 { return c.Get + c.Put + c.Delete + c.List }
 
-// Sub returns what was counted since an earlier reading.
+// Sub returns the difference to an earlier reading.
 func (c Counts) Sub(earlier Counts) Counts {
 	return Counts{
 		Get:    c.Get - earlier.Get,
@@ -25,8 +25,8 @@ func (c Counts) Sub(earlier Counts) Counts {
 	}
 }
 
-// Counting is a store that counts the calls made to another. A page of a listing
-// is one call; reads that the inner store retries by itself count once.
+// Counting is a store that counts the calls to another one. A page of a listing is one call;
+// internal retries of the inner store are not counted.
 type Counting struct {
 	inner                   object.Store
 	gets, puts, dels, lists atomic.Int64
@@ -37,7 +37,7 @@ var _ object.Store = (*Counting)(nil)
 // NewCounting wraps s.
 func NewCounting(s object.Store) *Counting { return &Counting{inner: s} }
 
-// Counts returns the numbers so far.
+// Counts returns the current numbers.
 func (c *Counting) Counts() Counts {
 	return Counts{Get: c.gets.Load(), Put: c.puts.Load(), Delete: c.dels.Load(), List: c.lists.Load()}
 }

@@ -13,42 +13,42 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// Fault is what becomes of a request.
+// Fault is the fate of a request.
 type Fault int
 
-// The faults. A read has no effect that could be lost or late, so for Get and
-// List all of them but Served mean: no answer, ErrUnknown.
+// The faults. A read has no effect to be lost or delayed, so for Get and List all of them except
+// Served mean that there is no response: ErrUnknown.
 const (
 	Served    Fault = iota // passed on, and its reply returned
 	Dropped                // never reaches the store; ErrUnknown
-	ReplyLost              // reaches the store, its reply does not come back; ErrUnknown
+	ReplyLost              // reaches the store, but its reply is lost; ErrUnknown
 	Late                   // ErrUnknown now, reaches the store after Outcome.Delay
-	Hung                   // never reaches the store, and the caller waits until its ctx ends
+	Hung                   // never reaches the store; blocks until ctx ends
 )
 
-// Outcome is what a Plan says of one request. The latency passes first, in any
-// case; ctx's end in it means that the request never reached the store.
+// Outcome is a Plan's decision about a request. The latency always passes first; if ctx ends
+// during it, the request never reaches the store.
 type Outcome struct {
 	Fault   Fault
 	Latency time.Duration
-	Delay   time.Duration // of a Late write, from its answer to its effect
+	Delay   time.Duration // from the reply of a Late write to its effect
 }
 
-// Request is what a Plan is asked about.
+// Request identifies a request for a Plan.
 type Request struct {
 	Verb object.Verb
 	Key  string // the prefix, for a List
 	Nth  int    // 1 for the first request of this verb and key
 }
 
-// Plan decides the fate of a request. It is called by one goroutine at a time.
+// Plan decides the fate of a request. It is never called concurrently.
 type Plan func(Request) Outcome
 
-// ErrInjected is wrapped beside object.ErrUnknown by every injected failure.
+// ErrInjected is wrapped with object.ErrUnknown by every injected failure.
 var ErrInjected = errors.New("injected fault")
 
-// Faults is a Store that makes requests to another fail as a Plan says. It uses
-// nothing but the standard library's time, so it works inside a synctest bubble.
+// Faults is a Store that makes requests to another one fail according to a Plan. It uses only
+// package time, so it works inside a synctest bubble.
 type Faults struct {
 	inner object.Store
 	late  sync.WaitGroup
@@ -60,15 +60,15 @@ type Faults struct {
 
 var _ object.Store = (*Faults)(nil)
 
-// NewFaults wraps s. A nil plan serves everything.
+// NewFaults wraps s. A nil plan serves every request.
 func NewFaults(s object.Store, plan Plan) *Faults {
 	f := &Faults{inner: s, nth: map[Request]int{}}
 	f.Set(plan)
 	return f
 }
 
-// Set replaces the plan for requests to come; nil serves everything. Late writes
-// that are under way still land.
+// Set replaces the plan for later requests; nil serves every request. Late writes in flight
+// still land.
 func (f *Faults) Set(plan Plan) {
 	if plan == nil {
 		plan = Always(Outcome{})
@@ -81,12 +81,12 @@ func (f *Faults) Set(plan Plan) {
 // Wait returns when every Late write has reached the store.
 func (f *Faults) Wait() { f.late.Wait() }
 
-// Always gives every request the same outcome: Always(Outcome{Fault: Dropped})
-// is a store that is down.
+// Always returns a plan with the same outcome for every request: Always(Outcome{Fault:
+// Dropped}) is a store that is down.
 func Always(o Outcome) Plan { return func(Request) Outcome { return o } }
 
-// Script gives the outcomes in turn to the writes (Put, Delete), and serves all
-// that comes after, and every read.
+// Script returns a plan that applies the outcomes in turn to writes (Put, Delete), and serves
+// all later writes and every read.
 func Script(outcomes ...Outcome) Plan {
 	return func(r Request) Outcome {
 		if len(outcomes) == 0 || (r.Verb != object.VerbPut && r.Verb != object.VerbDelete) {
@@ -98,15 +98,15 @@ func Script(outcomes ...Outcome) Plan {
 	}
 }
 
-// Rates are the chances, each from 0 to 1 and together at most 1, of a Seeded
-// plan, and the largest latency and delay, both drawn evenly.
+// Rates are the probabilities of a Seeded plan, each from 0 to 1 and together at most 1, and the
+// maximum latency and delay, both uniformly distributed.
 type Rates struct {
 	Dropped, ReplyLost, Late, Hung float64
 	Latency, Delay                 time.Duration
 }
 
-// Seeded draws outcomes at random. They depend on the seed and the Request alone,
-// not on the order in which goroutines come to ask, so a seed replays.
+// Seeded returns a plan with random outcomes. They depend only on the seed and the Request,
+// not on the order of goroutines, so a seed can be replayed.
 func Seeded(seed uint64, rates Rates) Plan {
 	return func(r Request) Outcome {
 		h := fnv.New64a()
@@ -199,12 +199,12 @@ func (f *Faults) write(ctx context.Context, verb object.Verb, key string, send f
 		return send(ctx)
 	case ReplyLost:
 		if err := send(ctx); err != nil {
-			return unknown(verb, key, fmt.Errorf("%w, reply was: %s", ErrInjected, err.Error())) // a kind that was lost must not show
+			return unknown(verb, key, fmt.Errorf("%w, reply was: %s", ErrInjected, err.Error())) // the lost reply's kind must not show
 		}
 	case Late:
 		f.late.Go(func() {
 			time.Sleep(o.Delay)
-			// Whoever sent it has its answer, so there is no one left to tell.
+			// The sender already has its result.
 			_ = send(context.WithoutCancel(ctx))
 		})
 	case Hung:
@@ -215,7 +215,7 @@ func (f *Faults) write(ctx context.Context, verb object.Verb, key string, send f
 	return unknown(verb, key, ErrInjected)
 }
 
-// begin asks the plan and passes the latency.
+// begin consults the plan and waits for the latency.
 func (f *Faults) begin(ctx context.Context, verb object.Verb, key string) (Outcome, error) {
 	f.mu.Lock()
 	id := Request{Verb: verb, Key: key}
@@ -223,7 +223,7 @@ func (f *Faults) begin(ctx context.Context, verb object.Verb, key string) (Outco
 	o := f.plan(Request{Verb: verb, Key: key, Nth: f.nth[id]})
 	f.mu.Unlock()
 	if o.Latency > 0 {
-		_ = retry.Wait(ctx, o.Latency) // the end of ctx is looked at below
+		_ = retry.Wait(ctx, o.Latency) // the end of ctx is checked below
 	}
 	if err := ctx.Err(); err != nil {
 		return Outcome{}, unknown(verb, key, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/object/objecttest"
 )
 
-// TestFaultsServed holds that a plan without faults changes nothing.
+// TestFaultsServed: a plan without faults changes nothing.
 func TestFaultsServed(t *testing.T) {
 	objecttest.Run(t, func(*testing.T) object.Store { return objecttest.NewFaults(mem.New(mem.Config{}), nil) })
 }
@@ -21,7 +21,7 @@ func TestFaults(t *testing.T) {
 	const delay = time.Second
 	for name, c := range map[string]struct {
 		fault      objecttest.Fault
-		at, after  error // of a Get right after the put's answer, and after the delay
+		at, after  error // of a Get right after the put returned, and after the delay
 		cause      error
 		answeredIn time.Duration
 	}{
@@ -59,8 +59,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestLateWriteIsJudgedLate holds that a write that lands late meets the state of
-// that time.
+// TestLateWriteIsJudgedLate: a write that lands late is checked against the state at that time.
 func TestLateWriteIsJudgedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := mem.New(mem.Config{})
@@ -90,7 +89,7 @@ func TestFaultsOnReads(t *testing.T) {
 	}
 }
 
-// TestSeeded holds that a seed replays, whoever asks first, and keeps to its rates.
+// TestSeeded: a seed can be replayed, in any order of callers, and has its rates.
 func TestSeeded(t *testing.T) {
 	rates := objecttest.Rates{Dropped: 0.1, ReplyLost: 0.2, Late: 0.05, Hung: 0.05, Latency: time.Second, Delay: time.Minute}
 	const n = 20000

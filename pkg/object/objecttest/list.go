@@ -10,7 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// testKeysInsideKeys holds that a key may be another's folder.
+// testKeysInsideKeys checks that a key may be a prefix folder of another one.
 func testKeysInsideKeys(t *testing.T, s object.Store) {
 	keys := []string{"a", "a/b", "a/b/c", "a-b", "a.b", "a0"}
 	for _, k := range keys {
@@ -51,8 +51,8 @@ func testPrefixes(t *testing.T, s object.Store) {
 	}
 }
 
-// testDotPrefixes lists by what ends within or behind a segment of dots: keys may begin
-// with dots, and a path that leads upwards is none.
+// testDotPrefixes lists by prefixes that end within or after a segment of dots: keys may begin
+// with dots, but a parent path is not a key.
 func testDotPrefixes(t *testing.T, s object.Store) {
 	for _, k := range []string{".hidden", "...", "d/e"} {
 		put(t, s, k, k, object.Precondition{})
@@ -64,7 +64,7 @@ func testDotPrefixes(t *testing.T, s object.Store) {
 	wantKeys(t, s, "d/../d")
 }
 
-// testListMany holds more objects than a page of any backend.
+// testListMany creates more objects than a page of any backend.
 func testListMany(t *testing.T, s object.Store) {
 	const n = 1103
 	want := make([]string, n)
@@ -103,8 +103,8 @@ func testListMany(t *testing.T, s object.Store) {
 	}
 }
 
-// testListWhileWriting holds that an object which is there all the time is listed
-// exactly once, however its neighbours come and go.
+// testListWhileWriting checks that an object that exists throughout is listed exactly once while
+// others are created and deleted.
 func testListWhileWriting(t *testing.T, s object.Store) {
 	var stay []string
 	for i := range 20 {

@@ -11,20 +11,19 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// Listing is a Store whose listings lack keys, or show what was there some time ago,
-// while everything else is served as it is. Only changes that were made through it can
-// be shown late. Safe for concurrent use.
+// Listing is a Store whose listings omit keys or are stale, while everything else is passed
+// through. Only changes made through it can be delayed. Safe for concurrent use.
 type Listing struct {
 	inner object.Store
 
 	mu      sync.Mutex
 	hides   func(key string) bool
 	lag     time.Duration
-	late    []string // the prefixes of the listings that lag; none: all do
+	late    []string // prefixes of the stale listings; empty: all
 	changes []listingChange
 }
 
-// listingChange is a write, and what the listing showed before it.
+// listingChange is a write, and what listings showed before it.
 type listingChange struct {
 	at     time.Time
 	key    string
@@ -36,26 +35,26 @@ var _ object.Store = (*Listing)(nil)
 // maxListingChanges bounds the memory of a Listing.
 const maxListingChanges = 1 << 16
 
-// NewListing wraps s. Its listings are right until Hide or Lag says otherwise.
+// NewListing wraps s. Its listings are correct until Hide or Lag is called.
 func NewListing(s object.Store) *Listing { return &Listing{inner: s} }
 
-// Hide has listings lack the keys for which hides returns true; nil: none. hides is
-// called by one goroutine at a time.
+// Hide makes listings omit the keys for which hides returns true; nil: none. hides is never
+// called concurrently.
 func (l *Listing) Hide(hides func(key string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hides = hides
 }
 
-// Lag has listings show what was there so long ago: those of a prefix that begins with
-// one of prefixes, or all if none is given.
+// Lag delays listings by lag: those of a prefix that begins with one of prefixes, or all if
+// none is given.
 func (l *Listing) Lag(lag time.Duration, prefixes ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lag, l.late = lag, prefixes
 }
 
-// lags reports whether listings of a prefix are late. The lock is held.
+// lags reports whether listings of a prefix are stale. The caller holds mu.
 func (l *Listing) lags(prefix string) bool {
 	begins := func(late string) bool { return strings.HasPrefix(prefix, late) }
 	return l.lag > 0 && (len(l.late) == 0 || slices.ContainsFunc(l.late, begins))
@@ -86,8 +85,7 @@ func (l *Listing) shown(infos []object.Info) []object.Info {
 	return slices.DeleteFunc(infos, func(i object.Info) bool { return l.hides(i.Key) })
 }
 
-// before returns what a listing showed at a moment: what it shows now without the
-// changes since. The lock is held.
+// before returns a past listing: the current one without the changes since. The caller holds mu.
 func (l *Listing) before(ctx context.Context, prefix string, at time.Time) ([]object.Info, error) {
 	now, err := object.All(ctx, l.inner, prefix)
 	if err != nil {
@@ -128,7 +126,7 @@ func (l *Listing) Delete(ctx context.Context, key string) error {
 	return l.inner.Delete(ctx, key)
 }
 
-// note remembers what a listing shows of a key that is about to change.
+// note records what listings show of a key before it changes.
 func (l *Listing) note(ctx context.Context, key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

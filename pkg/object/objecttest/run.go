@@ -15,16 +15,15 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// The parts of the suite that a store may be excused from: nothing that Nstance keeps has a
-// key inside another one's, or is looked for by a segment that consists of dots.
+// The parts of the suite that a store may skip: Nstance stores no key inside another one's, and
+// lists no prefix with a segment of dots.
 const (
 	KeysInsideKeys = "KeysInsideKeys"
 	DotPrefixes    = "DotPrefixes"
 )
 
-// Run checks the whole contract of object.Store. open returns an empty store, of
-// its own for each call; it cleans up through t. except names parts that the
-// store behind is known and documented not to do.
+// Run checks the whole contract of object.Store. open returns an empty store on each call; it
+// cleans up through t. except names parts that the store is documented not to support.
 func Run(t *testing.T, open func(t *testing.T) object.Store, except ...string) {
 	for _, c := range []struct {
 		name string
@@ -181,7 +180,7 @@ func testETagOfDeleted(t *testing.T, s object.Store) {
 	wantObject(t, s, "k", "three", again)
 }
 
-// unusual are keys that a backend may get wrong by quoting, decoding or sorting.
+// unusual returns keys that a backend may quote, decode or sort wrongly.
 func unusual() []string {
 	return []string{
 		"plain", "with space", "ends with space ", "per%cent", "%2e%2e", "%2F", "plus+sign", "q?uery=1&x", "ha#sh", "am&p;",
@@ -249,8 +248,8 @@ func testProbe(t *testing.T, s object.Store) {
 	wantKeys(t, s, "", "probe/other")
 }
 
-// testIncrementRace adds to a counter from many goroutines; a lost update would
-// leave it short.
+// testIncrementRace increments a counter from many goroutines; a lost update would leave it too
+// low.
 func testIncrementRace(t *testing.T, s object.Store) {
 	const writers, each = 8, 10
 	put(t, s, "counter", "0 -", object.IfAbsent())
@@ -332,8 +331,8 @@ func raceAbsent(t *testing.T, s object.Store, key string, n int) []string {
 	return wins
 }
 
-// testDeleteRace creates and deletes one key from many goroutines. Whatever the
-// order, each winner's write is whole, and the last state is one of the two.
+// testDeleteRace creates and deletes one key from many goroutines. In any order, each winner's
+// write is complete, and the last state is one of the two.
 func testDeleteRace(t *testing.T, s object.Store) {
 	var wg sync.WaitGroup
 	for w := range 6 {

@@ -13,7 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// explainPut is explainWrite for a write that had a precondition.
+// explainPut is explainWrite for a write with a precondition.
 func (s *Store) explainPut(err, absent error) error {
 	var answer minio.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -24,14 +24,14 @@ func (s *Store) explainPut(err, absent error) error {
 		return fmt.Errorf("%w: %w", object.ErrConflict, s.answer(answer))
 	case http.StatusNotImplemented:
 		return fmt.Errorf("%w: %w", s.explainWrite(err, absent), &object.Lack{
-			Kind: object.ErrNoConditionalWrites, What: "a write with a precondition is answered 501",
+			Kind: object.ErrNoConditionalWrites, What: "a write with a precondition returns 501",
 		})
 	}
 	return s.explainWrite(err, absent)
 }
 
-// explainWrite is explain for a request that changes something, and that is sent
-// once. What the store itself refuses has changed nothing.
+// explainWrite is explain for a write, which is sent once. A write that the store itself refuses
+// has changed nothing.
 func (s *Store) explainWrite(err, absent error) error {
 	explained := s.explain(err, absent)
 	var answer minio.ErrorResponse
@@ -41,8 +41,8 @@ func (s *Store) explainWrite(err, absent error) error {
 	return explained
 }
 
-// explain turns a failure into one of the port's kinds. absent is what an answer
-// that the key has no object means to the caller.
+// explain maps a failure to one of package object's kinds. absent is the error for a missing
+// object.
 func (s *Store) explain(err, absent error) error {
 	var answer minio.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -54,17 +54,17 @@ func (s *Store) explain(err, absent error) error {
 	}
 	said := s.answer(answer)
 	if refusal(answer) {
-		return fmt.Errorf("%w: %w: %w", object.ErrRefused, object.ErrUnknown, said)
+		return object.Refused(said)
 	}
 	return fmt.Errorf("%w: %w", object.ErrUnknown, said)
 }
 
-// document reports whether the answer has S3's error document. The client makes up
-// codes when there is none; XMLName is only set by a real one.
+// document reports whether the response has S3's error document. The client makes up codes if
+// there is none; XMLName is only set by a real one.
 func document(answer minio.ErrorResponse) bool { return answer.XMLName.Local == "Error" }
 
-// refusal reports whether the same request would be refused again. A 404 without
-// S3's error document is not the store's answer: a proxy that starts answers so.
+// refusal reports whether the same request would be refused again. A 404 without S3's error
+// document is not the store's response: a starting proxy may return it.
 func refusal(answer minio.ErrorResponse) bool {
 	status := answer.StatusCode
 	switch {
@@ -79,16 +79,15 @@ func refusal(answer minio.ErrorResponse) bool {
 	return status >= http.StatusBadRequest && status < http.StatusInternalServerError && !slices.Contains(passing, status)
 }
 
-// passes reports whether a refusal with this code may be over at the next attempt:
-// keys that are asked for again, a clock that is being set, a body that was cut off
-// or changed on its way.
+// passes reports whether a refusal with this code may be temporary: expired keys, a clock that
+// is being set, a body that was truncated or changed in transit.
 func passes(code string) bool {
 	return awsclient.ExpiredCode(code) || slices.Contains([]string{
 		"RequestTimeTooSkewed", "RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch", "SlowDown",
 	}, code)
 }
 
-// answer is what the store said.
+// answer returns the store's response.
 func (s *Store) answer(answer minio.ErrorResponse) *object.Answer {
 	said := &object.Answer{
 		Bucket: cmp.Or(answer.BucketName, s.bucket), Status: answer.StatusCode, Code: answer.Code, Message: answer.Message,
@@ -97,7 +96,7 @@ func (s *Store) answer(answer minio.ErrorResponse) *object.Answer {
 	case !document(answer):
 		said.Code = ""
 		said.Message = cmp.Or(answer.Message, http.StatusText(answer.StatusCode)) +
-			"; the answer has no S3 error document, so it is perhaps not from an object store"
+			"; the response has no S3 error document, so it is probably not from an object store"
 	case answer.Code == minio.NoSuchBucket:
 		said.Message = fmt.Sprintf("the bucket does not exist: %s", answer.Message)
 	}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,20 +15,20 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"github.com/nstance/nstance/pkg/awsclient"
+	"github.com/nstance/nstance/pkg/env"
 )
 
-// DefaultRequestTimeout bounds one request when Config says nothing.
+// DefaultRequestTimeout bounds one request if Config.RequestTimeout is zero.
 const DefaultRequestTimeout = 30 * time.Second
 
-// The endpoint of AWS, which the client turns into the region's own, and the
-// region that stores other than AWS are told when they have none.
+// The endpoint of AWS, which the client turns into the region's own, and the region for other
+// stores if none is set.
 const (
 	awsEndpoint   = "s3.amazonaws.com"
 	defaultRegion = "us-east-1"
 )
 
-// Limits of the connection, below the request timeout so that a dead address is
-// told from a slow store.
+// Connection limits, below the request timeout to distinguish a dead address from a slow store.
 const (
 	dialTimeout  = 5 * time.Second
 	idleTimeout  = time.Minute
@@ -37,77 +36,75 @@ const (
 	tlsHandshake = 5 * time.Second
 )
 
-// Config says which bucket, where, and as whom.
+// Config is the bucket, its endpoint and the credentials.
 type Config struct {
 	Bucket string
 
-	// Endpoint is an http or https URL without a path; empty means AWS.
+	// Endpoint is an http or https URL without a path; empty means AWS. http is only for this
+	// machine, unless Insecure allows it for others; the same applies to TokenService.
 	Endpoint string
+	Insecure bool
 
-	// Region may be empty with an Endpoint of one's own, then us-east-1.
+	// Region may be empty with an Endpoint; the default is then us-east-1.
 	Region string
 
-	// PathStyle puts the bucket in the URL's path. Without it the bucket is put in
-	// the host name where the endpoint is AWS or Google, and in the path elsewhere.
+	// PathStyle puts the bucket in the URL's path. By default the bucket is put in the host name
+	// for AWS and Google, and in the path elsewhere.
 	PathStyle bool
-	// HostStyle puts the bucket in the host name wherever the endpoint is.
+	// HostStyle puts the bucket in the host name for every endpoint.
 	HostStyle bool
-	// SingleStack has AWS be called by hosts that have addresses of IPv4 alone. DualStack
-	// asks for those that have both, where that is not the default: in the partitions
-	// other than those of amazonaws.com.
+	// SingleStack uses AWS hosts with only IPv4 addresses. DualStack uses hosts with both where
+	// that is not the default, which is in partitions other than amazonaws.com.
 	SingleStack, DualStack bool
-	// FIPS has AWS be called by hosts whose cryptography is validated by FIPS 140.
+	// FIPS uses AWS hosts with cryptography validated by FIPS 140.
 	FIPS bool
 
-	// Credentials. Both keys empty means the shared credentials file, then what the rest
-	// of AWS is called with: container, or instance role; or, before the latter, a web
-	// identity.
+	// Credentials. If both keys are empty: the shared credentials file, then the credentials for
+	// the rest of AWS: web identity, container, or instance role.
 	AccessKeyID, SecretAccessKey, SessionToken string
-	// Credentials take the place of all that unless the keys are given; nil: nothing does.
+	// Credentials replace all of those unless the keys are set; nil: none.
 	Credentials awsclient.CredentialsProvider
 
-	// Metadata is the URL of the service that gives a machine its role's credentials;
-	// empty means that of EC2. Local asks it, and what has the credentials of a container;
-	// nil means one of its own.
+	// Metadata is the URL of the service for a machine's role credentials; empty means EC2's.
+	// Local is the client for it and for container credentials; nil means a default one.
 	Metadata string
 	Local    *http.Client
 
-	// TokenService is the URL of the service that takes web identities; empty means that
-	// of the region.
+	// TokenService is the URL of the service for web identities; empty means the region's.
 	TokenService string
 
-	// Encryption is what objects are to be encrypted with at the store: AES256,
-	// aws:kms, or aws:kms: with the key's id or ARN after it; empty means as the
-	// bucket's own setting says.
+	// Encryption is the store's encryption of objects: AES256, aws:kms, or aws:kms: followed
+	// by the key's ID or ARN; empty means the bucket's default.
 	Encryption string
 
 	// RequestTimeout bounds each request; 0 means DefaultRequestTimeout.
 	RequestTimeout time.Duration
 
-	// Transport is used instead of one of the store's own. It must not retry and
-	// must not decompress.
+	// Transport replaces the default transport. It must not retry and must not decompress.
 	Transport http.RoundTripper
 }
 
-// FromEnv fills a Config from the variables that AWS's own tools read: AWS_REGION
-// or AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL,
-// AWS_S3_USE_PATH_STYLE (a boolean), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-// AWS_SESSION_TOKEN, AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_ENDPOINT_URL_STS,
-// AWS_USE_DUALSTACK_ENDPOINT and AWS_USE_FIPS_ENDPOINT (booleans); and NSTANCE_S3_SSE, for
-// which those have none. getenv is os.Getenv outside of tests.
+// pathStyle is the variable for Config.PathStyle and Config.HostStyle.
+const pathStyle = "AWS_S3_USE_PATH_STYLE"
+
+// FromEnv fills a Config from the variables of AWS's own tools: AWS_REGION or
+// AWS_DEFAULT_REGION, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_S3_USE_PATH_STYLE (a
+// boolean), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
+// AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_ENDPOINT_URL_STS, AWS_USE_DUALSTACK_ENDPOINT and
+// AWS_USE_FIPS_ENDPOINT (booleans); and from NSTANCE_S3_SSE and NSTANCE_INSECURE_STORAGE (a
+// boolean). getenv is os.Getenv outside of tests.
 func FromEnv(bucket string, getenv func(string) string) (Config, error) {
-	first := func(names ...string) string {
-		for _, name := range names {
-			if v := getenv(name); v != "" {
-				return v
-			}
-		}
-		return ""
-	}
+	in := env.Reader{Getenv: getenv}
+	endpoint, _ := in.First("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+	region, _ := awsclient.Config{Getenv: getenv}.ConfiguredRegion()
 	cfg := Config{
 		Bucket:          bucket,
-		Endpoint:        first("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-		Region:          first("AWS_REGION", "AWS_DEFAULT_REGION"),
+		Endpoint:        endpoint,
+		Region:          region,
+		PathStyle:       in.Bool(pathStyle),
+		DualStack:       in.Bool(awsclient.DualStackVariable),
+		FIPS:            in.Bool(awsclient.FIPSVariable),
+		Insecure:        in.Bool(awsclient.InsecureVariable),
 		AccessKeyID:     getenv("AWS_ACCESS_KEY_ID"),
 		SecretAccessKey: getenv("AWS_SECRET_ACCESS_KEY"),
 		SessionToken:    getenv("AWS_SESSION_TOKEN"),
@@ -115,25 +112,15 @@ func FromEnv(bucket string, getenv func(string) string) (Config, error) {
 		TokenService:    getenv("AWS_ENDPOINT_URL_STS"),
 		Encryption:      getenv("NSTANCE_S3_SSE"),
 	}
-	if v := getenv("AWS_S3_USE_PATH_STYLE"); v != "" {
-		var err error
-		if cfg.PathStyle, err = strconv.ParseBool(v); err != nil {
-			return Config{}, fmt.Errorf("read S3 settings: AWS_S3_USE_PATH_STYLE is %q, must be true or false", v)
-		}
-		cfg.HostStyle = !cfg.PathStyle
-	}
-	dual, set, err := awsclient.DualStack(getenv)
-	if err != nil {
-		return Config{}, fmt.Errorf("read S3 settings: %w", err)
-	}
-	cfg.DualStack, cfg.SingleStack = dual, set && !dual
-	if cfg.FIPS, err = awsclient.FIPS(getenv); err != nil {
+	cfg.HostStyle = in.Get(pathStyle) != "" && !cfg.PathStyle
+	cfg.SingleStack = in.Get(awsclient.DualStackVariable) != "" && !cfg.DualStack
+	if err := in.Err(); err != nil {
 		return Config{}, fmt.Errorf("read S3 settings: %w", err)
 	}
 	return cfg, nil
 }
 
-// Validate reports every problem at once. It changes nothing and sends nothing.
+// Validate returns all problems at once. It sends nothing.
 func (c Config) Validate() error {
 	var errs []error
 	if err := s3utils.CheckValidBucketNameStrict(c.Bucket); err != nil {
@@ -147,52 +134,56 @@ func (c Config) Validate() error {
 		errs = append(errs, err)
 	} else if _, numeric := netip.ParseAddr(u.Hostname()); c.HostStyle && numeric == nil {
 		errs = append(errs, fmt.Errorf("path style is false (AWS_S3_USE_PATH_STYLE), and the endpoint %q is an address: "+
-			"a bucket can be put before a name only", u.Host))
+			"virtual-hosted style needs a DNS name", u.Host))
+	}
+	if !c.Insecure {
+		errs = append(errs, awsclient.CheckPlain("endpoint (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL)", c.Endpoint),
+			awsclient.CheckPlain("token service (AWS_ENDPOINT_URL_STS)", c.TokenService))
 	}
 	if err := c.checkRegion(); err != nil {
 		errs = append(errs, err)
 	}
 	if (c.AccessKeyID == "") != (c.SecretAccessKey == "") {
-		errs = append(errs, errors.New("of access key id (AWS_ACCESS_KEY_ID) and secret access key (AWS_SECRET_ACCESS_KEY) "+
-			"one is empty: give both or none"))
+		errs = append(errs, errors.New("only one of access key id (AWS_ACCESS_KEY_ID) and secret access key (AWS_SECRET_ACCESS_KEY) "+
+			"is set: set both or none"))
 	}
 	if _, err := c.encryption(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.RequestTimeout < 0 {
-		errs = append(errs, fmt.Errorf("request timeout is %v, must not be negative", c.RequestTimeout))
+		errs = append(errs, fmt.Errorf("request timeout is %v, want 0 or more", c.RequestTimeout))
 	}
 	return errors.Join(errs...)
 }
 
-// checkRegion reports why AWS has no hosts of S3 in the region, if they are to be called.
+// checkRegion returns an error if AWS has no S3 hosts in the region.
 func (c Config) checkRegion() error {
 	if c.Endpoint != "" || c.Region == "" {
 		return nil
 	}
 	switch p, ok := awsclient.PartitionOf(c.Region); {
 	case !ok:
-		return fmt.Errorf("region %.80q (AWS_REGION) is none of a partition of AWS that is known: "+
+		return fmt.Errorf("region %.80q (AWS_REGION) is not in a known partition of AWS: "+
 			"want one such as eu-central-1, or set its endpoint (AWS_ENDPOINT_URL_S3)", c.Region)
 	case c.FIPS && p.ID == "aws-cn":
-		return fmt.Errorf("FIPS is asked for (AWS_USE_FIPS_ENDPOINT), and S3 has no such hosts in the region %q: want false there", c.Region)
+		return fmt.Errorf("FIPS is on (AWS_USE_FIPS_ENDPOINT), but S3 has no FIPS hosts in the region %q: want false there", c.Region)
 	}
 	return nil
 }
 
-// parseEndpoint accepts what Config.Endpoint says, and nothing else.
+// parseEndpoint parses Config.Endpoint strictly.
 func parseEndpoint(endpoint string) (*url.URL, error) {
 	if endpoint == "" {
 		return &url.URL{Scheme: "https", Host: awsEndpoint}, nil
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil {
-		// The parser's error quotes all it was given, which may hold a password.
-		return nil, errors.New("endpoint is not a URL, must be like https://s3.example.com:9000")
+		// The parser's error quotes the whole input, which may have a password.
+		return nil, errors.New("endpoint is not a URL: want one such as https://s3.example.com:9000")
 	}
 	bare := (u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == "" && u.User == nil && u.Opaque == ""
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || !bare {
-		return nil, fmt.Errorf("endpoint %q: must be like https://s3.example.com:9000, without path, query or user", u.Redacted())
+		return nil, fmt.Errorf("endpoint %q: want one such as https://s3.example.com:9000, without path, query or user", u.Redacted())
 	}
 	return u, nil
 }
@@ -206,8 +197,7 @@ func (c Config) options() (string, *minio.Options, error) {
 		Secure:    u.Scheme == "https",
 		Region:    c.Region,
 		Transport: c.Transport,
-		// A retry would hide which of two writes landed. Reads are tried again in
-		// this package.
+		// A retry would hide which of two writes landed. Reads are retried in this package.
 		MaxRetries: 1,
 	}
 	if o.Region == "" {
@@ -225,14 +215,14 @@ func (c Config) options() (string, *minio.Options, error) {
 	switch {
 	case c.PathStyle:
 		o.BucketLookup = minio.BucketLookupPath
-	case c.HostStyle, c.Endpoint == "" && !strings.Contains(c.Bucket, "."): // a certificate's star is one label
+	case c.HostStyle, c.Endpoint == "" && !strings.Contains(c.Bucket, "."): // a certificate's wildcard covers one label
 		o.BucketLookup = minio.BucketLookupDNS
 	}
 	return host, o, nil
 }
 
-// awsHost is where the region's S3 is. Where its suffix is amazonaws.com it has had the hosts
-// with addresses of IPv6 for long, and they are the default.
+// awsHost returns the region's S3 host. In amazonaws.com partitions, dual-stack hosts are the
+// default.
 func (c Config) awsHost() string {
 	p, _ := awsclient.PartitionOf(c.Region)
 	name := "s3."
@@ -245,16 +235,16 @@ func (c Config) awsHost() string {
 	return name + c.Region + "." + p.Suffix
 }
 
-// pin has the client call host: it has a list of regions of its own, and sends requests for one
-// that is not on it to us-east-1.
+// pin makes the client call host: its built-in list of regions is incomplete, and it sends
+// requests for unknown regions to us-east-1.
 func (c Config) pin(client *minio.Client, host string) {
 	client.SetS3EnableDualstack(!c.SingleStack)
 	if c.Endpoint == "" && !strings.Contains(c.Bucket, ".") {
-		client.SetS3TransferAccelerate(host) // it takes the place of the list, whatever the host is
+		client.SetS3TransferAccelerate(host) // this overrides the list, whatever the host is
 	}
 }
 
-// only refuses requests to another host than one, or a name below it.
+// only refuses requests to hosts other than host and its subdomains.
 type only struct {
 	host string
 	next http.RoundTripper
@@ -268,7 +258,7 @@ func (o only) RoundTrip(r *http.Request) (*http.Response, error) {
 	return o.next.RoundTrip(r)
 }
 
-// encryption returns what a write asks for; nil: nothing.
+// encryption returns the encryption that writes request; nil: none.
 func (c Config) encryption() (encrypt.ServerSide, error) {
 	key, ownKey := strings.CutPrefix(c.Encryption, "aws:kms:")
 	switch {
@@ -293,6 +283,6 @@ func newTransport() *http.Transport {
 		MaxIdleConnsPerHost: idlePerHost,
 		IdleConnTimeout:     idleTimeout,
 		ForceAttemptHTTP2:   true,
-		DisableCompression:  true, // a body must come as it was stored
+		DisableCompression:  true, // a body must arrive as it was stored
 	}
 }

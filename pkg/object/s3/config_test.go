@@ -14,13 +14,14 @@ func TestFromEnv(t *testing.T) {
 		"AWS_REGION": "eu-central-1", "AWS_DEFAULT_REGION": "us-west-2",
 		"AWS_ENDPOINT_URL_S3": "http://s3:9000", "AWS_ENDPOINT_URL": "http://all:9000", "AWS_S3_USE_PATH_STYLE": "true",
 		"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1338", "NSTANCE_S3_SSE": "aws:kms",
-		"AWS_ENDPOINT_URL_STS": "http://sts",
+		"AWS_ENDPOINT_URL_STS": "http://sts", "NSTANCE_INSECURE_STORAGE": "true",
 	}
 	get := func(name string) string { return env[name] }
 	want := s3.Config{
 		Bucket: "bucket", Endpoint: "http://s3:9000", Region: "eu-central-1", PathStyle: true,
 		AccessKeyID: "id", SecretAccessKey: "key", SessionToken: "token",
 		Metadata: "http://127.0.0.1:1338", Encryption: "aws:kms", TokenService: "http://sts",
+		Insecure: true,
 	}
 	if got, err := s3.FromEnv("bucket", get); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
@@ -31,8 +32,12 @@ func TestFromEnv(t *testing.T) {
 	if got, err := s3.FromEnv("bucket", get); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
+	env["NSTANCE_INSECURE_STORAGE"] = "perhaps"
+	if _, err := s3.FromEnv("bucket", get); err == nil || !strings.Contains(err.Error(), `NSTANCE_INSECURE_STORAGE: "perhaps" is not valid`) {
+		t.Errorf("insecure perhaps: %v", err)
+	}
 	env["AWS_S3_USE_PATH_STYLE"] = "maybe"
-	if _, err := s3.FromEnv("bucket", get); err == nil || !strings.Contains(err.Error(), `AWS_S3_USE_PATH_STYLE is "maybe"`) {
+	if _, err := s3.FromEnv("bucket", get); err == nil || !strings.Contains(err.Error(), `AWS_S3_USE_PATH_STYLE: "maybe" is not valid`) {
 		t.Errorf("path style maybe: %v", err)
 	}
 }
@@ -50,20 +55,30 @@ func TestValidate(t *testing.T) {
 		"no bucket":        {func(c *s3.Config) { c.Bucket = "" }, "bucket"},
 		"bad bucket":       {func(c *s3.Config) { c.Bucket = "A_b" }, `bucket "A_b"`},
 		"no region":        {func(c *s3.Config) { c.Region = "" }, "AWS_REGION"},
+		"plain":            {func(c *s3.Config) { c.Endpoint = "http://minio:9000" }, `AWS_ENDPOINT_URL) is "http://minio:9000"`},
+		"plain, allowed":   {func(c *s3.Config) { c.Endpoint, c.Insecure = "http://minio:9000", true }, ""},
+		"plain, a number":  {func(c *s3.Config) { c.Endpoint = "http://10.0.0.1:9000" }, "--insecure-storage (NSTANCE_INSECURE_STORAGE=true)"},
+		"plain, any":       {func(c *s3.Config) { c.Endpoint = "http://0.0.0.0:9000" }, "--insecure-storage"},
+		"plain, capitals":  {func(c *s3.Config) { c.Endpoint = "HTTP://minio:9000" }, "--insecure-storage"},
+		"plain, as a name": {func(c *s3.Config) { c.Endpoint = "http://localhost.example.com" }, "--insecure-storage"},
+		"plain, here":      {func(c *s3.Config) { c.Endpoint = "http://localhost:9000" }, ""},
+		"plain, here too":  {func(c *s3.Config) { c.Endpoint = "http://[::1]:9000" }, ""},
+		"plain, mapped":    {func(c *s3.Config) { c.Endpoint = "http://[::ffff:127.0.0.9]:9000" }, ""},
+		"plain tokens":     {func(c *s3.Config) { c.TokenService = "http://sts" }, "(AWS_ENDPOINT_URL_STS)"},
 		"sovereign cloud":  {func(c *s3.Config) { c.Region = "eusc-de-east-1" }, ""},
 		"no such region":   {func(c *s3.Config) { c.Region = "moon-base-1" }, `region "moon-base-1"`},
 		"and an endpoint":  {func(c *s3.Config) { c.Region, c.Endpoint = "moon-base-1", "https://s3.moon" }, ""},
 		"FIPS":             {func(c *s3.Config) { c.FIPS, c.Region = true, "us-gov-west-1" }, ""},
 		"FIPS in China":    {func(c *s3.Config) { c.FIPS, c.Region = true, "cn-north-1" }, "AWS_USE_FIPS_ENDPOINT"},
 		"host of numbers":  {func(c *s3.Config) { c.HostStyle, c.Endpoint = true, "http://127.0.0.1:9000" }, "is an address"},
-		"no scheme":        {func(c *s3.Config) { c.Endpoint = "localhost:9000" }, "like https://"},
-		"ftp":              {func(c *s3.Config) { c.Endpoint = "ftp://x" }, "like https://"},
+		"no scheme":        {func(c *s3.Config) { c.Endpoint = "localhost:9000" }, "such as https://"},
+		"ftp":              {func(c *s3.Config) { c.Endpoint = "ftp://x" }, "such as https://"},
 		"path":             {func(c *s3.Config) { c.Endpoint = "https://x/bucket" }, "without path"},
 		"not a url":        {func(c *s3.Config) { c.Endpoint = "http://[::1" }, "not a URL"},
-		"half a key":       {func(c *s3.Config) { c.SecretAccessKey = "" }, "one is empty"},
+		"half a key":       {func(c *s3.Config) { c.SecretAccessKey = "" }, "set both or none"},
 		"encryption":       {func(c *s3.Config) { c.Encryption = "aws:kms:alias/ours" }, ""},
 		"bad encryption":   {func(c *s3.Config) { c.Encryption = "aws:kms:" }, "want AES256, aws:kms, or"},
-		"timeout":          {func(c *s3.Config) { c.RequestTimeout = -1 }, "negative"},
+		"timeout":          {func(c *s3.Config) { c.RequestTimeout = -1 }, "want 0 or more"},
 	} {
 		cfg := good
 		c.change(&cfg)
@@ -90,8 +105,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// FuzzEndpoint holds that an accepted endpoint names a host, and that a refusal
-// keeps a password to itself.
+// FuzzEndpoint: an accepted endpoint has a host, and an error never has a password.
 func FuzzEndpoint(f *testing.F) {
 	for _, e := range []string{
 		"", "http://a", "https://a:9000/", "http://u:hunter2@a", "a:1", "http://[::1]:9000", "http://a/%2e%2e", "http:///",

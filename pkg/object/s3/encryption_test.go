@@ -9,7 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/object/s3"
 )
 
-// TestEncryption: what is asked for goes with every write, and with nothing else.
+// TestEncryption: only writes request the encryption, and all do.
 func TestEncryption(t *testing.T) {
 	const sse, key = "X-Amz-Server-Side-Encryption", "X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id"
 	for setting, want := range map[string][2]string{

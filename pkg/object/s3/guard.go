@@ -11,14 +11,14 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// guard fails a listing whose answer is no listing. The client reads whatever XML
-// it is given, and takes the login page of a proxy for an empty bucket.
+// guard fails a listing whose response is not a listing. The client parses any XML, and takes
+// the login page of a proxy for an empty bucket.
 type guard struct{ next http.RoundTripper }
 
 var _ http.RoundTripper = guard{}
 
-// maxPage bounds one page of a listing, in bytes: the longest keys, each byte written
-// as three, and four times as much about each object.
+// maxPage bounds one page of a listing, in bytes: the longest keys with each byte escaped as
+// three, and four times as much metadata per object.
 const maxPage = pageSize * 7 * object.MaxKey
 
 // RoundTrip implements http.RoundTripper.
@@ -42,17 +42,17 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// checkListing looks for the root element of an answer to ListObjectsV2.
+// checkListing checks the root element of a response to ListObjectsV2.
 func checkListing(body []byte) error {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	for {
 		token, err := d.Token()
 		if err != nil {
-			return errors.New("the answer to a listing is not XML, so perhaps not from an object store")
+			return errors.New("the response to a listing is not XML, so it is probably not from an object store")
 		}
 		if start, ok := token.(xml.StartElement); ok {
 			if start.Name.Local != "ListBucketResult" {
-				return fmt.Errorf("the answer to a listing is a <%s>, so perhaps not from an object store", start.Name.Local)
+				return fmt.Errorf("the response to a listing is a <%s>, so it is probably not from an object store", start.Name.Local)
 			}
 			return nil
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/nstance/nstance/pkg/object/s3"
 )
 
-// TestWebIdentityHosts: a web identity is shown to the region's own service, in every
-// partition, and to none in a region of which nothing is known.
+// TestWebIdentityHosts: a web identity is sent only to the region's own service, in every
+// partition, and nowhere in an unknown region.
 func TestWebIdentityHosts(t *testing.T) {
 	noKeys(t)
 	token := filepath.Join(t.TempDir(), "token")
@@ -40,7 +40,7 @@ func TestWebIdentityHosts(t *testing.T) {
 		"own both":        {env{"AWS_ENDPOINT_URL": "https://s3.test", "AWS_ENDPOINT_URL_STS": "https://sts.test"}, "https://sts.test"},
 		"own region":      {env{"AWS_ENDPOINT_URL": "https://s3.example.com", "AWS_REGION": "garage"}, `AWS_REGION) "garage"`},
 	} {
-		t.Setenv("AWS_REGION", c.env["AWS_REGION"]) // what the client reads by itself
+		t.Setenv("AWS_REGION", c.env["AWS_REGION"]) // the client reads it itself
 		seen.url = ""
 		cfg, err := s3.FromEnv("bucket", func(name string) string { return c.env[name] })
 		if err != nil {

@@ -15,14 +15,13 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// identityTime is how long one request for the keys of a web identity, or of a file that
-// names another service, may take.
+// identityTime bounds one request for the keys of a web identity, or of a credentials file that
+// names another service.
 const identityTime = 5 * time.Second
 
-// keys returns what keeps the keys that requests are signed with, and asks for them when
-// it is time to; nil: c has keys that never change. It sends nothing yet. The client's own
-// chain is not used: it waits for ever for what does not answer, and sends requests
-// without a signature when it finds no keys.
+// keys returns the keeper of the signing keys, which refreshes them when necessary; nil if c has
+// static keys. It sends nothing yet. The client's own chain is not used: it waits forever for a
+// service that does not respond, and sends unsigned requests if it finds no keys.
 func (c Config) keys() (*awsclient.Keeper, error) {
 	if c.AccessKeyID != "" {
 		return nil, nil
@@ -47,8 +46,8 @@ func (c Config) keys() (*awsclient.Keeper, error) {
 	return awsclient.Keep(s.find), nil
 }
 
-// tokenService returns the URL of what takes web identities. The client knows the suffixes of
-// two partitions only.
+// tokenService returns the URL of the service for web identities. The client knows the
+// suffixes of two partitions only.
 func (c Config) tokenService() (string, error) {
 	switch {
 	case c.TokenService != "":
@@ -63,7 +62,7 @@ func (c Config) tokenService() (string, error) {
 	return url, nil
 }
 
-// signer gives the client the keys that are kept, or, if there are none, those of c.
+// signer returns the client's credentials: those of the keeper, or else the static ones of c.
 func (c Config) signer(keys *awsclient.Keeper) *credentials.Credentials {
 	if keys == nil {
 		return credentials.NewStaticV4(c.AccessKeyID, c.SecretAccessKey, c.SessionToken)
@@ -71,8 +70,8 @@ func (c Config) signer(keys *awsclient.Keeper) *credentials.Credentials {
 	return credentials.New(kept{keys})
 }
 
-// ready waits until there are keys to sign with, as long as ctx lasts: the client asks
-// for them one request after the other, and minds no context.
+// ready waits until there are signing keys, within ctx: the client fetches them serially and
+// ignores contexts.
 func (s *Store) ready(ctx context.Context) error {
 	if s.keys == nil {
 		return nil
@@ -83,21 +82,21 @@ func (s *Store) ready(ctx context.Context) error {
 	return nil
 }
 
-// doubt has keys be asked for anew that S3 has refused.
+// doubt discards keys that S3 refused as expired, so that they are refreshed.
 func (s *Store) doubt(answer minio.ErrorResponse) {
 	if s.keys != nil && awsclient.ExpiredCode(answer.Code) {
 		s.keys.Forget("")
 	}
 }
 
-// source is where keys may come from.
+// source is a source of keys.
 type source func(context.Context) (awsclient.Keys, error)
 
-// sources are the shared credentials file, and what is asked where that has no keys. They
-// are asked by one at a time.
+// sources are the shared credentials file, and the source used if that has no keys. They are
+// called serially.
 type sources struct {
 	client *http.Client
-	file   source // once it has had keys: a machine's role is never in its place
+	file   source // set once it had keys: a machine's role never replaces it
 	other  source
 }
 
@@ -118,7 +117,7 @@ func (s *sources) find(ctx context.Context) (awsclient.Keys, error) {
 	return found, err
 }
 
-// ask has one of the client's own sources asked.
+// ask adapts one of the client's own sources.
 func (s *sources) ask(of credentials.Provider) source {
 	return func(ctx context.Context) (awsclient.Keys, error) {
 		v, err := of.RetrieveWithCredContext(&credentials.CredContext{Client: s.client, Context: ctx})
@@ -132,7 +131,7 @@ func (s *sources) ask(of credentials.Provider) source {
 	}
 }
 
-// kept are keys as the client takes them, which asks for them before each request.
+// kept adapts a keeper to the client, which retrieves keys before each request.
 type kept struct{ *awsclient.Keeper }
 
 var _ credentials.Provider = kept{}
@@ -143,8 +142,8 @@ func (kept) IsExpired() bool { return true }
 // Retrieve implements credentials.Provider.
 func (k kept) Retrieve() (credentials.Value, error) { return k.RetrieveWithCredContext(nil) }
 
-// RetrieveWithCredContext implements credentials.Provider. What it returns is signed with,
-// or it is an error.
+// RetrieveWithCredContext implements credentials.Provider. It returns an error rather than no
+// keys.
 func (k kept) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
 	ctx := context.Background()
 	if cc != nil && cc.Context != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/s3"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// noKeys removes what the environment says of credentials, and the files in a home.
+// noKeys removes credentials from the environment, and the files in the home directory.
 func noKeys(t *testing.T) {
 	t.Helper()
 	for _, variable := range []string{
@@ -33,8 +33,8 @@ func noKeys(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 }
 
-// store is S3 as far as that it takes all writes, and notes with which keys each was
-// signed; empty: with none.
+// store is a minimal S3 that accepts all writes, and records the key that signed each; empty:
+// unsigned.
 type store struct{ ids []string }
 
 func (s *store) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -42,13 +42,12 @@ func (s *store) RoundTrip(r *http.Request) (*http.Response, error) {
 	id, _, _ := strings.Cut(after, "/")
 	s.ids = append(s.ids, id)
 	if r.Body != nil {
-		_, _ = io.Copy(io.Discard, r.Body) // nothing of it matters
+		_, _ = io.Copy(io.Discard, r.Body) // the body is irrelevant
 	}
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Etag": {`"new"`}}, Body: http.NoBody, Request: r}, nil
 }
 
-// put writes with what cfg says of credentials, and returns with which ones; empty: it
-// was not sent.
+// put writes with cfg's credentials, and returns the signing key; empty: nothing was sent.
 func put(t *testing.T, to *s3.Store, wire *store) (string, error) {
 	t.Helper()
 	n := len(wire.ids)
@@ -64,7 +63,7 @@ func put(t *testing.T, to *s3.Store, wire *store) (string, error) {
 
 func withKeys(t *testing.T, wire *store, change func(*s3.Config)) *s3.Store {
 	t.Helper()
-	cfg := s3.Config{Bucket: "bucket", Endpoint: "http://s3.test", PathStyle: true, Transport: wire}
+	cfg := s3.Config{Bucket: "bucket", Endpoint: "https://s3.test", PathStyle: true, Transport: wire}
 	if change != nil {
 		change(&cfg)
 	}
@@ -75,21 +74,21 @@ func withKeys(t *testing.T, wire *store, change func(*s3.Config)) *s3.Store {
 	return s
 }
 
-// TestRole: writes are signed with the keys of the machine's role as long as those are
-// good, whatever its metadata service does meanwhile, and are not sent afterwards.
+// TestRole: writes are signed with the machine's role keys while those are valid, even if the
+// metadata service fails, and are not sent afterwards.
 func TestRole(t *testing.T) {
 	noKeys(t)
-	for name, fault := range map[string]awsfake.Fault{"503": {Status: http.StatusServiceUnavailable}, "hangs": {Delay: time.Hour}} {
+	for name, fault := range map[string]awstest.Fault{"503": {Status: http.StatusServiceUnavailable}, "hangs": {Delay: time.Hour}} {
 		synctest.Test(t, func(t *testing.T) {
-			cloud := awsfake.New(awsfake.Config{Region: "r", Role: "server", RoleLife: 6 * time.Hour})
-			metadata := cloud.Metadata(cloud.Plant("subnet-0000000a", nil, false))
+			cloud := awstest.New(awstest.Config{Region: "r", Role: "server", RoleLife: 6 * time.Hour})
+			metadata := cloud.Metadata(cloud.AddMachine("subnet-0000000a", nil, false))
 			wire := &store{}
 			s := withKeys(t, wire, func(cfg *s3.Config) { cfg.Local = awsclienttest.Serve(t, metadata, "r").HTTPClient })
 			id, err := put(t, s, wire)
 			if err != nil || !strings.HasPrefix(id, "ASIA") {
 				t.Fatalf("%s: first: %q, %v", name, id, err)
 			}
-			cloud.FailNext(awsfake.MetadataService, 10000, fault)
+			cloud.FailNext(awstest.MetadataService, 10000, fault)
 			for began := time.Now(); time.Since(began) < 359*time.Minute; time.Sleep(10 * time.Minute) {
 				before := time.Now()
 				if again, err := put(t, s, wire); err != nil || again != id || time.Since(before) != 0 {
@@ -101,7 +100,7 @@ func TestRole(t *testing.T) {
 			if again, err := put(t, s, wire); again != "" || !errors.Is(err, object.ErrUnknown) || time.Since(before) > 10*time.Second {
 				t.Errorf("%s, when they have expired: %q, %v in %s", name, again, err, time.Since(before))
 			}
-			cloud.ForgetFaults()
+			cloud.ClearFaults()
 			time.Sleep(time.Minute)
 			if again, err := put(t, s, wire); err != nil || !strings.HasPrefix(again, "ASIA") || again == id {
 				t.Errorf("%s, afterwards: %q, %v", name, again, err)
@@ -110,14 +109,15 @@ func TestRole(t *testing.T) {
 	}
 }
 
-// TestKeysThatDoNotCome: who can wait for a second waits no longer, whoever waits beside.
+// TestKeysThatDoNotCome: a caller with a deadline of a second waits no longer, whatever other
+// callers wait for.
 func TestKeysThatDoNotCome(t *testing.T) {
 	noKeys(t)
 	synctest.Test(t, func(t *testing.T) {
-		cloud := awsfake.New(awsfake.Config{Region: "r", Role: "server"})
-		metadata := cloud.Metadata(cloud.Plant("subnet-0000000a", nil, false))
+		cloud := awstest.New(awstest.Config{Region: "r", Role: "server"})
+		metadata := cloud.Metadata(cloud.AddMachine("subnet-0000000a", nil, false))
 		s := withKeys(t, &store{}, func(cfg *s3.Config) { cfg.Local = awsclienttest.Serve(t, metadata, "r").HTTPClient })
-		cloud.FailNext(awsfake.MetadataService, 10000, awsfake.Fault{Delay: time.Hour})
+		cloud.FailNext(awstest.MetadataService, 10000, awstest.Fault{Delay: time.Hour})
 		patient := make(chan error, 1)
 		go func() {
 			_, err := s.Put(t.Context(), "a", nil, object.IfAbsent())
@@ -133,11 +133,11 @@ func TestKeysThatDoNotCome(t *testing.T) {
 		if err := <-patient; !errors.Is(err, object.ErrUnknown) || time.Since(began) > 10*time.Second {
 			t.Errorf("with more: %v after %s", err, time.Since(began))
 		}
-		time.Sleep(time.Minute) // what is asked beside ends
+		time.Sleep(time.Minute) // concurrent requests end
 	})
 }
 
-// TestFile: the shared credentials file comes before a role, and stays.
+// TestFile: the shared credentials file takes precedence over a role, permanently.
 func TestFile(t *testing.T) {
 	noKeys(t)
 	file := filepath.Join(os.Getenv("HOME"), ".aws", "credentials")
@@ -165,7 +165,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestWebIdentity: a pod's token is changed for keys, unless there are those of a container.
+// TestWebIdentity: a pod's token is exchanged for keys, unless there are container credentials.
 func TestWebIdentity(t *testing.T) {
 	noKeys(t)
 	token := filepath.Join(t.TempDir(), "token")
@@ -193,7 +193,7 @@ func TestWebIdentity(t *testing.T) {
 	}
 	known = false
 	if id, err := put(t, withKeys(t, wire, service), wire); id != "" || err == nil {
-		t.Errorf("with one that nobody knows: %q, %v", id, err)
+		t.Errorf("with an unknown one: %q, %v", id, err)
 	}
 	inContainer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"AccessKeyId": "ASIABOX", "SecretAccessKey": "s", "Token": "t"}`)

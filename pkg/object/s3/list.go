@@ -11,15 +11,14 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// tokenDelimiter is between the two parts of a token. No key has a control character.
+// tokenDelimiter separates the two parts of a token. Keys have no control characters.
 const tokenDelimiter = "\n"
 
-// List implements object.Store. A token is the last key of the page before and the
-// store's own continuation token, divided by a line feed. Both are sent: either is
-// enough for a store that honours it.
+// List implements object.Store. A token is the last key of the previous page and the store's own
+// continuation token. Both are sent: either one suffices for a store that honours it.
 func (s *Store) List(ctx context.Context, prefix, token string) (object.Page, error) {
 	if strings.ContainsFunc(prefix, func(r rune) bool { return r < ' ' }) {
-		return object.Page{}, nil // no key begins like this
+		return object.Page{}, nil // no key has control characters
 	}
 	after, continuation, _ := strings.Cut(token, tokenDelimiter)
 	var page object.Page
@@ -66,8 +65,8 @@ func (s *Store) list(ctx context.Context, prefix, after, continuation string) (o
 	return page, nil
 }
 
-// within returns a client whose requests end with ctx. The client's only call that
-// takes a continuation token has no context of its own.
+// within returns a client whose requests end with ctx. The client's only call that takes a
+// continuation token has no context parameter.
 func (s *Store) within(ctx context.Context) (minio.Core, error) {
 	options := s.options
 	options.Transport = bound{ctx, s.options.Transport}
@@ -79,7 +78,7 @@ func (s *Store) within(ctx context.Context) (minio.Core, error) {
 	return minio.Core{Client: client}, nil
 }
 
-// bound sends requests under a context that they were not made with.
+// bound sends requests under ctx instead of their own context.
 type bound struct {
 	ctx  context.Context
 	next http.RoundTripper

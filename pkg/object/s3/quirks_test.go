@@ -2,6 +2,7 @@ package s3_test
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -15,8 +16,8 @@ import (
 	"github.com/nstance/nstance/pkg/object/s3"
 )
 
-// TestQuirks holds what becomes of each quirk: named at the start, or survived. The table
-// of docs/storage.md has the same rows, with the same words.
+// TestQuirks checks the effect of each quirk: detected at the start, or survived. The table of
+// docs/storage.md has the same rows and texts.
 func TestQuirks(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/storage.md")
 	if err != nil {
@@ -31,12 +32,15 @@ func TestQuirks(t *testing.T) {
 					row = strings.Split(line, "|")[2]
 				}
 			}
-			inner, err := dev.New(dev.Config{Root: t.TempDir(), Bucket: "bucket"})
+			server, err := dev.New(dev.Config{
+				Root: t.TempDir(), Bucket: "bucket", Keys: dev.Key("id", "secret", ""),
+				Wrap: func(store http.Handler) http.Handler { return quirks.New(mode, store) },
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			front := httptest.NewServer(quirks.New(mode, inner))
-			t.Cleanup(func() { front.Close(); inner.Close() })
+			front := httptest.NewServer(server)
+			t.Cleanup(func() { front.Close(); server.Close() })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			err = object.Probe(ctx, open(t, s3.Config{Bucket: "bucket", Endpoint: front.URL}), "run")
@@ -51,7 +55,7 @@ func TestQuirks(t *testing.T) {
 	}
 }
 
-// TestQuirkRows holds that the table has a row for each quirk and none besides, in order.
+// TestQuirkRows: the table has exactly one row for each quirk, in order.
 func TestQuirkRows(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/storage.md")
 	if err != nil {

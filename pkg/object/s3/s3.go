@@ -1,21 +1,21 @@
-// Package s3 keeps objects in a bucket of AWS S3, or of anything that speaks its
-// protocol and honours conditional writes: MinIO, Ceph RGW, SeaweedFS, the S3 API
-// of Google Cloud Storage. object.Probe tells whether a certain one does.
+// Package s3 stores objects in an AWS S3 bucket, or in any S3-compatible store that honours
+// conditional writes: MinIO, Ceph RGW, SeaweedFS, the S3 API of Google Cloud Storage.
+// object.Probe checks whether a given store does.
 //
-// A Put is one request with If-Match or If-None-Match: * (RFC 9110, section 13.1)
-// and is sent once; its body is signed and carries its MD5, so that what lands is
-// what was sent. How the answers are read:
+// A Put is one request with If-Match or If-None-Match: * (RFC 9110, section 13.1) and is sent
+// once; its body is signed and has an MD5, so that it is stored as sent. Responses are mapped
+// as follows:
 //
 //	200                       applied
 //	412                       ErrConflict
 //	404 NoSuchKey, if-match   ErrConflict: the object is absent
-//	409                       ErrUnknown: the store did not judge the precondition,
-//	                          because another request was under way; Settle sends again
+//	409                       ErrUnknown: the store did not evaluate the precondition,
+//	                          because another request was in flight; PutConfirmed retries
 //	404 NoSuchBucket, 403, other 4xx, 501: ErrRefused
 //	408, 429, expired keys, a skewed clock, 5xx, no answer: ErrUnknown
 //
-// A 404 is believed only with S3's error document: a proxy's own 404 must not make
-// a full bucket look empty.
+// A 404 is trusted only with S3's error document: a proxy's own 404 must not make a full bucket
+// look empty.
 package s3
 
 import (
@@ -41,10 +41,10 @@ import (
 )
 
 const (
-	// pageSize is the largest that S3 gives.
+	// pageSize is the maximum of S3.
 	pageSize = 1000
 
-	// Reads are tried up to readAttempts times, with doubling pauses.
+	// Reads are tried up to readAttempts times, with exponential back-off.
 	readAttempts = 3
 	readPause    = 100 * time.Millisecond
 )
@@ -54,10 +54,10 @@ type Store struct {
 	client     minio.Core
 	bucket     string
 	timeout    time.Duration
-	keys       *awsclient.Keeper  // what requests are signed with; nil: it never changes
-	encryption encrypt.ServerSide // of writes; nil: as the bucket says
+	keys       *awsclient.Keeper  // of the signing keys; nil: they are static
+	encryption encrypt.ServerSide // of writes; nil: the bucket's default
 
-	// What a client for one listing is made of.
+	// To make a client for one listing.
 	endpoint string
 	options  minio.Options
 	pin      func(*minio.Client, string)
@@ -65,7 +65,7 @@ type Store struct {
 
 var _ object.Store = (*Store)(nil)
 
-// New checks the config and returns the bucket's store. It sends nothing.
+// New validates the config and returns the bucket's store. It sends nothing.
 func New(cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("open S3 bucket: %w", err)
@@ -159,7 +159,7 @@ func (s *Store) put(ctx context.Context, key string, body []byte, pre object.Pre
 		return "", err
 	}
 	opts := minio.PutObjectOptions{ServerSideEncryption: s.encryption}
-	absent := object.ErrUnknown // what a 404 means
+	absent := object.ErrUnknown // the meaning of a 404
 	switch {
 	case pre.Absent():
 		opts.SetMatchETagExcept("*")
@@ -168,8 +168,8 @@ func (s *Store) put(ctx context.Context, key string, body []byte, pre object.Pre
 		absent = object.ErrConflict
 	}
 	sum, digest := md5.Sum(body), sha256.Sum256(body)
-	opts.DisableContentSha256 = true // no chunked signature: the digest of the whole is signed
-	// A reader that can't seek can't be sent twice, whatever the client thinks.
+	opts.DisableContentSha256 = true // no chunked signature: the digest of the whole body is signed
+	// A reader that can't seek can't be sent twice, whatever the client does.
 	info, err := s.client.PutObject(ctx, s.bucket, key, io.MultiReader(bytes.NewReader(body)), int64(len(body)),
 		base64.StdEncoding.EncodeToString(sum[:]), hex.EncodeToString(digest[:]), opts)
 	switch {
@@ -181,8 +181,8 @@ func (s *Store) put(ctx context.Context, key string, body []byte, pre object.Pre
 	return object.ETag(info.ETag), checkETag(info.ETag)
 }
 
-// checkETag returns an error unless an If-Match can ask for this etag, which a weak one
-// can't (RFC 9110, section 13.1.1): a proxy that compresses weakens etags.
+// checkETag returns an error unless If-Match can use this etag. It can't use a weak one (RFC
+// 9110, section 13.1.1): a proxy that compresses weakens etags.
 func checkETag(etag string) error {
 	lack := &object.Lack{Kind: object.ErrUnfit, What: "an object has no ETag"}
 	switch {
@@ -191,20 +191,20 @@ func checkETag(etag string) error {
 	case strings.HasPrefix(etag, "W/"):
 		lack.What, lack.Detail = "ETags are weak", fmt.Sprintf("%.80q; does a proxy change them?", etag)
 	case etag != "":
-		lack.What, lack.Detail = "no If-Match can ask for an ETag", fmt.Sprintf("%.80q", etag)
+		lack.What, lack.Detail = "an ETag can't be used in If-Match", fmt.Sprintf("%.80q", etag)
 	}
 	return fmt.Errorf("%w: %w", object.ErrUnknown, lack)
 }
 
-// sendable reports whether an If-Match header can ask for this etag alone; no
-// store gives out any other ("*" would match every object).
+// sendable reports whether an If-Match header can select this etag alone; no store returns any
+// other ("*" would match every object).
 func sendable(e object.ETag) bool {
 	return e != "" && e != "*" && !strings.ContainsFunc(string(e), func(r rune) bool {
 		return r <= ' ' || r == '"' || r >= 0x7f
 	})
 }
 
-// Delete implements object.Store. It is sent once, as a write is.
+// Delete implements object.Store. It is sent once, like a write.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	if err := object.CheckKey(key); err != nil {
 		return fmt.Errorf("delete %s: %w", key, err)
@@ -231,7 +231,7 @@ func infoOf(o minio.ObjectInfo, size int64) object.Info {
 	return object.Info{Key: o.Key, ETag: object.ETag(o.ETag), Size: size, ModTime: o.LastModified}
 }
 
-// read sends a read, again when its outcome is unknown for a reason that may pass.
+// read sends a read, and retries after temporary failures.
 func (s *Store) read(ctx context.Context, send func(context.Context) error) error {
 	backoff := retry.Backoff{First: readPause, Limit: time.Minute}
 	for attempt := 1; ; attempt++ {
@@ -244,12 +244,11 @@ func (s *Store) read(ctx context.Context, send func(context.Context) error) erro
 		if err == nil || attempt == readAttempts || !passing(err) {
 			return err
 		}
-		_ = retry.Wait(ctx, backoff.Delay(attempt)) // the next turn sees the end of ctx
+		_ = retry.Wait(ctx, backoff.Delay(attempt)) // the next iteration checks ctx
 	}
 }
 
-// passing tells failures of the network and the server from those that a second
-// attempt will meet again.
+// passing reports whether a failure of the network or server may be temporary.
 func passing(err error) bool {
 	if !errors.Is(err, object.ErrUnknown) {
 		return false

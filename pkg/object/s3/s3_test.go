@@ -13,7 +13,7 @@ import (
 // openDev is the real client on a real socket to the development server.
 func openDev(t *testing.T) object.Store {
 	t.Helper()
-	server, err := devs3.New(devs3.Config{Root: t.TempDir(), Bucket: "dev"})
+	server, err := devs3.New(devs3.Config{Root: t.TempDir(), Bucket: "dev", Keys: devs3.Key("id", "secret", "")})
 	if err != nil {
 		t.Fatal(err)
 	}

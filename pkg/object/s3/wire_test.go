@@ -1,6 +1,7 @@
 package s3_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/md5"
@@ -10,18 +11,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/s3"
 )
 
-// wire is a server that records what it is sent and answers as it is told.
+// wire is a server that records requests and sends scripted responses.
 type wire struct {
 	url string
 
@@ -66,8 +70,8 @@ func document(status int, code string) http.HandlerFunc {
 
 func applied(w http.ResponseWriter, _ *http.Request) { w.Header().Set("ETag", `"new"`) }
 
-// TestPutHeaders holds what safety rests on: the precondition, the digests, and
-// that there is one request with the body as it is.
+// TestPutHeaders checks what safety depends on: the precondition, the digests, and a single
+// request with the unchanged body.
 func TestPutHeaders(t *testing.T) {
 	const body = "body\r\nof an object"
 	sum, digest := md5.Sum([]byte(body)), sha256.Sum256([]byte(body))
@@ -122,10 +126,29 @@ func hangUp(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
+// checkPut checks what is made of an answer to a Put that was sent so often.
+func checkPut(t *testing.T, pre object.Precondition, err, want error, contains string, sent int) {
+	t.Helper()
+	if !errors.Is(err, want) || errors.Is(err, object.ErrConflict) != errors.Is(want, object.ErrConflict) ||
+		errors.Is(err, object.ErrNotFound) {
+		t.Errorf("precondition %+v: %v, want %v", pre, err, want)
+	}
+	// A refusal is proof that nothing was changed, and nothing else is.
+	refused := errors.Is(want, object.ErrRefused) || errors.Is(want, object.ErrNoConditionalWrites)
+	if errors.Is(err, object.ErrRefused) != refused || errors.Is(err, object.ErrUnknown) != errors.Is(want, object.ErrUnknown) {
+		t.Errorf("precondition %+v: %v, want refused: %t", pre, err, refused)
+	}
+	if !strings.Contains(fmt.Sprint(err), contains) {
+		t.Errorf("precondition %+v: %v does not say %q", pre, err, contains)
+	}
+	if sent != 1 {
+		t.Errorf("precondition %+v: %d requests, want exactly one", pre, sent)
+	}
+}
+
 // TestPutAnswers holds how each answer is read, and that no answer makes the
 // client send a write twice.
 func TestPutAnswers(t *testing.T) {
-	never := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 	}
@@ -157,7 +180,6 @@ func TestPutAnswers(t *testing.T) {
 		"408":              {status(408), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 		"clock is off":     {document(403, "RequestTimeTooSkewed"), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 		"connection cut":   {hangUp, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
-		"no answer":        {never, object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
 		"200 without etag": {status(200), object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, "ETag"},
 		"redirect": {http.RedirectHandler("/elsewhere", http.StatusTemporaryRedirect).ServeHTTP,
 			object.ErrUnknown, object.ErrUnknown, object.ErrUnknown, ""},
@@ -170,24 +192,44 @@ func TestPutAnswers(t *testing.T) {
 				object.IfAbsent(): c.absent, object.IfMatch("e"): c.match, {}: c.always,
 			} {
 				w := newWire(t, c.answer)
-				s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url, RequestTimeout: 200 * time.Millisecond})
+				s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url, RequestTimeout: time.Minute})
 				_, err := s.Put(t.Context(), "k", []byte("x"), pre)
-				if !errors.Is(err, want) || errors.Is(err, object.ErrConflict) != errors.Is(want, object.ErrConflict) ||
-					errors.Is(err, object.ErrNotFound) {
-					t.Errorf("precondition %+v: %v, want %v", pre, err, want)
-				}
-				// A refusal is proof that nothing was changed, and nothing else is.
-				refused := errors.Is(want, object.ErrRefused) || errors.Is(want, object.ErrNoConditionalWrites)
-				if errors.Is(err, object.ErrRefused) != refused || errors.Is(err, object.ErrUnknown) != errors.Is(want, object.ErrUnknown) {
-					t.Errorf("precondition %+v: %v, want refused: %t", pre, err, refused)
-				}
-				if !strings.Contains(fmt.Sprint(err), c.contains) {
-					t.Errorf("precondition %+v: %v does not say %q", pre, err, c.contains)
-				}
-				if n := len(w.sent()); n != 1 {
-					t.Errorf("precondition %+v: %d requests, want exactly one", pre, n)
-				}
+				checkPut(t, pre, err, want, c.contains, len(w.sent()))
 			}
+		})
+	}
+}
+
+// TestPutWithoutAnswer: a write that is not answered in time is sent once, too, and its
+// outcome is unknown.
+func TestPutWithoutAnswer(t *testing.T) {
+	for _, pre := range []object.Precondition{object.IfAbsent(), object.IfMatch("e"), {}} {
+		synctest.Test(t, func(t *testing.T) {
+			const timeout = 200 * time.Millisecond
+			var sent atomic.Int32
+			hangs := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() {
+					defer far.Close()
+					for in := bufio.NewReader(far); ; {
+						r, err := http.ReadRequest(in)
+						if err != nil {
+							return
+						}
+						sent.Add(1)
+						_, _ = io.Copy(io.Discard, r.Body)
+					}
+				}()
+				return near, nil
+			}}
+			defer hangs.CloseIdleConnections()
+			s := open(t, s3.Config{Bucket: "bucket", Endpoint: "http://127.0.0.1", Transport: hangs, RequestTimeout: timeout})
+			began := time.Now()
+			_, err := s.Put(t.Context(), "k", []byte("x"), pre)
+			if took := time.Since(began); took != timeout || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("precondition %+v: %v after %s", pre, err, took)
+			}
+			checkPut(t, pre, err, object.ErrUnknown, "", int(sent.Load()))
 		})
 	}
 }
@@ -199,7 +241,7 @@ func garbage(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// half promises a body and hangs up.
+// half announces a body and closes the connection.
 func half(w http.ResponseWriter, _ *http.Request) {
 	if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
 		fmt.Fprint(conn, "HTTP/1.1 412 Precondition Failed\r\nContent-Length: 1000\r\n\r\n<Error>")
@@ -207,21 +249,21 @@ func half(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// TestRefusedByAProxy holds that a refusal which is not the store's own ends waits, but
-// proves nothing about a write.
+// TestRefusedByAProxy: a refusal that is not the store's own ends retries, but proves nothing
+// about a write.
 func TestRefusedByAProxy(t *testing.T) {
 	w := newWire(t, func(rw http.ResponseWriter, _ *http.Request) {
 		http.Error(rw, "<html>forbidden</html>", http.StatusForbidden)
 	})
 	s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url})
-	_, err := object.Settle(t.Context(), s, "k", []byte("x"), object.IfAbsent())
+	_, err := object.PutConfirmed(t.Context(), s, "k", []byte("x"), object.IfAbsent())
 	if !errors.Is(err, object.ErrRefused) || !errors.Is(err, object.ErrUnknown) || !strings.Contains(err.Error(), "no S3 error document") {
 		t.Errorf("settle: %v, want refused and unknown", err)
 	}
 }
 
-// TestPutOnReusedConnection cuts the connection under the second write: the
-// transport must not send that one again by itself.
+// TestPutOnReusedConnection cuts the connection during the second write: the transport must not
+// resend it.
 func TestPutOnReusedConnection(t *testing.T) {
 	n := 0
 	w := newWire(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -245,8 +287,8 @@ func TestPutOnReusedConnection(t *testing.T) {
 	}
 }
 
-// TestUnsendableETags holds that an etag which would change the header's meaning
-// is a conflict that is not sent.
+// TestUnsendableETags: an etag that would change the header's meaning is a conflict, and is not
+// sent.
 func TestUnsendableETags(t *testing.T) {
 	w := newWire(t, applied)
 	s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url})
@@ -292,7 +334,7 @@ func TestGetAnswers(t *testing.T) {
 				errors.Is(err, object.ErrRefused) != errors.Is(c.want, object.ErrRefused) || !strings.Contains(err.Error(), c.contains) {
 				t.Errorf("get: %v, want %v that says %q", err, c.want, c.contains)
 			}
-			// A read of a cut connection may be sent again by the transport as well.
+			// The transport may also retry a read of a cut connection.
 			if n := len(w.sent()); n < c.requests || c.requests == 1 && n != 1 {
 				t.Errorf("%d requests, want %d", n, c.requests)
 			}
@@ -300,7 +342,7 @@ func TestGetAnswers(t *testing.T) {
 	}
 }
 
-// TestReadsComeThrough holds that a read survives a failure that passes.
+// TestReadsComeThrough: a read survives a temporary failure.
 func TestReadsComeThrough(t *testing.T) {
 	n := 0
 	w := newWire(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -346,8 +388,8 @@ func TestListAnswers(t *testing.T) {
 	}
 }
 
-// TestPagesByEitherToken holds that a listing comes whole from a store that honours
-// continuation tokens alone, and from one that honours start-after alone.
+// TestPagesByEitherToken: a listing is complete from a store that honours only continuation
+// tokens, and from one that honours only start-after.
 func TestPagesByEitherToken(t *testing.T) {
 	keys := []string{"p/a", "p/b", "p/c", "p/d", "p/e"}
 	for _, honoured := range []string{"start-after", "continuation-token"} {
@@ -380,7 +422,7 @@ func TestPagesByEitherToken(t *testing.T) {
 	}
 }
 
-// TestHugePage holds that the answer to a listing is bounded.
+// TestHugePage: the response to a listing is bounded.
 func TestHugePage(t *testing.T) {
 	w := newWire(t, func(rw http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(rw, "<ListBucketResult>")
@@ -397,8 +439,8 @@ func TestHugePage(t *testing.T) {
 	}
 }
 
-// TestUnusableETags holds that etags which no precondition can ask for are named, and
-// end a Settle at once.
+// TestUnusableETags: etags that can't be used in a precondition are reported, and end
+// PutConfirmed at once.
 func TestUnusableETags(t *testing.T) {
 	for header, want := range map[string]string{"": "an object has no ETag", `W/"abc"`: "ETags are weak"} {
 		w := newWire(t, func(rw http.ResponseWriter, _ *http.Request) {
@@ -407,15 +449,14 @@ func TestUnusableETags(t *testing.T) {
 			}
 		})
 		s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url})
-		_, err := object.Settle(t.Context(), s, "k", []byte("x"), object.IfAbsent())
+		_, err := object.PutConfirmed(t.Context(), s, "k", []byte("x"), object.IfAbsent())
 		if !errors.Is(err, object.ErrUnfit) || !errors.Is(err, object.ErrUnknown) || object.Reason(err) != want {
 			t.Errorf("ETag %q: %v, want %q", header, err, want)
 		}
 	}
 }
 
-// TestDeadline holds that the caller's deadline ends a request that hangs, and
-// shows in the error.
+// TestDeadline: the caller's deadline ends a hanging request, and is in the error.
 func TestDeadline(t *testing.T) {
 	w := newWire(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	s := open(t, s3.Config{Bucket: "bucket", Endpoint: w.url})
@@ -434,7 +475,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// canned answers every request with one body.
+// canned returns one body to every request.
 type canned []byte
 
 func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -444,8 +485,8 @@ func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// FuzzListing holds that whatever a server answers, a listing is an error or has
-// whole entries, and only a listing is taken for one.
+// FuzzListing: whatever a server returns, a listing is an error or has complete entries, and
+// nothing else is taken for a listing.
 func FuzzListing(f *testing.F) {
 	for _, body := range []string{
 		"", "<", "<html/>", "<ListBucketResult/>", "<?xml version=\"1.0\"?><ListBucketResult></ListBucketResult>",
@@ -457,8 +498,8 @@ func FuzzListing(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel() // the same page for ever is a listing without end, and bounded by ctx
-		s := open(t, s3.Config{Bucket: "bucket", Endpoint: "http://canned", Transport: canned(body)})
+		defer cancel() // a repeated page is an endless listing, bounded by ctx
+		s := open(t, s3.Config{Bucket: "bucket", Endpoint: "https://canned", Transport: canned(body)})
 		page, err := s.List(ctx, "", "")
 		switch {
 		case err != nil && !errors.Is(err, object.ErrUnknown):

@@ -32,24 +32,24 @@ func vars(t *testing.T, of map[string]any) *structpb.Struct {
 }
 
 func TestGroupsOfAllShardsAreImported(t *testing.T) {
-	w := begin(t, "b", "a")
+	f := newFixture(t, "b", "a")
 	for shard, size := range map[string]int32{"a": 4, "b": 3} {
-		w.has(shard, "web", size, &nstancev1.UpsertGroupRequest{
+		f.has(shard, "web", size, &nstancev1.UpsertGroupRequest{
 			InstanceType: new("small"), SubnetPool: new("private"), Vars: vars(t, map[string]any{"n": 1, "o": map[string]any{"p": []any{"x"}}}),
 		})
 	}
-	w.has("a", "db", 2, &nstancev1.UpsertGroupRequest{InstanceType: new("small"), SubnetPool: new("private")})
-	w.has("b", "db", 1, &nstancev1.UpsertGroupRequest{
+	f.has("a", "db", 2, &nstancev1.UpsertGroupRequest{InstanceType: new("small"), SubnetPool: new("private")})
+	f.has("b", "db", 1, &nstancev1.UpsertGroupRequest{
 		InstanceType: new("large"), SubnetPool: new("private"), Vars: vars(t, map[string]any{"n": 2}),
 	})
-	w.shards.Shard("b").Static("static", 0, "knd")
-	w.shards.Shard("a").SetTiming(func(timing *shardstest.Timing) { timing.Drain = time.Hour })
-	w.has("a", "gone", 1, nil)
-	w.lose("a", "gone") // it is emptied for an hour
-	w.set = undefined{w.set}
-	w.shards.Run()
-	w.start()
-	infra, pools := w.become("db", "static", "web")
+	f.shards.Shard("b").Static("static", 0, "knd")
+	f.shards.Shard("a").SetTiming(func(timing *shardstest.Timing) { timing.Drain = time.Hour })
+	f.has("a", "gone", 1, nil)
+	f.shards.Shard("a").Delete("gone") // it is drained for an hour
+	f.set = undefined{f.set}
+	f.shards.Run()
+	f.start()
+	infra, pools := f.become("db", "static", "web")
 
 	for name, want := range map[string]v1beta1.NstanceMachinePoolSpec{
 		"web":    {Group: "web", Shards: []v1beta1.Name{"a", "b"}, Template: "knd", InstanceType: "small", SubnetPool: "private"},
@@ -84,66 +84,66 @@ func TestGroupsOfAllShardsAreImported(t *testing.T) {
 }
 
 func TestNothingIsMadeBeforeEveryShardHasAnswered(t *testing.T) {
-	w := begin(t, "a", "b")
-	w.has("a", "web", 2, nil)
-	w.has("b", "web", 3, nil)
-	w.shards.Shard("b").Stop()
-	w.shards.Run()
-	w.start()
-	w.stay()
-	w.shards.Shard("b").Start()
-	_, pools := w.become("web")
+	f := newFixture(t, "a", "b")
+	f.has("a", "web", 2, nil)
+	f.has("b", "web", 3, nil)
+	f.shards.Shard("b").Stop()
+	f.shards.Run()
+	f.start()
+	f.stay()
+	f.shards.Shard("b").Start()
+	_, pools := f.become("web")
 	if n := *pools["web"].Spec.Replicas; n != 5 {
 		t.Errorf("%d replicas, want 5", n)
 	}
-	// What a shard told before it was lost may be different by now.
-	w.shards.Shard("b").Stop()
-	shardstest.Eventually(t, "the loss is noticed", func() bool { b, _ := w.shards.Set.State("b"); return !b.Synced })
-	w.has("a", "later", 1, nil)
-	w.stay("web")
-	w.shards.Shard("b").Start()
-	w.become("later", "web")
+	// The state of an unreachable shard may be outdated.
+	f.shards.Shard("b").Stop()
+	shardstest.Eventually(t, "the loss is noticed", func() bool { b, _ := f.shards.Set.State("b"); return !b.Synced })
+	f.has("a", "later", 1, nil)
+	f.stay("web")
+	f.shards.Shard("b").Start()
+	f.become("later", "web")
 }
 
-// A shard that the configuration names from now on is asked before anything is made,
-// and what it has is imported.
+// A newly configured shard is contacted before anything is created, and its groups are
+// imported.
 func TestAShardThatIsAddedIsImported(t *testing.T) {
-	w := begin(t, "a")
-	w.has("a", "web", 2, nil)
-	w.shards.Run()
-	w.start()
-	w.become("web")
-	w.shards.Add("b")
-	w.has("b", "web", 2, nil)
-	w.has("b", "api", 2, nil)
-	w.shards.Configure("a", "b")
-	infra, _ := w.become("api", "web")
+	f := newFixture(t, "a")
+	f.has("a", "web", 2, nil)
+	f.shards.Run()
+	f.start()
+	f.become("web")
+	f.shards.Add("b")
+	f.has("b", "web", 2, nil)
+	f.has("b", "api", 2, nil)
+	f.shards.Configure("a", "b")
+	infra, _ := f.become("api", "web")
 	if s := infra["web"].Spec.Shards; !slices.Equal(s, []v1beta1.Name{"a"}) {
 		t.Errorf("web is on %v: its pool is not ours to change", s)
 	}
 }
 
-// From the import on Kubernetes says what there is: nothing is written again.
+// After the import Kubernetes defines the pool: nothing is written again.
 func TestWhatIsThereIsLeftAlone(t *testing.T) {
-	w := begin(t, "a")
+	f := newFixture(t, "a")
 	own := &v1beta1.NstanceMachinePool{
-		ObjectMeta: w.meta("mine"), Spec: v1beta1.NstanceMachinePoolSpec{Group: "api", Shards: []v1beta1.Name{"a"}},
+		ObjectMeta: f.meta("mine"), Spec: v1beta1.NstanceMachinePoolSpec{Group: "api", Shards: []v1beta1.Name{"a"}},
 	}
-	w.make(own)
-	w.has("a", "api", 2, nil)
-	w.has("a", "web", 2, nil)
-	w.shards.Run()
-	w.start()
+	f.make(own)
+	f.has("a", "api", 2, nil)
+	f.has("a", "web", 2, nil)
+	f.shards.Run()
+	f.start()
 	var web clusterv1.MachinePool
 	planetest.Eventually(t, soon, "web is imported", func(ctx context.Context) error {
 		return errors.Join(
-			w.Client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: "web"}, &web),
-			w.Client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: "web"}, &v1beta1.NstanceMachinePool{}))
+			f.Client.Get(ctx, client.ObjectKey{Namespace: f.ns, Name: "web"}, &web),
+			f.Client.Get(ctx, client.ObjectKey{Namespace: f.ns, Name: "web"}, &v1beta1.NstanceMachinePool{}))
 	})
-	w.patch(&web, func() { web.Spec.Replicas = new(int32(9)) })
-	w.has("a", "web", 5, nil)
+	f.patch(&web, func() { web.Spec.Replicas = new(int32(9)) })
+	f.has("a", "web", 5, nil)
 	check := func(ctx context.Context) error {
-		infra, pools, err := w.pools(ctx)
+		infra, pools, err := f.pools(ctx)
 		if err != nil {
 			return err
 		}
@@ -153,73 +153,75 @@ func TestWhatIsThereIsLeftAlone(t *testing.T) {
 		return nil
 	}
 	planetest.Consistently(t, second, "nothing is written", check)
-	w.stop()
-	w.start()
+	f.stop()
+	f.start()
 	planetest.Consistently(t, second, "nothing is written", check)
 }
 
-// A static group outlives its pool: it comes back with the next operator only. One
-// that was gone from all shards is another one when it comes again.
+// A static group outlives its pool and is imported again only after a restart. A group that
+// was gone from all shards counts as new when it returns.
 func TestADeletedPoolStaysDeleted(t *testing.T) {
-	w := begin(t, "a", "b")
-	w.shards.Shard("a").Static("web", 2, "knd")
-	w.shards.Run()
-	w.start()
-	infra, pools := w.become("web")
+	f := newFixture(t, "a", "b")
+	f.shards.Shard("a").Static("web", 2, "knd")
+	f.shards.Run()
+	f.start()
+	infra, pools := f.become("web")
 	part := &v1beta1.NstanceShardGroup{
-		ObjectMeta: w.meta("web--a"), Spec: v1beta1.NstanceShardGroupSpec{Group: "web", Shard: "a", Size: new(int32(2))},
+		ObjectMeta: f.meta("web--a"), Spec: v1beta1.NstanceShardGroupSpec{Group: "web", Shard: "a", Size: new(int32(2))},
 	}
 	part.Finalizers = []string{v1beta1.Finalizer}
-	w.make(part)
+	f.make(part)
 	drop := func() {
 		i, p := infra["web"], pools["web"]
-		w.delete(&i)
-		w.delete(&p)
+		f.delete(&i)
+		f.delete(&p)
 	}
 	drop()
-	w.delete(part)
-	w.become()
-	w.stay()
-	w.stop()
-	w.start()
-	w.stay() // the part on the shard is still being deleted
-	w.patch(part, func() { part.Finalizers = nil })
-	infra, pools = w.become("web")
+	f.delete(part)
+	f.become()
+	f.stay()
+	f.stop()
+	f.start()
+	f.stay() // the part on the shard is still being deleted
+	f.patch(part, func() { part.Finalizers = nil })
+	infra, pools = f.become("web")
 
 	drop()
-	w.become()
-	w.stay()
-	w.shards.Shard("a").Dynamic("web")
-	w.stay()
-	w.lose("a", "web")
-	shardstest.Eventually(t, "the group is gone", func() bool { return w.shards.Set.Group("a", "web") == nil })
-	w.stay()
-	w.has("b", "web", 1, nil)
-	infra, _ = w.become("web")
+	f.become()
+	f.stay()
+	f.shards.Shard("a").Dynamic("web")
+	f.stay()
+	f.shards.Shard("a").Delete("web")
+	shardstest.Eventually(t, "the group is gone", func() bool { return f.shards.Set.Group("a", "web") == nil })
+	f.stay()
+	f.has("a", "another", 1, nil)
+	f.become("another") // by a pass that has seen no group web
+	f.has("b", "web", 1, nil)
+	infra, _ = f.become("another", "web")
 	if s := infra["web"].Spec.Shards; !slices.Equal(s, []v1beta1.Name{"b"}) {
 		t.Errorf("on the shards %v", s)
 	}
 }
 
 func TestAClusterThatGoesOrIsPausedGetsNoPools(t *testing.T) {
-	w := begin(t, "a")
-	w.has("a", "web", 2, nil)
-	w.shards.Run()
-	c := &clusterv1.Cluster{ObjectMeta: w.meta(cluster)}
-	w.patch(c, func() { c.Spec.Paused = new(true) })
-	w.start()
-	w.stay()
-	w.patch(c, func() { c.Finalizers, c.Spec.Paused = []string{clusterv1.ClusterFinalizer}, nil })
-	w.become("web")
-	w.delete(c)
-	w.sees(c) // or else what comes next may be earlier for the operator
-	w.has("a", "later", 2, nil)
-	w.stay("web")
-	w.patch(c, func() { c.Finalizers = nil })
-	w.stay("web")
+	f := newFixture(t, "a")
+	f.has("a", "web", 2, nil)
+	f.shards.Run()
+	c := &clusterv1.Cluster{ObjectMeta: f.meta(cluster)}
+	f.patch(c, func() { c.Spec.Paused = new(true) })
+	f.start()
+	f.stay()
+	f.patch(c, func() { c.Finalizers, c.Spec.Paused = []string{clusterv1.ClusterFinalizer}, nil })
+	f.become("web")
+	f.delete(c)
+	f.sees(c) // otherwise the operator may see the next event first
+	f.has("a", "later", 2, nil)
+	f.stay("web")
+	f.patch(c, func() { c.Finalizers = nil })
+	f.stay("web")
 }
 
-// dying is a client of an operator that is killed after so many objects made.
+// dying is a client of an operator that is killed after creating that many objects.
 type dying struct {
 	client.Client
 	left atomic.Int32
@@ -233,50 +235,50 @@ func (d *dying) Create(ctx context.Context, o client.Object, opts ...client.Crea
 }
 
 func TestAHalfImportIsFinished(t *testing.T) {
-	w := begin(t, "a")
-	w.has("a", "web", 2, nil)
-	w.shards.Run()
-	w.wrap = func(c client.Client) client.Client {
+	f := newFixture(t, "a")
+	f.has("a", "web", 2, nil)
+	f.shards.Run()
+	f.wrap = func(c client.Client) client.Client {
 		d := &dying{Client: c}
 		d.left.Store(1)
 		return d
 	}
-	w.start()
+	f.start()
 	var pool clusterv1.MachinePool
 	planetest.Eventually(t, soon, "the MachinePool is there", func(ctx context.Context) error {
-		return w.Client.Get(ctx, client.ObjectKey{Namespace: w.ns, Name: "web"}, &pool)
+		return f.Client.Get(ctx, client.ObjectKey{Namespace: f.ns, Name: "web"}, &pool)
 	})
-	w.stop()
-	w.patch(&pool, func() { pool.Spec.Replicas = new(int32(5)) }) // somebody was quicker
-	w.wrap = nil
-	w.start()
-	_, pools := w.become("web")
+	f.stop()
+	f.patch(&pool, func() { pool.Spec.Replicas = new(int32(5)) }) // another writer was faster
+	f.wrap = nil
+	f.start()
+	_, pools := f.become("web")
 	if n := *pools["web"].Spec.Replicas; n != 5 {
 		t.Errorf("%d replicas, want 5", n)
 	}
 }
 
-// What has a group's name already is not touched: an event says so, once, and the
-// others are imported.
+// An existing object with a group's name is not changed: one event says so, and the other
+// groups are imported.
 func TestATakenNameIsTold(t *testing.T) {
-	w := begin(t, "a")
+	f := newFixture(t, "a")
 	for _, group := range []string{"web", "api", "own"} {
-		w.has("a", group, 2, nil)
+		f.has("a", group, 2, nil)
 	}
-	w.shards.Run()
+	f.shards.Run()
 	foreign := func(name, kind string) {
-		o := &clusterv1.MachinePool{ObjectMeta: w.meta(name)}
+		o := &clusterv1.MachinePool{ObjectMeta: f.meta(name)}
 		o.Spec.ClusterName, o.Spec.Template.Spec.ClusterName = cluster, cluster
 		o.Spec.Template.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: v1beta1.Group, Kind: kind, Name: name}
 		o.Spec.Template.Spec.Bootstrap.DataSecretName = new("")
-		w.make(o)
+		f.make(o)
 	}
 	foreign("web", "OtherMachinePool")
-	foreign("own", "NstanceMachinePool") // whoever made it will make the other object
-	w.start()
+	foreign("own", "NstanceMachinePool") // its creator will create the other object
+	f.start()
 	planetest.Eventually(t, soon, "an event tells it", func(ctx context.Context) error {
 		var all eventsv1.EventList
-		if err := w.Client.List(ctx, &all, client.InNamespace(w.ns)); err != nil {
+		if err := f.Client.List(ctx, &all, client.InNamespace(f.ns)); err != nil {
 			return err
 		}
 		var notes []string
@@ -285,12 +287,20 @@ func TestATakenNameIsTold(t *testing.T) {
 				notes = append(notes, e.Note)
 			}
 		}
-		if want := []string{"group web: the MachinePool web has another infrastructure"}; !slices.Equal(notes, want) {
+		want := []string{"group web: the MachinePool web already exists with another infrastructure: rename one of the two"}
+		if !slices.Equal(notes, want) {
 			return fmt.Errorf("told %q, want %q", notes, want)
 		}
 		return nil
 	})
-	infra, _, err := w.pools(t.Context())
+	planetest.Eventually(t, soon, "the other group is imported", func(ctx context.Context) error {
+		infra, _, err := f.pools(ctx)
+		if err == nil && len(infra) == 0 {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	infra, _, err := f.pools(t.Context())
 	if err != nil || len(infra) != 1 || infra["api"].Spec.Group != "api" {
 		t.Errorf("%v: %d NstanceMachinePools", err, len(infra))
 	}

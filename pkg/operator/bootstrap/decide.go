@@ -15,13 +15,14 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/operator/shards"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// machinePoolKind is the kind of the pools' infrastructure.
+// machinePoolKind is the kind of a pool's infrastructure.
 const machinePoolKind = "NstanceMachinePool"
 
-// annotation marks a MachinePool that an import has made.
+// annotation marks a MachinePool made by an import.
 const annotation = "nstance.dev/imported"
 
 // part is a group on one of its shards.
@@ -30,32 +31,30 @@ type part struct {
 	group *nstancev1.GroupStatus
 }
 
-// view is all that the decision looks at.
-type view struct {
-	// groups are the parts of each group, in the order of the shards; no part of a
-	// group that is only being emptied.
+// importView is the input of the decision.
+type importView struct {
+	// groups are the parts of each group, in the order of the shards, without groups that are
+	// only being emptied.
 	groups map[string][]part
 	infra  []v1beta1.NstanceMachinePool
 	pools  []clusterv1.MachinePool
 	shards []v1beta1.NstanceShardGroup
-	// seen are the groups that had a pool since the operator began.
+	// seen are the groups that have had a pool since the operator started.
 	seen map[string]bool
 }
 
-// leaves reports whether a group is only being emptied: it was deleted, or nothing
-// defines it any more.
+// leaves reports whether a group is only being emptied: it was deleted, or nothing defines it
+// any more.
 func leaves(g *nstancev1.GroupStatus) bool {
-	return g.GetEtag() == "" || slices.ContainsFunc(g.GetConditions(), func(c *nstancev1.Condition) bool {
-		return c.GetType() == "Removed" && c.GetStatus()
-	})
+	return g.GetEtag() == "" || shards.Condition(g, "Removed") != nil
 }
 
-// imported is a group that has no pool, and should have one.
+// imported is a group that has no pool and should have one.
 type imported struct {
 	parts []part
-	// half: its MachinePool was made before, and nothing else.
+	// half: only its MachinePool exists.
 	half bool
-	// taken is why it can't be imported under its name; empty: it can.
+	// taken is why its name can't be used; empty if it can.
 	taken string
 }
 
@@ -63,7 +62,7 @@ type imported struct {
 func (i imported) group() string { return i.parts[0].group.GetKey() }
 
 // missing returns the groups without a pool, sorted.
-func missing(v view) (all []imported) {
+func missing(v importView) (all []imported) {
 	has := map[string]bool{}
 	maps.Copy(has, v.seen)
 	infra := map[string]bool{}
@@ -71,7 +70,7 @@ func missing(v view) (all []imported) {
 		has[string(v.infra[i].Spec.Group)] = true
 		infra[v.infra[i].Name] = true
 	}
-	// What is left of a pool that was deleted: its group is about to go, too.
+	// A pool was deleted and its group is about to go, too.
 	for i := range v.shards {
 		has[string(v.shards[i].Spec.Group)] = true
 	}
@@ -87,25 +86,25 @@ func missing(v view) (all []imported) {
 		one := imported{parts: v.groups[key], half: pool != nil}
 		switch {
 		case pool != nil && !names(pool, key):
-			one.taken = fmt.Sprintf("the MachinePool %s has another infrastructure", key)
+			one.taken = fmt.Sprintf("the MachinePool %s already exists with another infrastructure: rename one of the two", key)
 		case pool != nil && (!pool.DeletionTimestamp.IsZero() || pool.Annotations[annotation] == ""):
-			continue // it goes, or whoever made it makes the rest, too
+			continue // it is being deleted, or its creator will complete it
 		case infra[key]:
-			one.taken = fmt.Sprintf("the NstanceMachinePool %s is another group's", key)
+			one.taken = fmt.Sprintf("the NstanceMachinePool %s already exists for another group: rename one of the two", key)
 		}
 		all = append(all, one)
 	}
 	return all
 }
 
-// names reports whether a MachinePool names a pool of ours as its infrastructure.
+// names reports whether a MachinePool names one of our pools as its infrastructure.
 func names(pool *clusterv1.MachinePool, key string) bool {
 	ref := pool.Spec.Template.Spec.InfrastructureRef
 	return ref.APIGroup == v1beta1.Group && ref.Kind == machinePoolKind && ref.Name == key
 }
 
-// forget returns the groups of seen that are nowhere any more.
-func forget(v view) (gone []string) {
+// forget returns the groups of seen that no longer exist anywhere.
+func forget(v importView) (gone []string) {
 	for key := range v.seen {
 		has := func(p v1beta1.NstanceMachinePool) bool { return string(p.Spec.Group) == key }
 		if len(v.groups[key]) == 0 && !slices.ContainsFunc(v.infra, has) {
@@ -115,7 +114,7 @@ func forget(v view) (gone []string) {
 	return gone
 }
 
-// replicas is how many instances the group wants on all its shards.
+// replicas is the group's size, summed over its shards.
 func (i imported) replicas() int32 {
 	var sum int64
 	for _, p := range i.parts {
@@ -131,9 +130,9 @@ func (i imported) shards() (names []v1beta1.Name) {
 	return names
 }
 
-// infrastructure is the group's pool. What the shards differ in stays unset. So does
-// all that a shard's own config says: there it can be changed, and a copy would only
-// hold the change up.
+// infrastructure returns the group's NstanceMachinePool. Fields in which the shards differ
+// stay unset. So do fields that a shard's own config sets: they can be changed there, and a
+// copy would override the change.
 func (i imported) infrastructure(namespace, cluster string) (*v1beta1.NstanceMachinePool, error) {
 	o := &v1beta1.NstanceMachinePool{ObjectMeta: i.meta(namespace, cluster)}
 	o.Spec.Group, o.Spec.Shards = v1beta1.Name(i.group()), i.shards()
@@ -148,7 +147,7 @@ func (i imported) infrastructure(namespace, cluster string) (*v1beta1.NstanceMac
 	return o, err
 }
 
-// machinePool is what says how many instances the group has.
+// machinePool returns the MachinePool, which sets the group's size.
 func (i imported) machinePool(namespace, cluster string) *clusterv1.MachinePool {
 	o := &clusterv1.MachinePool{ObjectMeta: i.meta(namespace, cluster)}
 	o.Annotations = map[string]string{annotation: "true"}
@@ -156,7 +155,8 @@ func (i imported) machinePool(namespace, cluster string) *clusterv1.MachinePool 
 	o.Spec.Replicas = new(i.replicas())
 	o.Spec.Template.Spec = clusterv1.MachineSpec{
 		ClusterName: cluster,
-		// The machines bring what they need; without a name Cluster API would wait.
+		// Machines bring their own bootstrap data; without a Secret name Cluster API would
+		// wait for one.
 		Bootstrap:         clusterv1.Bootstrap{DataSecretName: new("")},
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: v1beta1.Group, Kind: machinePoolKind, Name: i.group()},
 	}
@@ -170,7 +170,7 @@ func (i imported) meta(namespace, cluster string) metav1.ObjectMeta {
 	}
 }
 
-// agreed is what all shards say; empty: they differ.
+// agreed returns the value on which all shards agree; empty if they differ.
 func agreed(parts []part, say func(*nstancev1.GroupStatus) string) string {
 	for _, p := range parts[1:] {
 		if say(p.group) != say(parts[0].group) {
@@ -201,7 +201,7 @@ func (i imported) vars() (v1beta1.Vars, error) {
 	return vars, nil
 }
 
-// filled takes no vars for empty ones.
+// filled returns nil for empty vars.
 func filled(s *structpb.Struct) *structpb.Struct {
 	if s == nil {
 		return &structpb.Struct{}

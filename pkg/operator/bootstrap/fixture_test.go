@@ -27,101 +27,88 @@ func TestMain(m *testing.M) { shared.Main(m) }
 
 const (
 	cluster = "prod--default"
-	soon    = time.Minute
+	soon    = planetest.Patience
 )
 
-// world is a namespace with a Cluster, an operator's controller, and its shards.
-type world struct {
+// fixture is a namespace with a Cluster, an operator's controller, and its shards.
+type fixture struct {
 	*planetest.Plane
 	t      *testing.T
-	config *rest.Config // the operator's way to the API server
+	config *rest.Config // the operator's client
 	ns     string
 	shards *shardstest.World
-	set    bootstrap.Shards // what the controller sees of them
+	set    bootstrap.Shards // the controller's view of them
 	wrap   func(client.Client) client.Client
-	cached client.Client // what the controller sees of the cluster
+	cached client.Client // the controller's cache
 	stop   func()
 }
 
-// begin makes a namespace with a Cluster, and shards that nobody asks yet.
-func begin(t *testing.T, names ...string) *world {
+// newFixture creates a namespace with a Cluster, and shards that have not been contacted yet.
+func newFixture(t *testing.T, names ...string) *fixture {
 	t.Helper()
 	t.Parallel()
 	plane := shared.Plane(t)
-	w := &world{Plane: plane, t: t, ns: plane.Namespace(t), shards: shardstest.New(t, nil, names...)}
-	w.set, w.config = w.shards.Set, plane.Allowed(t, w.ns, ".")
+	f := &fixture{Plane: plane, t: t, ns: plane.Namespace(t), shards: shardstest.New(t, nil, names...)}
+	f.set, f.config = f.shards.Set, plane.Allowed(t, f.ns, ".")
 	for _, name := range names {
-		w.shards.Shard(name).SetTiming(func(timing *shardstest.Timing) { timing.Drain = 0 })
+		f.shards.Shard(name).SetTiming(func(timing *shardstest.Timing) { timing.Drain = 0 })
 	}
-	c := &clusterv1.Cluster{ObjectMeta: w.meta(cluster)}
+	c := &clusterv1.Cluster{ObjectMeta: f.meta(cluster)}
 	c.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: v1beta1.Group, Kind: "NstanceCluster", Name: cluster}
-	w.make(c)
-	return w
+	f.make(c)
+	return f
 }
 
-// start begins what an operator that starts would begin.
-func (w *world) start() {
-	w.t.Helper()
-	mgr, err := ctrl.NewManager(w.config, w.ManagerOptions(w.ns))
+// start starts the controllers as a starting operator does.
+func (f *fixture) start() {
+	f.t.Helper()
+	mgr, err := ctrl.NewManager(f.config, f.ManagerOptions(f.ns))
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	r := &bootstrap.Reconciler{
-		Client: mgr.GetClient(), Shards: w.set, Recorder: mgr.GetEventRecorder("nstance"), Namespace: w.ns, Cluster: cluster,
+		Client: mgr.GetClient(), Shards: f.set, Recorder: mgr.GetEventRecorder("nstance"), Namespace: f.ns, Cluster: cluster,
 	}
-	w.cached = mgr.GetClient()
-	if w.wrap != nil {
-		r.Client = w.wrap(r.Client)
+	f.cached = mgr.GetClient()
+	if f.wrap != nil {
+		r.Client = f.wrap(r.Client)
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if err := mgr.Start(ctx); err != nil {
-			w.t.Errorf("the manager ended: %v", err)
+			f.t.Errorf("the manager ended: %v", err)
 		}
 	}()
-	w.stop = func() { cancel(); <-ended }
-	w.t.Cleanup(w.stop)
+	f.stop = func() { cancel(); <-ended }
+	f.t.Cleanup(f.stop)
 }
 
-func (w *world) meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: w.ns, Name: name}
+func (f *fixture) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: f.ns, Name: name}
 }
 
-func (w *world) make(o client.Object) { w.t.Helper(); w.Make(w.t, o) }
+func (f *fixture) make(o client.Object) { f.t.Helper(); f.Make(f.t, o) }
 
-func (w *world) delete(o client.Object) { w.t.Helper(); w.Delete(w.t, o) }
+func (f *fixture) delete(o client.Object) { f.t.Helper(); f.Delete(f.t, o) }
 
-func (w *world) patch(o client.Object, change func()) { w.t.Helper(); w.Patch(w.t, o, change) }
+func (f *fixture) patch(o client.Object, change func()) { f.t.Helper(); f.Patch(f.t, o, change) }
 
 // sees waits until the controller's cache has an object as it was written last.
-func (w *world) sees(o client.Object) {
-	w.t.Helper()
-	key := client.ObjectKeyFromObject(o)
-	if err := w.Client.Get(w.t.Context(), key, o); err != nil {
-		w.t.Fatal(err)
-	}
-	want := o.GetResourceVersion()
-	planetest.Eventually(w.t, soon, "the cache has the last version", func(ctx context.Context) error {
-		if err := w.cached.Get(ctx, key, o); err != nil || o.GetResourceVersion() == want {
-			return err
-		}
-		return fmt.Errorf("it has %s, want %s", o.GetResourceVersion(), want)
-	})
-}
+func (f *fixture) sees(o client.Object) { f.t.Helper(); f.Cached(f.t, f.cached, o) }
 
 // pools returns both objects of each pool that has both, by name.
-func (w *world) pools(ctx context.Context) (
+func (f *fixture) pools(ctx context.Context) (
 	infra map[string]v1beta1.NstanceMachinePool, pools map[string]clusterv1.MachinePool, err error,
 ) {
 	var is v1beta1.NstanceMachinePoolList
 	var ps clusterv1.MachinePoolList
 	for _, list := range []client.ObjectList{&is, &ps} {
-		if err := w.Client.List(ctx, list, client.InNamespace(w.ns)); err != nil {
+		if err := f.Client.List(ctx, list, client.InNamespace(f.ns)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -135,19 +122,19 @@ func (w *world) pools(ctx context.Context) (
 	return infra, pools, nil
 }
 
-// undefined are shards of which each has a group that nothing defines any more.
+// undefined returns shards with one group each that is not defined in Kubernetes any more.
 type undefined struct{ bootstrap.Shards }
 
 func (u undefined) Groups(shard string) []*nstancev1.GroupStatus {
 	return append(u.Shards.Groups(shard), &nstancev1.GroupStatus{Key: "left", PendingSize: 1})
 }
 
-// become waits until these pools are there, whole, and no other.
-func (w *world) become(names ...string) (infra map[string]v1beta1.NstanceMachinePool, pools map[string]clusterv1.MachinePool) {
-	w.t.Helper()
-	planetest.Eventually(w.t, soon, fmt.Sprintf("the pools are %v", names), func(ctx context.Context) error {
+// become waits until exactly these pools exist, complete.
+func (f *fixture) become(names ...string) (infra map[string]v1beta1.NstanceMachinePool, pools map[string]clusterv1.MachinePool) {
+	f.t.Helper()
+	planetest.Eventually(f.t, soon, fmt.Sprintf("the pools are %v", names), func(ctx context.Context) error {
 		var err error
-		if infra, pools, err = w.pools(ctx); err != nil {
+		if infra, pools, err = f.pools(ctx); err != nil {
 			return err
 		}
 		return same(infra, pools, names)
@@ -155,11 +142,11 @@ func (w *world) become(names ...string) (infra map[string]v1beta1.NstanceMachine
 	return infra, pools
 }
 
-// stay makes sure that these pools are there, and no other, for a while.
-func (w *world) stay(names ...string) {
-	w.t.Helper()
-	planetest.Consistently(w.t, time.Second, fmt.Sprintf("the pools stay %v", names), func(ctx context.Context) error {
-		infra, pools, err := w.pools(ctx)
+// stay checks for a while that exactly these pools exist.
+func (f *fixture) stay(names ...string) {
+	f.t.Helper()
+	planetest.Consistently(f.t, time.Second, fmt.Sprintf("the pools stay %v", names), func(ctx context.Context) error {
+		infra, pools, err := f.pools(ctx)
 		if err != nil {
 			return err
 		}
@@ -175,23 +162,13 @@ func same(infra map[string]v1beta1.NstanceMachinePool, pools map[string]clusterv
 	return nil
 }
 
-// has gives a shard a group of its own, of which more is said than its size.
-func (w *world) has(shard, group string, size int32, more *nstancev1.UpsertGroupRequest) {
-	w.t.Helper()
-	w.shards.Shard(shard).AddGroup(group, size, "knd")
+// has adds a dynamic group with more than a size to a shard.
+func (f *fixture) has(shard, group string, size int32, more *nstancev1.UpsertGroupRequest) {
+	f.t.Helper()
+	f.shards.Shard(shard).AddGroup(group, size, "knd")
 	if more == nil {
 		return
 	}
 	more.Key = group
-	if _, err := w.shards.Shard(shard).Service().UpsertGroup(w.t.Context(), more); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// lose lets a shard delete a group.
-func (w *world) lose(shard, group string) {
-	w.t.Helper()
-	if _, err := w.shards.Shard(shard).Service().DeleteGroup(w.t.Context(), &nstancev1.DeleteGroupRequest{Key: group}); err != nil {
-		w.t.Fatal(err)
-	}
+	f.shards.Shard(shard).Upsert(more)
 }

@@ -26,8 +26,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// fieldOwner owns what an import has written. It is not capi.FieldOwner: a controller
-// that applies some other fields with that one must not drop these.
+// fieldOwner owns the fields that an import wrote. It differs from capi.FieldOwner: a
+// controller that applies other fields under that owner must not drop these.
 const fieldOwner = client.FieldOwner("nstance-operator-import")
 
 // Shards are the shards of the operator's configuration.
@@ -38,24 +38,24 @@ type Shards interface {
 	Source(func(shards.Event) []reconcile.Request) source.Source
 }
 
-// Reconciler imports groups. All fields are required; none may change once it runs.
+// Reconciler imports groups. All fields are required and must not change after the start.
 type Reconciler struct {
 	Client   client.Client
 	Shards   Shards
 	Recorder events.EventRecorder
 
-	// Namespace and Cluster are those of the Cluster that the pools belong to.
+	// Namespace and Cluster identify the Cluster of the pools.
 	Namespace, Cluster string
 
-	seen map[string]bool   // the groups that had a pool since the operator began
-	told map[string]string // why a group can't be imported, as the last event says
+	seen map[string]bool   // groups that have had a pool since the operator started
+	told map[string]string // by group: the reason in the last NotImported event
 }
 
 // SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.seen, r.told = map[string]bool{}, map[string]string{}
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return r.requests() })
-	// That something changed does not matter, only that it is there, or not.
+	// Only creation and deletion matter, not changes.
 	exists := builder.WithPredicates(predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectNew.GetDeletionTimestamp() != nil },
 	})
@@ -66,7 +66,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&clusterv1.MachinePool{}, one, exists).
 		Watches(&v1beta1.NstanceMachinePool{}, one, exists).
 		Watches(&v1beta1.NstanceShardGroup{}, one, exists).
-		// It tells of each shard as it begins, so there is a first pass in any case.
+		// The source sends an event for each shard at the start, so there is always a first
+		// pass.
 		WatchesRawSource(r.Shards.Source(func(e shards.Event) []reconcile.Request {
 			if e.Of != shards.OfShard && e.Of != shards.OfGroup {
 				return nil
@@ -86,8 +87,8 @@ func (r *Reconciler) requests() []reconcile.Request {
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstanceshardgroups,namespace=nstance,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,namespace=nstance,verbs=create;patch
 
-// Reconcile imports all groups that have no pool. The request is always the same. A
-// group that can't be imported does not hold up another.
+// Reconcile imports all groups that have no pool. The request is always the same. A group that
+// can't be imported does not hold up the others.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	var cluster clusterv1.Cluster
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Cluster}, &cluster)
@@ -99,7 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	case !cluster.DeletionTimestamp.IsZero(), capi.Paused(&cluster, &cluster):
 		return ctrl.Result{}, nil
 	}
-	v, err := r.look(ctx)
+	v, err := r.read(ctx)
 	if err != nil || v == nil {
 		return ctrl.Result{}, err
 	}
@@ -117,13 +118,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{}, failed
 }
 
-// look reads all that the decision needs. Nothing: some shard may have groups that it
-// has not told.
-func (r *Reconciler) look(ctx context.Context) (*view, error) {
-	v := &view{groups: map[string][]part{}, seen: r.seen}
+// read returns the input of the decision, or nil while some shard may have groups that it has
+// not reported.
+func (r *Reconciler) read(ctx context.Context) (*importView, error) {
+	v := &importView{groups: map[string][]part{}, seen: r.seen}
 	for _, name := range r.Shards.Names() {
-		// One that was told before may be another by now while a shard is out of reach: a
-		// pool made of it would bring back what was deleted, or leave out a shard.
+		// Groups of an unreachable shard may have changed since: a pool made of them could
+		// restore what was deleted, or leave out a shard.
 		if state, _ := r.Shards.State(name); !state.Known || !state.Synced {
 			return nil, nil //nolint:nilnil // documented
 		}
@@ -145,10 +146,9 @@ func (r *Reconciler) look(ctx context.Context) (*view, error) {
 	return v, nil
 }
 
-// make creates both objects of a pool. The MachinePool comes first: without its
-// infrastructure nothing follows it, and it is finished next time if this time ends
-// between the two. They are created and not applied, so that what somebody else makes
-// of the same name at the same time stays.
+// make creates both objects of a pool. The MachinePool comes first: without its infrastructure
+// it has no effect, and the next pass completes it if this one fails in between. They are
+// created and not applied, so that a concurrently created object of the same name is kept.
 func (r *Reconciler) make(ctx context.Context, cluster *clusterv1.Cluster, one imported) error {
 	if one.taken != "" {
 		if r.told[one.group()] != one.taken {
@@ -164,7 +164,7 @@ func (r *Reconciler) make(ctx context.Context, cluster *clusterv1.Cluster, one i
 	if !one.half {
 		err := r.Client.Create(ctx, one.machinePool(r.Namespace, r.Cluster), fieldOwner)
 		if apierrors.IsAlreadyExists(err) {
-			return nil // it is judged when it is seen
+			return nil // judged once the cache has it
 		}
 		if err != nil {
 			return fmt.Errorf("import group %s: create MachinePool: %w", one.group(), err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -23,24 +24,24 @@ import (
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
 
-func TestAllOfAClusterIsMade(t *testing.T) {
-	w := begin(t, nil)
-	a := w.settled()
+func TestClusterObjectsAreCreated(t *testing.T) {
+	f := newFixture(t, nil)
+	a := f.awaitReady()
 	if r := a.cluster.Spec.InfrastructureRef; r.APIGroup != v1beta1.Group || r.Kind != "NstanceCluster" || r.Name != name {
 		t.Errorf("infrastructureRef %+v", r)
 	}
 	if r := a.cluster.Spec.ControlPlaneRef; r.APIGroup != v1beta1.Group || r.Kind != "NstanceControlPlane" || r.Name != name {
 		t.Errorf("controlPlaneRef %+v", r)
 	}
-	if at := a.infra.Spec.ControlPlaneEndpoint; !strings.Contains(w.Config.Host, fmt.Sprintf("%s:%d", at.Host, at.Port)) {
-		t.Errorf("endpoint %+v, want that of %s", at, w.Config.Host)
+	if at := a.infra.Spec.ControlPlaneEndpoint; !strings.Contains(f.Config.Host, fmt.Sprintf("%s:%d", at.Host, at.Port)) {
+		t.Errorf("endpoint %+v, want that of %s", at, f.Config.Host)
 	}
 	if s := a.infra.Status; s.Ready == nil || !*s.Ready || s.Initialization.Provisioned == nil || !*s.Initialization.Provisioned {
 		t.Errorf("infrastructure %+v", s)
 	}
 	for _, d := range a.infra.Status.FailureDomains {
 		if *d.ControlPlane {
-			t.Errorf("shard %s takes control planes", d.Name)
+			t.Errorf("shard %s is a failure domain for control planes", d.Name)
 		}
 	}
 	if s := a.control.Status; !*s.ExternalManagedControlPlane || !*s.Initialization.ControlPlaneInitialized {
@@ -48,38 +49,29 @@ func TestAllOfAClusterIsMade(t *testing.T) {
 	}
 }
 
-func TestWhatIsAsItShouldBeIsNotWritten(t *testing.T) {
-	w := begin(t, nil)
-	was := w.settled().versions()
+func TestNoWritesWithoutChanges(t *testing.T) {
+	f := newFixture(t, nil)
+	was := f.atRest().versions()
+	f.stop()
+	f.start() // a new operator writes nothing either
 	planetest.Consistently(t, time.Second, "nothing is written", func(ctx context.Context) error {
-		w.shards.tell()
-		a, err := w.read(ctx)
-		if err == nil && !slices.Equal(a.versions(), was) {
-			err = fmt.Errorf("versions %v, were %v", a.versions(), was)
-		}
-		return err
-	})
-	w.stop()
-	w.start() // an operator that starts anew finds all in order, too
-	planetest.Consistently(t, time.Second, "nothing is written", func(ctx context.Context) error {
-		w.shards.tell()
-		a, err := w.read(ctx)
-		if err == nil && !slices.Equal(a.versions(), was) {
-			err = fmt.Errorf("versions %v, were %v", a.versions(), was)
+		f.shards.Reconnect()
+		a, err := f.read(ctx)
+		if is := a.versions(); err == nil && !maps.Equal(is, was) {
+			err = errors.New(planetest.Differences(was, is))
 		}
 		return err
 	})
 }
 
-// What is said of the shards is what is known of them now, also of those that the
-// configuration names from now on.
-func TestShardsThatCantBeReachedAreNamed(t *testing.T) {
-	world := shardstest.Start(t, "a", "b")
-	w := begin(t, func(r *cluster.Reconciler) { r.Shards = world.Set })
-	told := func(status metav1.ConditionStatus, message string, domains ...string) {
+// ShardReachable and the failure domains follow the state of the shards, also of newly
+// configured ones.
+func TestShardReachableFollowsShards(t *testing.T) {
+	f := newFixture(t, nil)
+	awaitStatus := func(status metav1.ConditionStatus, message string, domains ...string) {
 		t.Helper()
 		planetest.Eventually(t, soon, fmt.Sprintf("ShardReachable is %s of %v", status, domains), func(ctx context.Context) error {
-			a, err := w.read(ctx)
+			a, err := f.read(ctx)
 			if err != nil {
 				return err
 			}
@@ -92,26 +84,31 @@ func TestShardsThatCantBeReachedAreNamed(t *testing.T) {
 			return nil
 		})
 	}
-	told(metav1.ConditionTrue, "", "a", "b")
-	world.Shard("b").Stop()
-	told(metav1.ConditionFalse, "not reachable: b", "a", "b")
-	world.Add("c")
-	world.Configure("a", "b", "c")
-	told(metav1.ConditionFalse, "not reachable: b", "a", "b", "c")
-	world.Shard("b").Start()
-	told(metav1.ConditionTrue, "", "a", "b", "c")
-	world.Configure("c")
-	told(metav1.ConditionTrue, "", "c")
+	awaitStatus(metav1.ConditionTrue, "", "a", "b")
+	f.shards.Shard("b").Stop()
+	awaitStatus(metav1.ConditionFalse, "not reachable: b", "a", "b")
+	f.shards.Add("c")
+	f.shards.Configure("a", "b", "c")
+	awaitStatus(metav1.ConditionFalse, "not reachable: b", "a", "b", "c")
+	f.shards.Shard("b").Start()
+	awaitStatus(metav1.ConditionTrue, "", "a", "b", "c")
+	f.shards.Configure("c")
+	awaitStatus(metav1.ConditionTrue, "", "c")
 }
 
-// A shard that was not asked yet is no reason to take back what is told.
-func TestWhatIsNotKnownIsNotTold(t *testing.T) {
-	w := begin(t, nil)
-	was := w.settled()
-	w.shards.set("a", shards.State{})
-	w.shards.set("b", shards.State{Err: errors.New("refused")})
-	planetest.Consistently(t, time.Second, "nothing is told", func(ctx context.Context) error {
-		a, err := w.read(ctx)
+// A shard that was never connected does not change the condition.
+func TestUnknownShardsChangeNoStatus(t *testing.T) {
+	f := newFixture(t, nil)
+	was := f.atRest()
+	f.stop()
+	f.shards = shardstest.New(t, func(c *shards.Config) { c.Timeout = time.Hour }, "a", "b")
+	f.shards.Shard("a").Hang()
+	f.shards.Shard("b").Stop()
+	f.shards.Run()
+	f.shards.Heard()
+	f.start()
+	planetest.Consistently(t, time.Second, "the status is not written", func(ctx context.Context) error {
+		a, err := f.read(ctx)
 		if err == nil && a.infra.ResourceVersion != was.infra.ResourceVersion {
 			err = fmt.Errorf("%+v", a.infra.Status)
 		}
@@ -126,32 +123,32 @@ func names(domains []clusterv1.FailureDomain) (all []string) {
 	return all
 }
 
-func TestWhatIsDeletedAloneIsMadeAgain(t *testing.T) {
-	w := begin(t, nil)
-	was := w.settled()
-	w.delete(&was.infra)
-	w.delete(&was.control)
-	planetest.Eventually(t, soon, "they are there again", func(ctx context.Context) error {
-		a, err := w.read(ctx)
+func TestDeletedObjectsAreRecreated(t *testing.T) {
+	f := newFixture(t, nil)
+	was := f.awaitReady()
+	f.delete(&was.infra)
+	f.delete(&was.control)
+	planetest.Eventually(t, soon, "they are recreated", func(ctx context.Context) error {
+		a, err := f.read(ctx)
 		if err == nil && (a.infra.UID == was.infra.UID || a.control.UID == was.control.UID || len(a.infra.Finalizers) == 0) {
-			err = errors.New("not yet")
+			err = errors.New("not recreated yet")
 		}
 		return err
 	})
-	if is := w.settled(); is.secret.ResourceVersion != was.secret.ResourceVersion {
+	if is := f.awaitReady(); is.secret.ResourceVersion != was.secret.ResourceVersion {
 		t.Error("the kubeconfig was written")
 	}
 }
 
-// A pause holds everything, but a kubeconfig that is in use goes on to work.
-func TestPausedIsLeftAlone(t *testing.T) {
-	w := begin(t, nil)
-	a := w.settled()
-	w.patch(&a.cluster, func() { a.cluster.Spec.Paused = new(true) })
-	paused := func(want bool) {
+// While paused, nothing is reconciled; a kubeconfig in use stays valid.
+func TestPaused(t *testing.T) {
+	f := newFixture(t, nil)
+	a := f.awaitReady()
+	f.patch(&a.cluster, func() { a.cluster.Spec.Paused = new(true) })
+	awaitPaused := func(want bool) {
 		t.Helper()
-		planetest.Eventually(t, soon, "Paused is told", func(ctx context.Context) error {
-			b, err := w.read(ctx)
+		planetest.Eventually(t, soon, "the condition Paused", func(ctx context.Context) error {
+			b, err := f.read(ctx)
 			infra, control := is(b.infra.Status.Conditions, v1beta1.ConditionPaused), is(b.control.Status.Conditions, v1beta1.ConditionPaused)
 			if err == nil && (infra != want || control != want) {
 				err = fmt.Errorf("%+v", b.infra.Status.Conditions)
@@ -159,103 +156,106 @@ func TestPausedIsLeftAlone(t *testing.T) {
 			return err
 		})
 	}
-	paused(true)
-	w.shards.set("c", shards.State{Reachable: true})
-	w.delete(&a.secret)
-	planetest.Consistently(t, time.Second, "nothing is made and nothing told", func(ctx context.Context) error {
+	awaitPaused(true)
+	f.shards.Add("c")
+	f.shards.Configure("a", "b", "c")
+	f.delete(&a.secret)
+	planetest.Consistently(t, time.Second, "no object is created and no status is written", func(ctx context.Context) error {
 		var infra v1beta1.NstanceCluster
-		if err := w.Client.Get(ctx, w.key(name), &infra); err != nil || len(infra.Status.FailureDomains) != 2 {
+		if err := f.Client.Get(ctx, f.key(name), &infra); err != nil || len(infra.Status.FailureDomains) != 2 {
 			return fmt.Errorf("%+v: %w", infra.Status.FailureDomains, err)
 		}
 		var secret corev1.Secret
-		if err := w.Client.Get(ctx, w.key(capi.KubeconfigName(name)), &secret); !apierrors.IsNotFound(err) {
+		if err := f.Client.Get(ctx, f.key(capi.KubeconfigName(name)), &secret); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the Secret: %w", err)
 		}
 		return nil
 	})
-	w.patch(&a.cluster, func() { a.cluster.Spec.Paused = nil })
-	w.settled()
-	paused(false)
+	f.patch(&a.cluster, func() { a.cluster.Spec.Paused = nil })
+	f.awaitReady()
+	awaitPaused(false)
 }
 
-// Deleting the Cluster keeps the way to it until the pools are gone, and it does not
-// come back by itself.
-func TestADeletedClusterIsLetGo(t *testing.T) {
-	w := begin(t, nil)
-	a := w.settled()
+// After the Cluster's deletion the kubeconfig stays until the pools are gone, and the Cluster
+// is not created again until the operator restarts.
+func TestClusterDeletion(t *testing.T) {
+	f := newFixture(t, nil)
+	a := f.awaitReady()
 	pool := &v1beta1.NstanceMachinePool{
-		ObjectMeta: w.meta("web"), Spec: v1beta1.NstanceMachinePoolSpec{Group: "web", Shards: []v1beta1.Name{"a"}},
+		ObjectMeta: f.meta("web"), Spec: v1beta1.NstanceMachinePoolSpec{Group: "web", Shards: []v1beta1.Name{"a"}},
 	}
-	w.make(pool)
-	w.patch(&a.cluster, func() { a.cluster.Finalizers = []string{clusterv1.ClusterFinalizer} }) // as Cluster API's core does
-	w.delete(&a.cluster)
-	w.delete(&a.control)
-	w.delete(&a.infra)
+	f.create(pool)
+	f.patch(&a.cluster, func() { a.cluster.Finalizers = []string{clusterv1.ClusterFinalizer} }) // as Cluster API's core does
+	f.delete(&a.cluster)
+	f.awaitCached(&a.cluster) // otherwise the deleted objects below would be recreated
+	f.delete(&a.control)
+	f.delete(&a.infra)
 	planetest.Consistently(t, time.Second, "the kubeconfig stays", func(ctx context.Context) error {
-		w.shards.tell()
-		return errors.Join(w.Client.Get(ctx, w.key(name), &a.infra), w.Client.Get(ctx, w.key(capi.KubeconfigName(name)), &a.secret))
+		f.shards.Reconnect()
+		return errors.Join(f.Client.Get(ctx, f.key(name), &a.infra), f.Client.Get(ctx, f.key(capi.KubeconfigName(name)), &a.secret))
 	})
 	token := string(a.secret.Data["value"])
-	w.later(45 * time.Minute)
+	f.advance(45 * time.Minute)
 	planetest.Eventually(t, soon, "the token is renewed", func(ctx context.Context) error {
-		err := w.Client.Get(ctx, w.key(capi.KubeconfigName(name)), &a.secret)
+		err := f.Client.Get(ctx, f.key(capi.KubeconfigName(name)), &a.secret)
 		if err == nil && string(a.secret.Data["value"]) == token {
-			err = errors.New("the same")
+			err = errors.New("the same token")
 		}
 		return err
 	})
-	w.delete(pool)
+	f.delete(pool)
 	gone := func(ctx context.Context, of ...client.Object) error {
 		for _, o := range of {
-			if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o), o.DeepCopyObject().(client.Object)); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("%T is there: %w", o, err)
+			if err := f.Client.Get(ctx, client.ObjectKeyFromObject(o), o.DeepCopyObject().(client.Object)); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%T exists: %w", o, err)
 			}
 		}
 		return nil
 	}
-	planetest.Eventually(t, soon, "kubeconfig and infrastructure go", func(ctx context.Context) error {
+	planetest.Eventually(t, soon, "the kubeconfig and the infrastructure are gone", func(ctx context.Context) error {
 		return gone(ctx, &a.infra, &a.secret)
 	})
-	w.patch(&a.cluster, func() { a.cluster.Finalizers = nil })
-	planetest.Consistently(t, time.Second, "nothing comes back", func(ctx context.Context) error {
-		w.shards.tell()
+	f.patch(&a.cluster, func() { a.cluster.Finalizers = nil })
+	planetest.Consistently(t, time.Second, "nothing is recreated", func(ctx context.Context) error {
+		f.shards.Reconnect()
 		return gone(ctx, &a.infra, &a.control, &a.secret)
 	})
-	w.stop()
-	w.start()
-	w.settled()
+	f.stop()
+	f.start()
+	f.awaitReady()
 }
 
-func TestAnAdministratorsKubeconfigIsNotTouched(t *testing.T) {
-	w := begin(t, func(r *cluster.Reconciler) { r.Endpoint = "https://api.example.com:6443" })
+func TestProvidedKubeconfigIsNotModified(t *testing.T) {
+	f := newFixture(t, func(r *cluster.Reconciler) { r.Endpoint = "https://api.example.com:6443" })
 	available := func(status metav1.ConditionStatus, message string) {
 		t.Helper()
 		planetest.Eventually(t, soon, "Available is "+string(status), func(ctx context.Context) error {
 			var control v1beta1.NstanceControlPlane
-			err := w.Client.Get(ctx, w.key(name), &control)
+			err := f.Client.Get(ctx, f.key(name), &control)
 			if c := condition(control.Status.Conditions, clusterv1.AvailableCondition); err == nil && (c.Status != status || c.Message != message) {
 				err = fmt.Errorf("%+v", c)
 			}
 			return err
 		})
 	}
-	available(metav1.ConditionFalse, "Secret prod--default-kubeconfig is missing: with NSTANCE_CAPI_ENDPOINT an administrator makes it")
-	secret := &corev1.Secret{ObjectMeta: w.meta(capi.KubeconfigName(name)), Data: map[string][]byte{"value": []byte("mine")}}
-	w.make(secret)
+	available(metav1.ConditionFalse, "Secret prod--default-kubeconfig is missing: create it, since NSTANCE_CAPI_ENDPOINT is set")
+	secret := &corev1.Secret{ObjectMeta: f.meta(capi.KubeconfigName(name)), Data: map[string][]byte{"value": []byte("mine")}}
+	f.create(secret)
 	available(metav1.ConditionTrue, "")
-	a := w.settled()
+	a := f.awaitReady()
 	if want := (clusterv1.APIEndpoint{Host: "api.example.com", Port: 6443}); a.infra.Spec.ControlPlaneEndpoint != want {
 		t.Errorf("endpoint %+v", a.infra.Spec.ControlPlaneEndpoint)
 	}
-	w.delete(&a.cluster)
-	w.delete(&a.infra)
-	planetest.Eventually(t, soon, "the infrastructure goes", func(ctx context.Context) error {
-		if err := w.Client.Get(ctx, w.key(name), &a.infra); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %w", err)
+	f.delete(&a.cluster)
+	f.awaitCached(&a.cluster) // otherwise the deleted infrastructure would be recreated
+	f.delete(&a.infra)
+	planetest.Eventually(t, soon, "the infrastructure is gone", func(ctx context.Context) error {
+		if err := f.Client.Get(ctx, f.key(name), &a.infra); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it exists: %w", err)
 		}
 		return nil
 	})
-	if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil || string(secret.Data["value"]) != "mine" {
+	if err := f.Client.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil || string(secret.Data["value"]) != "mine" {
 		t.Errorf("the administrator's Secret: %v %s", err, secret.Data)
 	}
 }

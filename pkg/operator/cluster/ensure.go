@@ -18,8 +18,8 @@ import (
 	"github.com/nstance/nstance/pkg/operator/capi"
 )
 
-// ensure makes what is missing. The Cluster comes last, so that whoever follows it
-// finds the others.
+// ensure creates missing objects. The Cluster comes last, so that its controllers find the
+// others.
 func (r *Reconciler) ensure(ctx context.Context, s *state) error {
 	switch {
 	case s.infra == nil, s.infra.DeletionTimestamp.IsZero() && !r.complete(s.infra):
@@ -27,8 +27,8 @@ func (r *Reconciler) ensure(ctx context.Context, s *state) error {
 			return err
 		}
 	case !s.infra.DeletionTimestamp.IsZero():
-		// It was deleted alone: it goes, so that it can be made anew. Nothing is undone,
-		// since the Cluster stays.
+		// It was deleted on its own: release it, so that it can be created anew. Nothing is
+		// cleaned up, since the Cluster stays.
 		if err := r.release(ctx, s.infra); err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (r *Reconciler) ensure(ctx context.Context, s *state) error {
 	return nil
 }
 
-// complete reports whether what the operator says of the infrastructure is there.
+// complete reports whether the NstanceCluster has all that the operator sets in its spec.
 func (r *Reconciler) complete(o *v1beta1.NstanceCluster) bool {
 	return o.Spec.ControlPlaneEndpoint == r.at && controllerutil.ContainsFinalizer(o, v1beta1.Finalizer)
 }
@@ -87,7 +87,7 @@ func (r *Reconciler) apply(ctx context.Context, o *unstructured.Unstructured) er
 	return nil
 }
 
-// release takes the finalizer away.
+// release removes the finalizer.
 func (r *Reconciler) release(ctx context.Context, o *v1beta1.NstanceCluster) error {
 	was := o.DeepCopy()
 	if !controllerutil.RemoveFinalizer(o, v1beta1.Finalizer) {
@@ -100,7 +100,7 @@ func (r *Reconciler) release(ctx context.Context, o *v1beta1.NstanceCluster) err
 	return nil
 }
 
-// endpoint is where the workload cluster's API server is.
+// endpoint returns the address of the workload cluster's API server.
 func (r *Reconciler) endpoint() (clusterv1.APIEndpoint, error) {
 	at, what := r.Endpoint, "NSTANCE_CAPI_ENDPOINT"
 	if at == "" {

@@ -14,18 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/capi"
 	"github.com/nstance/nstance/pkg/operator/cluster"
 	"github.com/nstance/nstance/pkg/operator/planetest"
-	"github.com/nstance/nstance/pkg/operator/shards"
+	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
 
 var shared planetest.Shared
@@ -35,150 +32,176 @@ func TestMain(m *testing.M) { shared.Main(m) }
 const (
 	name    = "prod--default"
 	account = "nstance-capi-workload"
-	soon    = time.Minute
+	soon    = planetest.Patience
 )
 
-// world is a namespace with an operator's controller, and a clock.
-type world struct {
+// fixture is a namespace with the shards a and b, a running controller, and a clock.
+type fixture struct {
 	*planetest.Plane
 	t      *testing.T
-	config *rest.Config // the operator's way to the API server
+	config *rest.Config // of the operator's client
 	ns     string
-	shards *fleet
+	shards *shardstest.World
 	change func(*cluster.Reconciler)
 	stop   context.CancelFunc
 	ended  chan struct{}
+	cached client.Client // the manager's client, which reads from the controller's cache
 
 	mu      sync.Mutex
 	now     time.Time
-	secrets []string // how all Secrets were asked for: what the answer is to be like
+	secrets []string // Accept headers of the requests for all Secrets
 }
 
-// recorder notes which requests the controller makes.
+// recorder records the controller's requests for all Secrets.
 type recorder struct {
-	next  http.RoundTripper
-	world *world
+	next http.RoundTripper
+	of   *fixture
 }
 
 func (r *recorder) RoundTrip(q *http.Request) (*http.Response, error) {
 	if q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/secrets") {
-		r.world.mu.Lock()
-		r.world.secrets = append(r.world.secrets, q.Header.Get("Accept"))
-		r.world.mu.Unlock()
+		r.of.mu.Lock()
+		r.of.secrets = append(r.of.secrets, q.Header.Get("Accept"))
+		r.of.mu.Unlock()
 	}
 	return r.next.RoundTrip(q)
 }
 
-// begin makes a namespace and starts a controller in it.
-func begin(t *testing.T, change func(*cluster.Reconciler)) *world {
+// newFixture creates a namespace and starts a controller in it.
+func newFixture(t *testing.T, change func(*cluster.Reconciler)) *fixture {
 	t.Helper()
 	t.Parallel()
 	plane := shared.Plane(t)
-	w := &world{
-		Plane: plane, t: t, ns: plane.Namespace(t), change: change, now: time.Now(),
-		shards: &fleet{states: map[string]shards.State{"b": {Reachable: true, Known: true}, "a": {Reachable: true, Known: true}}},
+	f := &fixture{
+		Plane: plane, t: t, ns: plane.Namespace(t), change: change, now: time.Now(), shards: shardstest.Start(t, "a", "b"),
 	}
-	w.config = plane.Allowed(t, w.ns, ".")
-	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &recorder{next: next, world: w} })
-	w.make(&corev1.ServiceAccount{ObjectMeta: w.meta(account)})
-	w.start()
-	return w
+	f.shards.Synced() // otherwise their state changes during the test
+	f.config = plane.AllowedNames(t, f.ns, map[string][]string{
+		"example-cluster--default-kubeconfig": {capi.KubeconfigName(name)}, "nstance-capi-workload": {account, "missing"},
+	}, ".")
+	f.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &recorder{next: next, of: f} })
+	f.create(&corev1.ServiceAccount{ObjectMeta: f.meta(account)})
+	f.start()
+	return f
 }
 
-// start begins what an operator that starts would begin.
-func (w *world) start() {
-	w.t.Helper()
-	options := w.ManagerOptions(w.ns)
+// start starts the controller, as a new operator does.
+func (f *fixture) start() {
+	f.t.Helper()
+	options := f.ManagerOptions(f.ns)
 	options.Client = client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}
-	mgr, err := ctrl.NewManager(w.config, options)
+	options.Cache.ByObject = capi.Cache(name)
+	mgr, err := ctrl.NewManager(f.config, options)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
+	f.cached = mgr.GetClient()
 	r := &cluster.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Config: w.config, Shards: w.shards, Now: w.clock,
-		Namespace: w.ns, Name: name, ServiceAccount: account, Lifetime: time.Hour,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Config: f.config, Shards: f.shards.Set, Now: f.clock,
+		Namespace: f.ns, Name: name, ServiceAccount: account, Lifetime: time.Hour,
 	}
-	if w.change != nil {
-		w.change(r)
+	if f.change != nil {
+		f.change(r)
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w.ended = make(chan struct{})
+	f.ended = make(chan struct{})
 	go func() {
-		defer close(w.ended)
+		defer close(f.ended)
 		if err := mgr.Start(ctx); err != nil {
-			w.t.Errorf("the manager ended: %v", err)
+			f.t.Errorf("manager: %v", err)
 		}
 	}()
-	w.stop = func() { cancel(); <-w.ended }
-	w.t.Cleanup(w.stop)
+	f.stop = func() { cancel(); <-f.ended }
+	f.t.Cleanup(f.stop)
 }
 
-func (w *world) clock() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.now
+func (f *fixture) clock() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.now
 }
 
-// later moves the clock and lets the controller look.
-func (w *world) later(d time.Duration) {
-	w.mu.Lock()
-	w.now = w.now.Add(d)
-	w.mu.Unlock()
-	w.shards.tell()
+// advance advances the clock, and triggers a reconcile.
+func (f *fixture) advance(d time.Duration) {
+	f.mu.Lock()
+	f.now = f.now.Add(d)
+	f.mu.Unlock()
+	f.shards.Reconnect()
 }
 
-func (w *world) meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: "prod--default"}}
+func (f *fixture) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: f.ns, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: "prod--default"}}
 }
 
-func (w *world) make(o client.Object) { w.t.Helper(); w.Make(w.t, o) }
+func (f *fixture) create(o client.Object) { f.t.Helper(); f.Make(f.t, o) }
 
-func (w *world) delete(o client.Object) { w.t.Helper(); w.Delete(w.t, o) }
+func (f *fixture) delete(o client.Object) { f.t.Helper(); f.Delete(f.t, o) }
 
-func (w *world) patch(o client.Object, change func()) { w.t.Helper(); w.Patch(w.t, o, change) }
+func (f *fixture) patch(o client.Object, change func()) { f.t.Helper(); f.Patch(f.t, o, change) }
 
-// all are the objects that the controller keeps.
-type all struct {
+// objects are the objects that the controller manages.
+type objects struct {
 	cluster clusterv1.Cluster
 	infra   v1beta1.NstanceCluster
 	control v1beta1.NstanceControlPlane
 	secret  corev1.Secret
 }
 
-func (w *world) key(name string) client.ObjectKey {
-	return types.NamespacedName{Namespace: w.ns, Name: name}
+func (f *fixture) key(name string) client.ObjectKey {
+	return types.NamespacedName{Namespace: f.ns, Name: name}
 }
 
-func (w *world) read(ctx context.Context) (a all, err error) {
+func (f *fixture) read(ctx context.Context) (a objects, err error) {
 	return a, errors.Join(
-		w.Client.Get(ctx, w.key(name), &a.cluster), w.Client.Get(ctx, w.key(name), &a.infra),
-		w.Client.Get(ctx, w.key(name), &a.control), w.Client.Get(ctx, w.key(capi.KubeconfigName(name)), &a.secret),
+		f.Client.Get(ctx, f.key(name), &a.cluster), f.Client.Get(ctx, f.key(name), &a.infra),
+		f.Client.Get(ctx, f.key(name), &a.control), f.Client.Get(ctx, f.key(capi.KubeconfigName(name)), &a.secret),
 	)
 }
 
-// settled waits until all is there and says that it works.
-func (w *world) settled() (a all) {
-	w.t.Helper()
-	planetest.Eventually(w.t, soon, "all of the Cluster is there", func(ctx context.Context) error {
+// awaitReady waits until all objects exist and are ready.
+func (f *fixture) awaitReady() (a objects) {
+	f.t.Helper()
+	planetest.Eventually(f.t, soon, "the Cluster's objects are ready", func(ctx context.Context) error {
 		var err error
-		if a, err = w.read(ctx); err != nil {
+		if a, err = f.read(ctx); err != nil {
 			return err
 		}
 		if !is(a.infra.Status.Conditions, v1beta1.ConditionReady) || !is(a.control.Status.Conditions, clusterv1.AvailableCondition) {
-			return errors.New("no status yet")
+			return errors.New("not ready yet")
 		}
 		return nil
 	})
 	return a
 }
 
-// versions change with each write.
-func (a all) versions() []string {
-	return []string{a.cluster.ResourceVersion, a.infra.ResourceVersion, a.control.ResourceVersion, a.secret.ResourceVersion}
+// versions returns a version of each object, which changes with each write.
+func (a objects) versions() map[string]string {
+	return map[string]string{
+		"cluster": a.cluster.ResourceVersion, "infra": planetest.Text(&a.infra), "control": planetest.Text(&a.control),
+		"secret": a.secret.ResourceVersion,
+	}
 }
+
+// atRest waits until nothing is written any more, although the controller keeps receiving
+// events of the shards.
+func (f *fixture) atRest() (a objects) {
+	f.t.Helper()
+	f.awaitReady()
+	planetest.AtRest(f.t, time.Second, "the Cluster's objects", func(ctx context.Context) (map[string]string, error) {
+		var err error
+		f.shards.Reconnect()
+		a, err = f.read(ctx)
+		return a.versions(), err
+	})
+	return a
+}
+
+// awaitCached waits until the controller's cache has the current version of an object, or its
+// deletion.
+func (f *fixture) awaitCached(o client.Object) { f.t.Helper(); f.Cached(f.t, f.cached, o) }
 
 func is(conditions []metav1.Condition, kind string) bool {
 	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == kind && c.Status == metav1.ConditionTrue })
@@ -189,56 +212,4 @@ func condition(conditions []metav1.Condition, kind string) (c metav1.Condition) 
 		c = conditions[i]
 	}
 	return c
-}
-
-// fleet are shards that say what the test lets them say.
-type fleet struct {
-	mu     sync.Mutex
-	states map[string]shards.State
-	heard  []func()
-}
-
-func (f *fleet) Names() (names []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name := range f.states {
-		names = append(names, name)
-	}
-	return names
-}
-
-func (f *fleet) State(shard string) (shards.State, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	state, ok := f.states[shard]
-	return state, ok
-}
-
-func (f *fleet) Source(requests func(shards.Event) []reconcile.Request) source.Source {
-	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.heard = append(f.heard, func() {
-			for _, request := range requests(shards.Event{Of: shards.OfShard, Shard: "a"}) {
-				q.Add(request)
-			}
-		})
-		return nil
-	})
-}
-
-func (f *fleet) set(shard string, state shards.State) {
-	f.mu.Lock()
-	f.states[shard] = state
-	f.mu.Unlock()
-	f.tell()
-}
-
-// tell says that a shard's state changed.
-func (f *fleet) tell() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, hear := range f.heard {
-		hear()
-	}
 }

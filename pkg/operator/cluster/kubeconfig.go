@@ -25,21 +25,21 @@ import (
 )
 
 const (
-	// secretKey is where Cluster API looks for the kubeconfig in the Secret.
+	// secretKey is the Secret's key in which Cluster API looks for the kubeconfig.
 	secretKey = "value"
-	// skew is how far the API server's clock may be ahead of ours before a token that
-	// we have not asked for ourselves is not trusted to last.
+	// skew is the tolerated lead of the API server's clock over ours, for a token from before
+	// the operator's start.
 	skew = time.Minute
 )
 
-// issue is the last token that the operator got since it began.
+// issue is the last token issued since the operator started.
 type issue struct {
 	token string
 	at    time.Time
 }
 
-// kubeconfig keeps the Secret with the way to the API server, unless it is an
-// administrator's, and returns after which time it has to be looked at again.
+// kubeconfig maintains the Secret with the kubeconfig, unless an administrator does, and
+// returns when to requeue.
 func (r *Reconciler) kubeconfig(ctx context.Context, s *state) (time.Duration, error) {
 	if r.Endpoint != "" {
 		return 0, nil
@@ -61,13 +61,12 @@ func (r *Reconciler) kubeconfig(ctx context.Context, s *state) (time.Duration, e
 	r.issued = issue{token: token, at: now}
 	wait := r.issued.lasts(token, now)
 	if wait <= 0 {
-		return 0, fmt.Errorf("the token of ServiceAccount %s does not last", r.ServiceAccount)
+		return 0, fmt.Errorf("the new token of ServiceAccount %s has no usable lifetime", r.ServiceAccount)
 	}
 	return wait, r.write(ctx, to, token)
 }
 
-// unchanged reports whether the Secret says all that it would say if it were written
-// now with its own token.
+// unchanged reports whether rewriting the Secret with its present token would change nothing.
 func (r *Reconciler) unchanged(s *corev1.Secret, to clientcmdapi.Cluster, token string) bool {
 	want, err := render(r.Name, to, token)
 	return err == nil && bytes.Equal(s.Data[secretKey], want) && s.Labels[clusterv1.ClusterNameLabel] == r.Name
@@ -99,9 +98,9 @@ func (r *Reconciler) write(ctx context.Context, to clientcmdapi.Cluster, token s
 	return nil
 }
 
-// lasts is for how long a token needs no successor: two thirds of its time. By whose
-// clock its time is does not matter for one that we have asked for ourselves; one
-// from before, that seems to come from the future, is not trusted.
+// lasts returns how long a token may stay in use: two thirds of its lifetime. For a token that
+// we requested, our own clock since then counts, so skew does not matter; an older token that
+// is not valid yet by our clock is not trusted.
 func (i issue) lasts(token string, now time.Time) time.Duration {
 	from, to, err := times(token)
 	if err != nil {
@@ -117,12 +116,11 @@ func (i issue) lasts(token string, now time.Time) time.Duration {
 	return from.Add(use).Sub(now)
 }
 
-// times reads from when and until when a token is valid. It does not ask who has
-// signed it.
+// times returns from when and until when a token is valid. It does not verify the signature.
 func times(token string) (from, to time.Time, err error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return from, to, errors.New("the token is no JWT")
+		return from, to, errors.New("the token is not a JWT")
 	}
 	body, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
@@ -141,7 +139,7 @@ func times(token string) (from, to time.Time, err error) {
 	return time.Unix(claims.From, 0), time.Unix(claims.To, 0), nil
 }
 
-// held returns the token in the Secret; empty: there is none.
+// held returns the token in the Secret; empty if there is none.
 func held(s *corev1.Secret) string {
 	if s == nil {
 		return ""
@@ -156,7 +154,7 @@ func held(s *corev1.Secret) string {
 	return ""
 }
 
-// wayTo is the part of a kubeconfig that says where the API server is.
+// wayTo returns the cluster part of a kubeconfig: the API server's address and CA.
 func wayTo(config *rest.Config) (clientcmdapi.Cluster, error) {
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
-func TestTheKubeconfigWorks(t *testing.T) {
-	w := begin(t, nil)
-	a := w.settled()
+func TestKubeconfig(t *testing.T) {
+	f := newFixture(t, nil)
+	a := f.awaitReady()
 	if a.secret.Type != clusterv1.ClusterSecretType || a.secret.Labels[clusterv1.ClusterNameLabel] != name ||
 		len(a.secret.OwnerReferences) != 0 {
 		t.Errorf("the Secret is %s, %v, owned by %v", a.secret.Type, a.secret.Labels, a.secret.OwnerReferences)
@@ -31,7 +31,7 @@ func TestTheKubeconfigWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(config, client.Options{Scheme: w.Client.Scheme()})
+	c, err := client.New(config, client.Options{Scheme: f.Client.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,20 +39,20 @@ func TestTheKubeconfigWorks(t *testing.T) {
 	if err := c.Create(t.Context(), me); err != nil {
 		t.Fatal(err)
 	}
-	if want := "system:serviceaccount:" + w.ns + ":" + account; me.Status.UserInfo.Username != want {
-		t.Errorf("it is the way of %s, want %s", me.Status.UserInfo.Username, want)
+	if want := "system:serviceaccount:" + f.ns + ":" + account; me.Status.UserInfo.Username != want {
+		t.Errorf("it authenticates as %s, want %s", me.Status.UserInfo.Username, want)
 	}
 }
 
-// The token is another one after two thirds of its time, whatever the clocks say, and
-// not before.
-func TestATokenIsRenewedInTime(t *testing.T) {
-	w := begin(t, nil)
-	first := w.settled().secret
+// The token is renewed after two thirds of its lifetime, whatever the clocks say, and not
+// before.
+func TestTokenRenewal(t *testing.T) {
+	f := newFixture(t, nil)
+	first := f.awaitReady().secret
 	renewed := func(ctx context.Context) error {
-		a, err := w.read(ctx)
+		a, err := f.read(ctx)
 		if err == nil && a.secret.ResourceVersion == first.ResourceVersion {
-			err = errors.New("the same")
+			err = errors.New("the same token")
 		}
 		return err
 	}
@@ -62,44 +62,44 @@ func TestATokenIsRenewedInTime(t *testing.T) {
 		}
 		return nil
 	}
-	w.later(39 * time.Minute)
+	f.advance(39 * time.Minute)
 	planetest.Consistently(t, time.Second, "the token stays", stays)
-	w.later(2 * time.Minute)
+	f.advance(2 * time.Minute)
 	planetest.Eventually(t, soon, "the token is renewed", renewed)
-	first = w.settled().secret
+	first = f.awaitReady().secret
 
-	// Our clock is 41 minutes ahead by now: the token does not look too old for that.
-	w.later(38 * time.Minute)
+	// The operator's clock is now 41 minutes ahead: the new token does not count as that old.
+	f.advance(38 * time.Minute)
 	planetest.Consistently(t, time.Second, "the token stays", stays)
 
-	// The next operator's clock is behind: it can't say how old the token is.
-	w.stop()
-	w.mu.Lock()
-	w.now = time.Now().Add(-time.Hour)
-	w.mu.Unlock()
-	w.start()
+	// The clock of the next operator is behind, so the token's age is unknown.
+	f.stop()
+	f.mu.Lock()
+	f.now = time.Now().Add(-time.Hour)
+	f.mu.Unlock()
+	f.start()
 	planetest.Eventually(t, soon, "the token is renewed", renewed)
-	first = w.settled().secret
-	w.later(39 * time.Minute)
+	first = f.awaitReady().secret
+	f.advance(39 * time.Minute)
 	planetest.Consistently(t, time.Second, "the token stays", stays)
 }
 
-func TestTheKubeconfigIsMended(t *testing.T) {
-	w := begin(t, nil)
+func TestKubeconfigIsRepaired(t *testing.T) {
+	f := newFixture(t, nil)
 	for _, c := range []struct {
-		name string
-		harm func(*corev1.Secret)
+		name   string
+		damage func(*corev1.Secret)
 	}{
-		{"deleted", func(s *corev1.Secret) { w.delete(s) }},
-		{"nonsense", func(s *corev1.Secret) { w.patch(s, func() { s.Data["value"] = []byte("{") }) }},
-		{"empty", func(s *corev1.Secret) { w.patch(s, func() { s.Data = nil }) }},
-		{"no label", func(s *corev1.Secret) { w.patch(s, func() { s.Labels = nil }) }},
+		{"deleted", func(s *corev1.Secret) { f.delete(s) }},
+		{"invalid", func(s *corev1.Secret) { f.patch(s, func() { s.Data["value"] = []byte("{") }) }},
+		{"empty", func(s *corev1.Secret) { f.patch(s, func() { s.Data = nil }) }},
+		{"no label", func(s *corev1.Secret) { f.patch(s, func() { s.Labels = nil }) }},
 	} {
-		a := w.settled()
+		a := f.awaitReady()
 		was := string(a.secret.Data["value"])
-		c.harm(&a.secret)
-		planetest.Eventually(t, soon, c.name+": it is mended", func(ctx context.Context) error {
-			b, err := w.read(ctx)
+		c.damage(&a.secret)
+		planetest.Eventually(t, soon, c.name+": it is repaired", func(ctx context.Context) error {
+			b, err := f.read(ctx)
 			if err != nil {
 				return err
 			}
@@ -112,38 +112,38 @@ func TestTheKubeconfigIsMended(t *testing.T) {
 	}
 }
 
-// TestOnlyNamesOfSecretsAreHeld: the namespace may have many of others, and large ones.
-func TestOnlyNamesOfSecretsAreHeld(t *testing.T) {
-	w := begin(t, nil)
-	w.settled()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, accept := range w.secrets {
+// TestSecretsAreCachedAsMetadata: the namespace may have many other Secrets, and large ones.
+func TestSecretsAreCachedAsMetadata(t *testing.T) {
+	f := newFixture(t, nil)
+	f.awaitReady()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, accept := range f.secrets {
 		if !strings.Contains(accept, "as=PartialObjectMetadata") {
-			t.Errorf("Secrets were asked for as %s", accept)
+			t.Errorf("Secrets were requested as %s", accept)
 		}
 	}
-	if len(w.secrets) == 0 {
-		t.Error("nobody looks for changes of the Secret")
+	if len(f.secrets) == 0 {
+		t.Error("Secrets are not watched")
 	}
 }
 
-func TestAMissingServiceAccountIsTold(t *testing.T) {
-	w := begin(t, func(r *cluster.Reconciler) { r.ServiceAccount = "missing" })
-	planetest.Eventually(t, soon, "it is told", func(ctx context.Context) error {
+func TestMissingServiceAccount(t *testing.T) {
+	f := newFixture(t, func(r *cluster.Reconciler) { r.ServiceAccount = "missing" })
+	planetest.Eventually(t, soon, "the condition Available", func(ctx context.Context) error {
 		var control v1beta1.NstanceControlPlane
-		err := w.Client.Get(ctx, w.key(name), &control)
+		err := f.Client.Get(ctx, f.key(name), &control)
 		c := condition(control.Status.Conditions, clusterv1.AvailableCondition)
 		if err == nil && (c.Status != metav1.ConditionFalse || c.Message != "no token of ServiceAccount missing: NotFound") {
 			err = fmt.Errorf("%+v", c)
 		}
 		return err
 	})
-	w.make(&corev1.ServiceAccount{ObjectMeta: w.meta("missing")})
-	w.settled()
+	f.create(&corev1.ServiceAccount{ObjectMeta: f.meta("missing")})
+	f.awaitReady()
 }
 
-func TestAnEndpointThatIsNoneIsRefused(t *testing.T) {
+func TestEndpointValidation(t *testing.T) {
 	for at, refused := range map[string]bool{
 		"https://api.example.com:6443": false, "api.example.com": false, "10.0.0.1:6443": false, "https://[fd00::1]:6443/": false,
 		"ftp://api": true, "https://:6443": true, "https://api:0": true, "https://api:65536": true, "https://a b": true,

@@ -11,8 +11,8 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// letGo is for a Cluster that somebody deletes, or has deleted. The way to its API
-// server stays, and goes on to work, as long as anybody may need it.
+// letGo handles a Cluster that is being or has been deleted. The kubeconfig stays, and stays
+// valid, as long as it may be needed.
 func (r *Reconciler) letGo(ctx context.Context, s *state) (ctrl.Result, error) {
 	needed, err := r.needed(ctx, s)
 	if err != nil {
@@ -35,18 +35,18 @@ func (r *Reconciler) letGo(ctx context.Context, s *state) (ctrl.Result, error) {
 	}
 	if s.cluster == nil && !r.told {
 		r.told = true
-		ctrl.LoggerFrom(ctx).Info("the Cluster was deleted: it is made again when the operator starts anew, and not before", "cluster", r.Name)
+		ctrl.LoggerFrom(ctx).Info("the Cluster was deleted: it is not created again until the operator restarts", "cluster", r.Name)
 	}
 	return ctrl.Result{}, nil
 }
 
-// needed reports whether somebody may still need the way to the API server: Cluster
-// API deletes the infrastructure after the machines.
+// needed reports whether the kubeconfig may still be needed: Cluster API deletes the
+// infrastructure after the machines.
 func (r *Reconciler) needed(ctx context.Context, s *state) (bool, error) {
 	if s.cluster != nil && (s.infra == nil || s.infra.DeletionTimestamp.IsZero()) {
 		return true, nil
 	}
-	for _, from := range []client.Reader{r.Client, r.Reader} { // what the cache lacks may be there
+	for _, from := range []client.Reader{r.Client, r.Reader} { // the cache may be stale
 		left, err := r.left(ctx, from)
 		if left || err != nil {
 			return left, err

@@ -10,15 +10,15 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// objects has so many pools and machines.
-type objects struct {
+// stubClient lists that many pools and machines.
+type stubClient struct {
 	client.Client
 
 	pools, machines int
 	err             error
 }
 
-func (o objects) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (o stubClient) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	switch list := list.(type) {
 	case *v1beta1.NstanceMachinePoolList:
 		list.Items = make([]v1beta1.NstanceMachinePool, o.pools)
@@ -28,25 +28,25 @@ func (o objects) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	return o.err
 }
 
-// TestTheWayStaysForWhatTheCacheLacks: the way to the API server of a Cluster that goes is
-// kept as long as there are pools or machines, seen or not.
-func TestTheWayStaysForWhatTheCacheLacks(t *testing.T) {
-	silent := errors.New("the API server does not answer")
+// TestKubeconfigIsNeededByPoolsAndMachines: the kubeconfig of a deleted Cluster is kept while
+// there are pools or machines, cached or not.
+func TestKubeconfigIsNeededByPoolsAndMachines(t *testing.T) {
+	unavailable := errors.New("the API server does not respond")
 	for name, test := range map[string]struct {
-		cached, real objects
+		cached, live stubClient
 		needed       bool
 		err          error
 	}{
-		"a machine is not seen": {real: objects{machines: 1}, needed: true},
-		"a pool is not seen":    {real: objects{pools: 1}, needed: true},
-		"a machine is seen":     {cached: objects{machines: 1}, real: objects{err: silent}, needed: true},
-		"the server is silent":  {real: objects{err: silent}, err: silent},
-		"there is nothing":      {},
+		"machine missing from the cache": {live: stubClient{machines: 1}, needed: true},
+		"pool missing from the cache":    {live: stubClient{pools: 1}, needed: true},
+		"cached machine":                 {cached: stubClient{machines: 1}, live: stubClient{err: unavailable}, needed: true},
+		"API server unavailable":         {live: stubClient{err: unavailable}, err: unavailable},
+		"no pool or machine":             {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &Reconciler{Client: test.cached, Reader: test.real, Namespace: "ns", Name: "c"}
+			r := &Reconciler{Client: test.cached, Reader: test.live, Namespace: "ns", Name: "c"}
 			if got, err := r.needed(t.Context(), &state{}); got != test.needed || !errors.Is(err, test.err) {
-				t.Errorf("it is needed: %t, %v; want %t, %v", got, err, test.needed, test.err)
+				t.Errorf("needed: %t, %v; want %t, %v", got, err, test.needed, test.err)
 			}
 		})
 	}

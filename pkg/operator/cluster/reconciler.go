@@ -34,39 +34,39 @@ type Shards interface {
 	Source(func(shards.Event) []reconcile.Request) source.Source
 }
 
-// Reconciler keeps the Cluster and all that is its own. All fields are required,
-// unless they say otherwise; none may change once it runs.
+// Reconciler maintains the Cluster and its own objects. All fields are required unless noted,
+// and must not change after the start.
 type Reconciler struct {
-	// Client is to read Secrets past its cache.
+	// Client reads Secrets uncached.
 	Client client.Client
-	// Reader reads past the cache.
+	// Reader reads uncached.
 	Reader client.Reader
-	// Config is the operator's own way to its API server; its host and its CA go into
-	// the kubeconfig.
+	// Config is the operator's access to its API server; its host and CA go into the
+	// kubeconfig.
 	Config *rest.Config
 	Shards Shards
 	Now    func() time.Time
 
-	// Namespace and Name are those of the Cluster.
+	// Namespace and Name identify the Cluster.
 	Namespace, Name string
-	// Endpoint is where an administrator says that the workload cluster's API server
-	// is. Then the Secret with the way to it is the administrator's too. Optional.
+	// Endpoint is the workload cluster's API server, if an administrator sets it. The
+	// kubeconfig Secret is then the administrator's too. Optional.
 	Endpoint string
-	// ServiceAccount is whose tokens the kubeconfig holds.
+	// ServiceAccount is the account whose tokens the kubeconfig holds.
 	ServiceAccount string
-	// Lifetime is how long a token is asked to last. The API server refuses less than
-	// ten minutes.
+	// Lifetime is the requested lifetime of a token. The API server refuses less than ten
+	// minutes.
 	Lifetime time.Duration
 
 	at clusterv1.APIEndpoint
-	// seen: there was a Cluster since the operator began. One that is gone afterwards
-	// was deleted by somebody, who does not want it back at once.
+	// seen: there has been a Cluster since the operator started. If it is gone, it was deleted
+	// on purpose and is not created again.
 	seen   bool
-	told   bool // that it does not come back
+	told   bool // that it is not created again
 	issued issue
 }
 
-// Check refuses settings that can't work.
+// Check validates the settings.
 func (r *Reconciler) Check() error {
 	var err error
 	r.at, err = r.endpoint()
@@ -93,7 +93,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&clusterv1.Cluster{}, one, named).
 		Watches(&v1beta1.NstanceCluster{}, one, named).
 		Watches(&v1beta1.NstanceControlPlane{}, one, named).
-		// Others keep theirs here too: of Secrets no more than the names are held.
+		// Other applications' Secrets are in this namespace too: only metadata is cached.
 		Watches(&corev1.Secret{}, one, named, builder.OnlyMetadata).
 		Watches(&v1beta1.NstanceMachinePool{}, one, gone).
 		Watches(&v1beta1.NstanceMachine{}, one, gone).
@@ -103,7 +103,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			}
 			return r.requests()
 		})).
-		// Where there is nothing yet, nothing else would begin it.
+		// Enqueue a first request, for when no object exists yet.
 		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			for _, request := range r.requests() {
 				q.Add(request)
@@ -121,12 +121,27 @@ func (r *Reconciler) requests() []reconcile.Request {
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstanceclusters;nstancecontrolplanes,namespace=nstance,verbs=list;watch;create;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstanceclusters/status;nstancecontrolplanes/status,namespace=nstance,verbs=patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstancemachinepools;nstancemachines,namespace=nstance,verbs=list;watch
-// +kubebuilder:rbac:groups="",resources=secrets,namespace=nstance,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups="",resources=serviceaccounts/token,namespace=nstance,verbs=create
+// The kubeconfig's Secret is named after the cluster, so it has a Role of its own, in which
+// the name can be changed.
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=example-cluster--default-kubeconfig,namespace=nstance,roleName=nstance-operator-kubeconfig,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups="",resources=secrets,namespace=nstance,verbs=create
+// +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=nstance-capi-workload,namespace=nstance,verbs=create
 
-// Reconcile ensures the Cluster and all that is its own. The request is always the
-// same.
+// conflictPause is the requeue delay after a write conflict.
+const conflictPause = 100 * time.Millisecond
+
+// Reconcile ensures the Cluster and its own objects. The request is always the same. A conflict
+// is not an error: the cache is stale, and soon has the newer object.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	result, err := r.pass(ctx)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictPause}, nil
+	}
+	return result, err
+}
+
+// pass makes one pass over all of it.
+func (r *Reconciler) pass(ctx context.Context) (ctrl.Result, error) {
 	s, err := r.read(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -148,8 +163,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: wait}, err
 }
 
-// hold is for a Cluster that is paused, such as while it moves elsewhere: it says so,
-// and lets no token end that is in use.
+// hold handles a paused Cluster, for example during a move: it sets the condition, and renews
+// the token that is in use.
 func (r *Reconciler) hold(ctx context.Context, s *state) (ctrl.Result, error) {
 	var wait time.Duration
 	var err error
@@ -169,7 +184,7 @@ func (r *Reconciler) hold(ctx context.Context, s *state) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: wait}, err
 }
 
-// state is all that is the Cluster's own; nil: it is not there.
+// state holds the objects of the Cluster; nil if missing.
 type state struct {
 	cluster *clusterv1.Cluster
 	infra   *v1beta1.NstanceCluster

@@ -17,14 +17,15 @@ import (
 	"github.com/nstance/nstance/pkg/operator/capi"
 )
 
-// infrastructure tells what there is to work with. A shard that can't be reached
-// takes nothing away: machines on it work, and others can be had elsewhere.
+// infrastructure writes the NstanceCluster's status. An unreachable shard does not make it
+// unready: machines there keep working, and new ones can be created elsewhere.
 func (r *Reconciler) infrastructure(ctx context.Context, s *state) error {
 	if s.infra == nil || !s.infra.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	was := s.infra.DeepCopy()
 	status := &s.infra.Status
+	status.ObservedGeneration = s.infra.Generation
 	status.Initialization.Provisioned = new(true)
 	status.Ready = new(true)
 	status.FailureDomains = failureDomains(r.Shards.Names())
@@ -39,14 +40,15 @@ func (r *Reconciler) infrastructure(ctx context.Context, s *state) error {
 	return r.patchStatus(ctx, was, s.infra)
 }
 
-// controlPlane tells that the control plane is somebody else's, and whether there is
-// a way to it; unknown is why the kubeconfig could not be kept.
+// controlPlane writes the NstanceControlPlane's status: it is externally managed, and
+// available if there is a kubeconfig. unknown is the error of maintaining that, if any.
 func (r *Reconciler) controlPlane(ctx context.Context, s *state, unknown error) error {
 	if s.control == nil || !s.control.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	was := s.control.DeepCopy()
 	status := &s.control.Status
+	status.ObservedGeneration = s.control.Generation
 	status.ExternalManagedControlPlane = new(true)
 	status.Initialization.ControlPlaneInitialized = new(true)
 	r.set(&status.Conditions, s.control.Generation, r.available(s, unknown), pausedCondition(false))
@@ -61,9 +63,9 @@ func (r *Reconciler) available(s *state, unknown error) metav1.Condition {
 	}
 	switch {
 	case r.Endpoint != "" && s.secret == nil:
-		return no(fmt.Sprintf("Secret %s is missing: with NSTANCE_CAPI_ENDPOINT an administrator makes it", capi.KubeconfigName(r.Name)))
+		return no(fmt.Sprintf("Secret %s is missing: create it, since NSTANCE_CAPI_ENDPOINT is set", capi.KubeconfigName(r.Name)))
 	case unknown != nil && !r.works(s):
-		// The error itself may be another one each time.
+		// The full error may differ each time.
 		return no(fmt.Sprintf("no token of ServiceAccount %s: %s", r.ServiceAccount, apierrors.ReasonForError(unknown)))
 	}
 	return metav1.Condition{Type: clusterv1.AvailableCondition, Status: metav1.ConditionTrue, Reason: "KubeconfigProvided"}
@@ -83,12 +85,13 @@ func (r *Reconciler) set(conditions *[]metav1.Condition, generation int64, to ..
 	}
 }
 
-// patchStatus writes what has changed of the status, if anything has.
+// patchStatus patches a changed status. The cache may be stale: the patch is conditional, since
+// one made from an old status would write conditions and times from before.
 func (r *Reconciler) patchStatus(ctx context.Context, was, is client.Object) error {
 	if equality.Semantic.DeepEqual(was, is) {
 		return nil
 	}
-	if err := r.Client.Status().Patch(ctx, is, client.MergeFrom(was)); client.IgnoreNotFound(err) != nil {
+	if err := r.Client.Status().Patch(ctx, is, capi.Locked(was)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write the status of %T %s: %w", is, is.GetName(), err)
 	}
 	return nil
@@ -102,8 +105,8 @@ func failureDomains(names []string) []clusterv1.FailureDomain {
 	return all
 }
 
-// shardReachable judges all shards. While one has not been asked yet, nothing is
-// known: what an operator before this one has written stays.
+// shardReachable returns a condition over all shards. Until each has been contacted, the
+// result is unknown and the condition of an earlier operator stays.
 func shardReachable(all Shards) (judged metav1.Condition, known bool) {
 	var not []string
 	for _, name := range all.Names() {

@@ -18,7 +18,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func at(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(noon.Add(d)) }
 
-// instance is one that drains and has a minute for it.
+// instance is a draining instance with a drain time of a minute.
 func instance(change func(*nstancev1.InstanceStatus)) *nstancev1.InstanceStatus {
 	i := &nstancev1.InstanceStatus{
 		Phase:         nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING,
@@ -40,7 +40,14 @@ func TestDecide(t *testing.T) {
 	idle := machine(clusterv1.PreDrainDeleteHookAnnotationPrefix + "/backup")
 	hook := idle.DeepCopy()
 	hook.DeletionTimestamp = &metav1.Time{Time: noon}
+	pooled := func(m *clusterv1.Machine) *clusterv1.Machine {
+		m.Labels = map[string]string{clusterv1.MachinePoolNameLabel: "p"}
+		return m
+	}
+	end := machine(clusterv1.PreTerminateDeleteHookAnnotationPrefix + "/copy")
 	excluded := machine(clusterv1.ExcludeNodeDrainingAnnotation)
+	held := pooled(machine(clusterv1.PreTerminateDeleteHookAnnotationPrefix + "/copy"))
+	held.Annotations[clusterv1.ExcludeNodeDrainingAnnotation] = ""
 	state := func(s string) *nstancev1.InstanceStatus {
 		return instance(func(i *nstancev1.InstanceStatus) { i.ProviderState = s })
 	}
@@ -51,43 +58,52 @@ func TestDecide(t *testing.T) {
 	forever := instance(func(i *nstancev1.InstanceStatus) { i.Drain = nil })
 	down := errors.New("no connection")
 	for name, c := range map[string]struct {
-		view view
+		view nodeView
 		want act
-		why  string // a part of it
+		why  string // a part of the reason
 	}{
-		"no instance":             {view{node: node}, leave, ""},
-		"it runs":                 {view{instance: phase(nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING), node: node}, leave, ""},
-		"it is being deleted":     {view{instance: phase(nstancev1.InstancePhase_INSTANCE_PHASE_DELETING), node: node}, leave, ""},
-		"somebody was first":      {view{instance: acked, node: node}, leave, ""},
-		"machine stopped":         {view{instance: state("stopped"), node: node}, leave, ""},
-		"machine failed":          {view{instance: state("failed"), node: node}, leave, ""},
-		"machine gone":            {view{instance: state("deleted")}, leave, ""},
-		"machine being removed":   {view{instance: state("deleting"), node: node}, leave, ""},
-		"machine stopping":        {view{instance: state("stopping"), node: node}, empty, ""},
-		"machine not seen":        {view{instance: state(""), node: node}, empty, ""},
-		"state not known":         {view{instance: state("unknown"), node: node}, empty, ""},
-		"it has a node":           {view{instance: instance(nil), node: node}, empty, ""},
-		"it has no node":          {view{instance: instance(nil)}, acknowledge, "no node"},
-		"node not known":          {view{instance: instance(nil), nodeErr: down}, hold, "not known"},
-		"hook":                    {view{instance: instance(nil), node: node, machine: hook}, hold, "/backup"},
-		"hook that is idle":       {view{instance: instance(nil), node: node, machine: idle}, empty, ""},
-		"hook, but no node":       {view{instance: instance(nil), machine: hook}, acknowledge, "no node"},
-		"excluded":                {view{instance: instance(nil), node: node, machine: excluded}, acknowledge, "excluded"},
-		"excluded, unknown node":  {view{instance: instance(nil), nodeErr: down, machine: excluded}, acknowledge, "excluded"},
-		"other annotations":       {view{instance: instance(nil), node: node, machine: machine("x")}, empty, ""},
-		"time is up":              {view{instance: instance(nil), node: node, now: noon.Add(time.Minute)}, tooLate, ""},
-		"time is up, with a hook": {view{instance: instance(nil), node: node, machine: hook, now: noon.Add(time.Hour)}, tooLate, ""},
-		"time is up, unknown":     {view{instance: instance(nil), nodeErr: down, now: noon.Add(time.Hour)}, tooLate, ""},
-		"time is up, no node":     {view{instance: instance(nil), now: noon.Add(time.Hour)}, acknowledge, ""},
-		"just before":             {view{instance: instance(nil), node: node, now: noon.Add(time.Minute - 1)}, empty, ""},
-		"no end":                  {view{instance: forever, node: node, now: noon.Add(time.Hour)}, empty, ""},
+		"no instance":                 {nodeView{node: node}, leave, ""},
+		"running":                     {nodeView{instance: phase(nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING), node: node}, leave, ""},
+		"deleting":                    {nodeView{instance: phase(nstancev1.InstancePhase_INSTANCE_PHASE_DELETING), node: node}, leave, ""},
+		"acknowledged already":        {nodeView{instance: acked, node: node}, leave, ""},
+		"machine stopped":             {nodeView{instance: state("stopped"), node: node}, leave, ""},
+		"machine failed":              {nodeView{instance: state("failed"), node: node}, leave, ""},
+		"machine deleted":             {nodeView{instance: state("deleted")}, leave, ""},
+		"machine deleting":            {nodeView{instance: state("deleting"), node: node}, leave, ""},
+		"machine stopping":            {nodeView{instance: state("stopping"), node: node}, empty, ""},
+		"no provider state":           {nodeView{instance: state(""), node: node}, empty, ""},
+		"unknown provider state":      {nodeView{instance: state("unknown"), node: node}, empty, ""},
+		"node":                        {nodeView{instance: instance(nil), node: node}, empty, ""},
+		"no node":                     {nodeView{instance: instance(nil)}, acknowledge, "no node"},
+		"node unknown":                {nodeView{instance: instance(nil), nodeErr: down}, hold, "unknown"},
+		"hook":                        {nodeView{instance: instance(nil), node: node, machine: hook}, hold, "/backup"},
+		"hook, Machine remains":       {nodeView{instance: instance(nil), node: node, machine: idle}, empty, ""},
+		"hook, but no node":           {nodeView{instance: instance(nil), machine: hook}, acknowledge, "no node"},
+		"hook of a pool's Machine":    {nodeView{instance: instance(nil), node: node, machine: pooled(idle.DeepCopy())}, hold, "pre-drain"},
+		"later hook":                  {nodeView{instance: instance(nil), node: node, machine: pooled(end.DeepCopy())}, empty, ""},
+		"later hook, no node":         {nodeView{instance: instance(nil), machine: pooled(end.DeepCopy())}, hold, "/copy"},
+		"later hook, Machine remains": {nodeView{instance: instance(nil), machine: end}, acknowledge, "no node"},
+		"later hook, excluded":        {nodeView{instance: instance(nil), node: node, machine: held}, hold, "pre-terminate"},
+		"deadline, with a later hook": {
+			nodeView{instance: instance(nil), machine: pooled(end.DeepCopy()), now: noon.Add(time.Hour)}, tooLate, "",
+		},
+
+		"excluded":               {nodeView{instance: instance(nil), node: node, machine: excluded}, acknowledge, "excluded"},
+		"excluded, unknown node": {nodeView{instance: instance(nil), nodeErr: down, machine: excluded}, acknowledge, "excluded"},
+		"other annotations":      {nodeView{instance: instance(nil), node: node, machine: machine("x")}, empty, ""},
+		"deadline":               {nodeView{instance: instance(nil), node: node, now: noon.Add(time.Minute)}, tooLate, ""},
+		"deadline, with a hook":  {nodeView{instance: instance(nil), node: node, machine: hook, now: noon.Add(time.Hour)}, tooLate, ""},
+		"deadline, node unknown": {nodeView{instance: instance(nil), nodeErr: down, now: noon.Add(time.Hour)}, tooLate, ""},
+		"deadline, no node":      {nodeView{instance: instance(nil), now: noon.Add(time.Hour)}, acknowledge, ""},
+		"before the deadline":    {nodeView{instance: instance(nil), node: node, now: noon.Add(time.Minute - 1)}, empty, ""},
+		"no deadline":            {nodeView{instance: forever, node: node, now: noon.Add(time.Hour)}, empty, ""},
 	} {
 		if c.view.now.IsZero() {
 			c.view.now = noon
 		}
 		got := decide(c.view)
 		if got.act != c.want || !strings.Contains(got.why, c.why) {
-			t.Errorf("%s: %+v, want %s because of %q", name, got, c.want, c.why)
+			t.Errorf("%s: %+v, want %s with the reason %q", name, got, c.want, c.why)
 		}
 	}
 }
@@ -96,12 +112,12 @@ func TestPause(t *testing.T) {
 	for name, c := range map[string]struct {
 		age, left, want time.Duration
 	}{
-		"at first":       {0, time.Minute, time.Second},
-		"after a while":  {30 * time.Second, time.Minute, 3 * time.Second},
-		"after long":     {time.Hour, time.Minute, 5 * time.Second},
-		"near the end":   {time.Hour, 1200 * time.Millisecond, 1200 * time.Millisecond},
-		"after the end":  {time.Hour, -time.Second, time.Millisecond},
-		"clock set back": {-time.Hour, time.Minute, time.Second},
+		"at first":           {0, time.Minute, time.Second},
+		"after a while":      {30 * time.Second, time.Minute, 3 * time.Second},
+		"after long":         {time.Hour, time.Minute, 5 * time.Second},
+		"near the deadline":  {time.Hour, 1200 * time.Millisecond, 1200 * time.Millisecond},
+		"after the deadline": {time.Hour, -time.Second, time.Millisecond},
+		"clock set back":     {-time.Hour, time.Minute, time.Second},
 	} {
 		i := instance(func(i *nstancev1.InstanceStatus) { i.Drain.DeleteAt = at(c.left) })
 		if got := pause(i, noon.Add(-c.age), noon); got != c.want {
@@ -109,6 +125,6 @@ func TestPause(t *testing.T) {
 		}
 	}
 	if got := pause(instance(func(i *nstancev1.InstanceStatus) { i.Drain = nil }), noon, noon); got != time.Second {
-		t.Errorf("without an end: %s, want 1s", got)
+		t.Errorf("without a deadline: %s, want 1s", got)
 	}
 }

@@ -1,5 +1,5 @@
-// Package drain empties nodes before their instances go. For each instance that a shard
-// drains, its Node is cordoned and its pods are evicted, as their disruption budgets
-// allow; when none is left the shard is told, and removes the instance. A shard waits
-// no longer than the drain's delete_at, and neither does this.
+// Package drain empties nodes before their instances are removed. For each instance that a
+// shard drains, it cordons the Node and evicts the pods, as their disruption budgets allow;
+// when none is left it tells the shard, which removes the instance. Neither the shard nor this
+// package waits longer than the drain's delete_at.
 package drain

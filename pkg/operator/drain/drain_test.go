@@ -4,7 +4,6 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,231 +17,237 @@ import (
 )
 
 func TestNodeIsEmptied(t *testing.T) {
-	r := newRoom(t, nil)
-	r.addNode()
-	plain := r.addPod("plain")
-	scratch := r.addPod("scratch", func(p *corev1.Pod) {
+	f := newFixture(t, nil)
+	f.addNode()
+	plain := f.addPod("plain")
+	scratch := f.addPod("scratch", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	})
-	skipped := r.addPod("skipped", func(p *corev1.Pod) { p.Labels[clusterv1.PodDrainLabel] = "skip" })
-	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "agents"}}
+	skipped := f.addPod("skipped", func(p *corev1.Pod) { p.Labels[clusterv1.PodDrainLabel] = "skip" })
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: "agents"}}
 	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}
 	set.Spec.Template.Labels = map[string]string{"app": "agent"}
 	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: "none"}}
-	r.create(set)
-	agent := r.addPod("agent", func(p *corev1.Pod) {
+	f.create(set)
+	agent := f.addPod("agent", func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
 	})
 
-	r.drain(long)
-	r.eventually("the pods are evicted", func() bool { return r.asked(plain) && r.asked(scratch) })
-	if !r.cordoned() {
-		t.Error("pods were evicted from a node that takes new ones")
+	f.drain(long)
+	f.eventually("the pods are evicted", func() bool { return f.evicted(plain) && f.evicted(scratch) })
+	if !f.cordoned() {
+		t.Error("pods were evicted from a node that is not cordoned")
 	}
-	r.end(plain)
-	if r.acknowledged() {
-		t.Error("acknowledged with a pod that still terminates")
+	f.removePod(plain)
+	if f.acknowledged() {
+		t.Error("acknowledged while a pod still terminates")
 	}
-	r.end(scratch)
-	r.eventually("the drain is acknowledged", r.acknowledged)
-	if r.asked(skipped) || r.asked(agent) {
-		t.Error("a pod was evicted that is to be left alone")
+	f.removePod(scratch)
+	f.eventually("the drain is acknowledged", f.acknowledged)
+	if f.evicted(skipped) || f.evicted(agent) {
+		t.Error("a skipped pod or one of a DaemonSet was evicted")
 	}
-	if n := len(r.shard.Calls("AcknowledgeDrained")); n != 1 {
+	if n := len(f.shard.Calls("AcknowledgeDrained")); n != 1 {
 		t.Errorf("acknowledged %d times, want once", n)
 	}
 }
 
 func TestBudget(t *testing.T) {
-	r := newRoom(t, nil)
-	r.addNode()
-	held, free := r.addPod("held"), r.addPod("free")
-	budget := r.addBudget("held", 0)
-	r.drain(long)
-	r.eventually("the other pod is evicted", func() bool { return r.asked(free) })
-	if r.asked(held) || r.acknowledged() {
+	f := newFixture(t, nil)
+	f.addNode()
+	held, free := f.addPod("held"), f.addPod("free")
+	budget := f.addBudget("held", 0)
+	f.drain(long)
+	f.eventually("the other pod is evicted", func() bool { return f.evicted(free) })
+	if f.evicted(held) || f.acknowledged() {
 		t.Fatal("the budget was not respected")
 	}
-	r.allow(budget, 1)
-	r.eventually("the pod is evicted", func() bool { return r.asked(held) })
-	r.end(held)
-	r.end(free)
-	r.eventually("the drain is acknowledged", r.acknowledged)
+	f.allow(budget, 1)
+	f.eventually("the pod is evicted", func() bool { return f.evicted(held) })
+	f.removePod(held)
+	f.removePod(free)
+	f.eventually("the drain is acknowledged", f.acknowledged)
 }
 
 func TestBudgetNeverAllows(t *testing.T) {
-	r := newRoom(t, nil)
-	r.addNode()
-	r.addMachine(nil)
-	held := r.addPod("held")
-	r.addBudget("held", 0)
-	r.drain(3 * time.Second)
-	r.tells("DrainTimedOut", []string{r.ns + "/held", "held-budget"}, "Machine", "NstanceMachine", "Node")
-	if r.asked(held) || r.acknowledged() {
+	f := newFixture(t, nil)
+	f.addNode()
+	f.addMachine(nil)
+	held := f.addPod("held")
+	f.addBudget("held", 0)
+	f.drain(long)
+	f.eventually("the node is cordoned", f.cordoned)
+	f.drain(soon)
+	f.awaitEvents("DrainTimedOut", []string{f.ns + "/held", "held-budget"}, "Machine", "NstanceMachine", "Node")
+	if f.evicted(held) || f.acknowledged() {
 		t.Error("the budget was not respected")
 	}
 }
 
-// That time ran out is told also if Machines can't be read at just that time.
-func TestTheEndIsToldLater(t *testing.T) {
-	r := newRoom(t, nil)
-	r.addNode()
-	r.addMachine(nil)
-	held := r.addPod("held")
-	r.addBudget("held", 0)
-	r.drain(5 * time.Second)
-	r.eventually("the node is cordoned", r.cordoned)
+// The timeout is reported even if Machines can't be read at first.
+func TestTimeoutIsReportedAfterFailedReads(t *testing.T) {
+	f := newFixture(t, nil)
+	f.addNode()
+	f.addMachine(nil)
+	held := f.addPod("held")
+	f.addBudget("held", 0)
+	f.drain(long)
+	f.eventually("the node is cordoned", f.cordoned)
 	var after atomic.Int32
 	fail := func() error {
 		switch {
-		case r.world.Set.Instance(shard, r.id).GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING:
+		case f.shards.Set.Instance(shard, f.id).GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING:
 		case after.Add(1) > 1:
 			return nil
 		}
-		return errors.New("a bad day")
+		return errors.New("simulated failure")
 	}
-	r.client.fail.Store(&fail)
-	r.tells("DrainTimedOut", []string{r.ns + "/held"}, "Machine", "NstanceMachine", "Node")
-	if r.asked(held) || after.Load() < 2 {
-		t.Errorf("the pod was evicted, or %d looks after the end", after.Load())
+	f.client.fail.Store(&fail)
+	f.drain(soon)
+	f.awaitEvents("DrainTimedOut", []string{f.ns + "/held"}, "Machine", "NstanceMachine", "Node")
+	if f.evicted(held) || after.Load() < 2 {
+		t.Errorf("the pod was evicted, or only %d reads after the deadline", after.Load())
 	}
 }
 
 func TestNoNode(t *testing.T) {
-	r := newRoom(t, nil)
-	r.drain(long)
-	r.eventually("the drain is acknowledged", r.acknowledged)
+	f := newFixture(t, nil)
+	f.drain(long)
+	f.eventually("the drain is acknowledged", f.acknowledged)
 }
 
-// A node may not have its provider id yet: then it is found by its name.
+// A Node without a provider ID is found by its name.
 func TestNodeWithoutProviderID(t *testing.T) {
-	r := newRoom(t, nil)
-	r.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.world.Set.Instance(shard, r.id).GetHostname()}}
-	r.create(r.node)
-	p := r.addPod("p")
-	r.drain(long)
-	r.eventually("the pod is evicted", func() bool { return r.asked(p) })
-	r.end(p)
-	r.eventually("the drain is acknowledged", r.acknowledged)
+	f := newFixture(t, nil)
+	f.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.shards.Set.Instance(shard, f.id).GetHostname()}}
+	f.create(f.node)
+	p := f.addPod("p")
+	f.drain(long)
+	f.eventually("the pod is evicted", func() bool { return f.evicted(p) })
+	f.removePod(p)
+	f.eventually("the drain is acknowledged", f.acknowledged)
 }
 
-// A shard that does not take the acknowledgement is told again.
+// A refused acknowledgement is retried.
 func TestAcknowledgementFails(t *testing.T) {
-	r := newRoom(t, nil)
-	r.shard.Fail("AcknowledgeDrained", errors.New("a bad day"), 3)
-	r.drain(long)
-	r.eventually("the drain is acknowledged", r.acknowledged)
+	f := newFixture(t, nil)
+	f.shard.Fail("AcknowledgeDrained", errors.New("simulated failure"), 3)
+	f.drain(long)
+	f.eventually("the drain is acknowledged", f.acknowledged)
 }
 
 const hook = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/backup"
 
-// Whoever has a hook acts when the Machine is being deleted. When only its instance
-// goes, nobody would take the hook off, and the pods would die with the machine.
-func TestPreDrainHookOfAMachineThatStays(t *testing.T) {
-	r := newRoom(t, nil)
-	r.addNode()
-	r.addMachine(map[string]string{hook: "somebody"})
-	p := r.addPod("p")
-	r.drain(long)
-	r.eventually("the pod is evicted", func() bool { return r.asked(p) })
-	r.end(p)
-	r.eventually("the drain is acknowledged", r.acknowledged)
+// A hook's owner acts only when the Machine is being deleted. If only the instance is removed,
+// the hook must not delay the drain, because the pods would be killed with the machine.
+func TestPreDrainHookOfRemainingMachine(t *testing.T) {
+	f := newFixture(t, nil)
+	f.addNode()
+	f.addMachine(map[string]string{hook: "another"})
+	p := f.addPod("p")
+	f.drain(long)
+	f.eventually("the pod is evicted", func() bool { return f.evicted(p) })
+	f.removePod(p)
+	f.eventually("the drain is acknowledged", f.acknowledged)
 }
 
 func TestPreDrainHook(t *testing.T) {
-	r := newRoom(t, nil)
-	r.addNode()
-	r.addMachine(map[string]string{hook: "somebody"})
-	r.deleteMachine()
-	p := r.addPod("p")
-	r.drain(long)
-	r.tells("DrainHeld", []string{hook}, "Machine", "NstanceMachine")
-	if r.cordoned() || r.asked(p) || r.acknowledged() {
-		t.Fatal("the hook did not hold the drain back")
+	f := newFixture(t, nil)
+	f.addNode()
+	f.addMachine(map[string]string{hook: "another"})
+	f.deleteMachine()
+	p := f.addPod("p")
+	f.drain(long)
+	f.awaitEvents("DrainHeld", []string{hook}, "Machine", "NstanceMachine")
+	if f.cordoned() || f.evicted(p) || f.acknowledged() {
+		t.Fatal("the hook did not delay the drain")
 	}
-	r.patchMachine(func(m *clusterv1.Machine) { m.Annotations = nil })
-	r.eventually("the pod is evicted", func() bool { return r.asked(p) })
-	r.end(p)
-	r.eventually("the drain is acknowledged", r.acknowledged)
+	f.patchMachine(func(m *clusterv1.Machine) { m.Annotations = nil })
+	f.eventually("the pod is evicted", func() bool { return f.evicted(p) })
+	f.removePod(p)
+	f.eventually("the drain is acknowledged", f.acknowledged)
 }
 
 func TestExcluded(t *testing.T) {
-	r := newRoom(t, nil)
-	r.addNode()
-	r.addMachine(map[string]string{clusterv1.ExcludeNodeDrainingAnnotation: ""})
-	p := r.addPod("p")
-	r.drain(long)
-	r.eventually("the drain is acknowledged", r.acknowledged)
-	if r.cordoned() || r.asked(p) {
+	f := newFixture(t, nil)
+	f.addNode()
+	f.addMachine(map[string]string{clusterv1.ExcludeNodeDrainingAnnotation: ""})
+	p := f.addPod("p")
+	f.drain(long)
+	f.eventually("the drain is acknowledged", f.acknowledged)
+	if f.cordoned() || f.evicted(p) {
 		t.Error("a node that is excluded from draining was drained")
 	}
 }
 
-// Cluster API's rules: those with order 1 go when the others have gone, and some are
-// waited for.
+// Cluster API's MachineDrainRules: pods with order 1 are evicted after the others, and some are
+// only waited for.
 func TestMachineDrainRules(t *testing.T) {
-	r := newRoom(t, nil)
-	r.addNode()
-	r.addMachine(nil)
-	last := &clusterv1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "last"}}
+	f := newFixture(t, nil)
+	f.addNode()
+	f.addMachine(nil)
+	last := &clusterv1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: "last"}}
 	last.Spec.Drain = clusterv1.MachineDrainRuleDrainConfig{Behavior: clusterv1.MachineDrainRuleDrainBehaviorDrain, Order: new(int32(1))}
 	last.Spec.Pods = []clusterv1.MachineDrainRulePodSelector{{
 		Selector:          &metav1.LabelSelector{MatchLabels: map[string]string{"app": "base"}},
-		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: r.ns}},
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: f.ns}},
 	}}
-	r.create(last)
-	base := r.addPod("base")
-	job := r.addPod("job", func(p *corev1.Pod) { p.Labels[clusterv1.PodDrainLabel] = "wait-completed" })
-	web := r.addPod("web")
+	f.create(last)
+	f.plane.Cached(t, f.cached, last)
+	base := f.addPod("base")
+	job := f.addPod("job", func(p *corev1.Pod) { p.Labels[clusterv1.PodDrainLabel] = "wait-completed" })
+	web := f.addPod("web")
 
-	r.drain(long)
-	r.eventually("the first pod is evicted", func() bool { return r.asked(web) })
-	r.end(web)
-	if r.asked(base) || r.asked(job) {
-		t.Fatal("a pod went before its turn")
+	f.drain(long)
+	f.eventually("the first pod is evicted", func() bool { return f.evicted(web) })
+	f.removePod(web)
+	if f.evicted(base) || f.evicted(job) {
+		t.Fatal("a pod was evicted out of order")
 	}
 	job.Status.Phase = corev1.PodSucceeded
-	r.must(r.plane.Client.Status().Update(t.Context(), job))
-	r.eventually("the last pod is evicted", func() bool { return r.asked(base) })
-	r.end(base)
-	r.eventually("the drain is acknowledged", r.acknowledged)
+	f.must(f.plane.Client.Status().Update(t.Context(), job))
+	f.eventually("the last pod is evicted", func() bool { return f.evicted(base) })
+	f.removePod(base)
+	f.eventually("the drain is acknowledged", f.acknowledged)
 }
 
-// While there is no way to the workload cluster, an unknown node is not a missing one.
-func TestUnknownIsNotMissing(t *testing.T) {
-	r := newRoom(t, func(mgr ctrl.Manager, r *room) (*workload.Cluster, error) {
-		return workload.External(mgr, client.ObjectKey{Namespace: r.ns, Name: "c-kubeconfig"})
+// Without a connection to the workload cluster, an unknown node does not count as missing.
+func TestUnknownNodeIsNotMissing(t *testing.T) {
+	f := newFixture(t, func(mgr ctrl.Manager, f *fixture) (*workload.Cluster, error) {
+		return workload.External(mgr, client.ObjectKey{Namespace: f.ns, Name: kubeconfig})
 	})
-	r.addMachine(nil)
-	r.drain(3 * time.Second)
-	r.tells("DrainTimedOut", []string{"c-kubeconfig"}, "Machine", "NstanceMachine")
-	if r.acknowledged() {
-		t.Error("acknowledged without knowing what is on the node")
+	f.addMachine(nil)
+	f.drain(long)
+	f.awaitEvents("DrainHeld", nil, "Machine", "NstanceMachine")
+	f.drain(soon)
+	f.awaitEvents("DrainTimedOut", []string{kubeconfig}, "Machine", "NstanceMachine")
+	if f.acknowledged() {
+		t.Error("acknowledged although the node is unknown")
 	}
 }
 
-// When the machine dies in the middle, its pods are left alone, also when the budget
-// would allow it then, and nobody is told that time ran out.
+// If the machine dies during the drain, its pods are not evicted, even if the budget allows it
+// later, and no event reports a timeout.
 func TestMachineDies(t *testing.T) {
-	r := newRoom(t, nil)
-	r.addNode()
-	r.addMachine(nil)
-	held := r.addPod("held")
-	budget := r.addBudget("held", 0)
-	first := r.id
-	r.drain(long)
-	r.eventually("the node is cordoned", r.cordoned)
-	r.shard.Kill(first)
-	r.eventually("the operator knows that it died", func() bool {
-		return r.world.Set.Instance(shard, first).GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
+	f := newFixture(t, nil)
+	f.addNode()
+	f.addMachine(nil)
+	held := f.addPod("held")
+	budget := f.addBudget("held", 0)
+	first := f.id
+	f.drain(long)
+	f.eventually("the node is cordoned", f.cordoned)
+	f.shard.Kill(first)
+	f.eventually("the operator's cache has its death", func() bool {
+		return f.shards.Set.Instance(shard, first).GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
 	})
-	r.another() // a look at the first node that had begun before has ended by then
-	r.allow(budget, 1)
-	r.another() // this takes longer than one more look at the first node would
-	if r.asked(held) {
+	f.drainAnother() // by then a reconcile of the first node has ended
+	f.allow(budget, 1)
+	f.drainAnother() // longer than another reconcile of the first node would take
+	if f.evicted(held) {
 		t.Error("a pod of a machine that has died was evicted")
 	}
-	if told := r.told("DrainTimedOut"); len(told) > 0 {
-		t.Errorf("events: %v, want none", told)
+	if events := f.events("DrainTimedOut"); len(events) > 0 {
+		t.Errorf("events: %v, want none", events)
 	}
 }

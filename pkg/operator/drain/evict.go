@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// evictionTimeout bounds all evictions of one look at a node.
+	// evictionTimeout bounds all evictions of one pass over a node.
 	evictionTimeout = 5 * time.Second
-	// evictionsAtOnce bounds how many are asked for at the same time.
+	// evictionsAtOnce bounds concurrent evictions.
 	evictionsAtOnce = 10
 )
 
-// helper knows which pods a drain is about, as kubectl does.
+// helper returns kubectl's drain helper, which decides which pods a drain covers.
 func helper(ctx context.Context, c kubernetes.Interface, n *corev1.Node) *kubedrain.Helper {
 	h := &kubedrain.Helper{
 		Ctx: ctx, Client: c,
@@ -35,21 +35,21 @@ func helper(ctx context.Context, c kubernetes.Interface, n *corev1.Node) *kubedr
 		Out: io.Discard, ErrOut: io.Discard,
 	}
 	if unreachable(n) {
-		// No kubelet will ever say that a pod has ended: those whose time is up count as gone.
+		// No kubelet will report that a pod has ended: pods past their grace period count as
+		// gone.
 		h.SkipWaitForDeleteTimeoutSeconds, h.GracePeriodSeconds = 1, 1
 	}
 	return h
 }
 
-// unreachable reports whether a node's kubelet has not been heard of for so long that
-// Kubernetes does not know what it does.
+// unreachable reports whether Kubernetes has lost contact with a node's kubelet.
 func unreachable(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
 	})
 }
 
-// podsOf returns what has to leave a node, in what way.
+// podsOf returns the pods that have to leave a node, sorted by what to do with them.
 func podsOf(ctx context.Context, h *kubedrain.Helper, n *corev1.Node, rules []podRule) (sorted, error) {
 	list, errs := h.GetPodsForDeletion(n.Name)
 	if err := errors.Join(errs...); err != nil {
@@ -66,7 +66,7 @@ func podsOf(ctx context.Context, h *kubedrain.Helper, n *corev1.Node, rules []po
 	return sortPods(pods, namespaces, rules), nil
 }
 
-// namespacesOf returns the labels of the namespaces that pods are in.
+// namespacesOf returns the labels of the pods' namespaces.
 func namespacesOf(ctx context.Context, c kubernetes.Interface, pods []corev1.Pod) (map[string]labels.Set, error) {
 	found := map[string]labels.Set{}
 	for i := range pods {
@@ -83,8 +83,8 @@ func namespacesOf(ctx context.Context, c kubernetes.Interface, pods []corev1.Pod
 	return found, nil
 }
 
-// evict asks once for the eviction of each pod and returns those that are still there,
-// in order.
+// evict requests the eviction of each pod once and returns those that are still there, in
+// order.
 func evict(h *kubedrain.Helper, pods []corev1.Pod) []leftover {
 	ctx, cancel := context.WithTimeout(h.Ctx, evictionTimeout)
 	defer cancel()
@@ -106,7 +106,8 @@ func evict(h *kubedrain.Helper, pods []corev1.Pod) []leftover {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			left = append(left, leftover{name(&pods[i]), whyNot(err)})
+			why, budgets := whyNot(err)
+			left = append(left, leftover{pod: name(&pods[i]), why: why, budgets: budgets})
 		})
 	}
 	wg.Wait()
@@ -114,23 +115,23 @@ func evict(h *kubedrain.Helper, pods []corev1.Pod) []leftover {
 	return left
 }
 
-// whyNot says in words why an eviction did not come about. A disruption budget that
-// does not allow it names itself in the causes.
-func whyNot(err error) string {
+// whyNot describes why an eviction failed. A disruption budget that forbids it is named in the
+// causes, and returned too.
+func whyNot(err error) (why, budgets string) {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
-		return whyAsked
+		return whyAsked, ""
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("the API server did not answer to its eviction within %s", evictionTimeout)
+		return fmt.Sprintf("the API server did not answer its eviction within %s", evictionTimeout), ""
 	case apierrors.IsTooManyRequests(err) && errors.As(err, &status) && status.Status().Details != nil:
 		var causes []string
 		for _, c := range status.Status().Details.Causes {
 			causes = append(causes, c.Message)
 		}
 		if len(causes) > 0 {
-			return strings.Join(causes, ", ")
+			return strings.Join(causes, ", "), budgetsOf(status.Status().Details.Causes)
 		}
 	}
-	return err.Error()
+	return err.Error(), ""
 }

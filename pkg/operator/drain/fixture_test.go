@@ -11,9 +11,11 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
@@ -31,31 +33,34 @@ func TestMain(m *testing.M) { shared.Main(m) }
 const (
 	shard = "one"
 	group = "web"
-	long  = 10 * time.Minute // for a drain that is not to end by its time
+	long  = 10 * time.Minute // a drain that does not reach its deadline
+	soon  = 3 * time.Second  // shortens a drain that began with long, so that it reaches its deadline
 )
 
-// room is a shard with one instance, and an operator that drains.
-type room struct {
+// fixture is a shard with one instance, and an operator with the drain controller.
+type fixture struct {
 	t       *testing.T
 	plane   *planetest.Plane
 	ns      string
-	world   *shardstest.World
+	shards  *shardstest.World
 	shard   *shardstest.Shard
 	id      string // the instance's
 	node    *corev1.Node
 	machine *clusterv1.Machine
-	cached  client.Reader // what the operator sees
-	client  broken        // what it reads Machines with
+	unowned bool          // Cluster API has not set the owner reference of the NstanceMachine yet
+	cached  client.Reader // the operator's cache
+	client  failingClient // the client that reads Machines
+	ahead   atomic.Int64  // nanoseconds by which the operator's clock is ahead
 }
 
-// broken is a client whose lists fail while fail, if there is one, says so.
-type broken struct {
+// failingClient is a client whose lists fail while fail returns an error.
+type failingClient struct {
 	client.Client
 
 	fail atomic.Pointer[func() error]
 }
 
-func (b *broken) List(ctx context.Context, all client.ObjectList, which ...client.ListOption) error {
+func (b *failingClient) List(ctx context.Context, all client.ObjectList, which ...client.ListOption) error {
 	if fail := b.fail.Load(); fail != nil {
 		if err := (*fail)(); err != nil {
 			return err
@@ -64,212 +69,232 @@ func (b *broken) List(ctx context.Context, all client.ObjectList, which ...clien
 	return b.Client.List(ctx, all, which...)
 }
 
-// newRoom makes a room whose workload cluster is made by ways; nil: it is the plane.
-func newRoom(t *testing.T, ways func(ctrl.Manager, *room) (*workload.Cluster, error)) *room {
+// newFixture returns a fixture. connect returns the connection to the workload cluster; nil:
+// the operator's own cluster.
+func newFixture(t *testing.T, connect func(ctrl.Manager, *fixture) (*workload.Cluster, error)) *fixture {
 	t.Helper()
-	r := &room{t: t, plane: shared.Plane(t), world: shardstest.Start(t, shard)}
+	f := &fixture{t: t, plane: shared.Plane(t), shards: shardstest.Start(t, shard)}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "drain-"}}
-	r.create(ns)
-	r.ns, r.shard = ns.Name, r.world.Shard(shard)
-	r.shard.AddGroup(group, 1, "default")
-	r.world.Synced()
-	r.eventually("the instance runs", func() bool {
-		all := r.world.Set.Instances(shard, group)
+	f.create(ns)
+	f.ns, f.shard = ns.Name, f.shards.Shard(shard)
+	f.shard.AddGroup(group, 1, "default")
+	f.shards.Synced()
+	f.eventually("the instance runs", func() bool {
+		all := f.shards.Set.Instances(shard, group)
 		if len(all) != 1 || all[0].GetPhase() != nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING {
 			return false
 		}
-		r.id = all[0].GetId()
+		f.id = all[0].GetId()
 		return true
 	})
-	r.operate(ways)
-	return r
+	f.startOperator(connect)
+	return f
 }
 
-func (r *room) operate(ways func(ctrl.Manager, *room) (*workload.Cluster, error)) {
-	r.t.Helper()
-	options := r.plane.ManagerOptions(r.ns)
+// kubeconfig is the name of the Secret with the kubeconfig of an external workload cluster.
+const kubeconfig = "c-kubeconfig"
+
+func (f *fixture) startOperator(connect func(ctrl.Manager, *fixture) (*workload.Cluster, error)) {
+	f.t.Helper()
+	options := f.plane.ManagerOptions(f.ns)
 	options.Cache.ByObject = workload.Cache()
-	mgr, err := ctrl.NewManager(r.plane.Allowed(r.t, r.ns, ".", "../workload"), options)
-	r.must(err)
-	r.cached, r.client.Client = mgr.GetClient(), mgr.GetClient()
+	options.Cache.ByObject[&corev1.Secret{}] = cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", kubeconfig)}
+	mgr, err := ctrl.NewManager(f.plane.AllowedNames(f.t, f.ns, map[string][]string{
+		"example-cluster--default-kubeconfig": {kubeconfig},
+	}, ".", "../workload"), options)
+	f.must(err)
+	f.cached, f.client.Client = mgr.GetClient(), mgr.GetClient()
 	var w *workload.Cluster
-	if ways != nil {
-		w, err = ways(mgr, r)
+	if connect != nil {
+		w, err = connect(mgr, f)
 	} else {
-		w, err = workload.Local(r.t.Context(), mgr)
+		w, err = workload.Local(f.t.Context(), mgr)
 	}
-	r.must(err)
-	r.must((&drain.Reconciler{
-		Client: &r.client, Namespace: r.ns, Shards: r.world.Set, Workload: w,
-		Recorder: mgr.GetEventRecorder("nstance-operator"), Now: time.Now,
+	f.must(err)
+	f.must((&drain.Reconciler{
+		Client: &f.client, Namespace: f.ns, Shards: f.shards.Set, Workload: w,
+		Recorder: mgr.GetEventRecorder("nstance-operator"),
+		Now:      func() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) },
 	}).SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	r.t.Cleanup(func() {
+	f.t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			r.t.Errorf("the manager ended: %v", err)
+			f.t.Errorf("manager: %v", err)
 		}
 	})
 }
 
-func (r *room) must(err error) {
-	r.t.Helper()
+func (f *fixture) must(err error) {
+	f.t.Helper()
 	if err != nil {
-		r.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 }
 
-func (r *room) create(o client.Object) {
-	r.t.Helper()
-	r.must(r.plane.Client.Create(r.t.Context(), o))
+func (f *fixture) create(o client.Object) {
+	f.t.Helper()
+	f.must(f.plane.Client.Create(f.t.Context(), o))
 }
 
-func (r *room) eventually(what string, holds func() bool) {
-	r.t.Helper()
-	shardstest.Eventually(r.t, what, holds)
+func (f *fixture) eventually(what string, holds func() bool) {
+	f.t.Helper()
+	shardstest.Eventually(f.t, what, holds)
 }
 
-// addNode makes the instance's Node.
-func (r *room) addNode() {
-	r.t.Helper()
-	r.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + r.id}}
-	r.node.Spec.ProviderID = r.world.Set.Instance(shard, r.id).GetNodeProviderId()
-	r.create(r.node)
+// addNode creates the instance's Node.
+func (f *fixture) addNode() {
+	f.t.Helper()
+	f.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + f.id}}
+	f.node.Spec.ProviderID = f.shards.Set.Instance(shard, f.id).GetNodeProviderId()
+	f.create(f.node)
 }
 
-// addMachine makes the Machine and the NstanceMachine that stand for the instance.
-func (r *room) addMachine(annotations map[string]string) {
-	r.t.Helper()
-	r.machine = &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "m", Annotations: annotations}}
-	r.machine.Spec.ClusterName = "c"
-	r.machine.Spec.Bootstrap.DataSecretName = new("")
-	r.machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
+// addMachine creates the instance's Machine and NstanceMachine.
+func (f *fixture) addMachine(annotations map[string]string) {
+	f.t.Helper()
+	f.machine = &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: "m", Annotations: annotations}}
+	f.machine.Spec.ClusterName = "c"
+	f.machine.Spec.Bootstrap.DataSecretName = new("")
+	f.machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{
 		APIGroup: v1beta1.GroupVersion().Group, Kind: "NstanceMachine", Name: "m",
 	}
-	r.create(r.machine)
-	infra := &v1beta1.NstanceMachine{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: "m"}}
-	infra.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: "m", UID: r.machine.UID,
-	}}
-	infra.Spec = v1beta1.NstanceMachineSpec{Group: group, Shard: shard, InstanceID: v1beta1.InstanceID(r.id)}
-	r.create(infra)
-	r.eventually("the operator knows the Machine", func() bool {
-		return r.cached.Get(r.t.Context(), client.ObjectKeyFromObject(infra), infra) == nil &&
-			r.cached.Get(r.t.Context(), client.ObjectKeyFromObject(r.machine), &clusterv1.Machine{}) == nil
+	f.create(f.machine)
+	infra := &v1beta1.NstanceMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: "m"}}
+	if !f.unowned {
+		infra.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: "m", UID: f.machine.UID,
+		}}
+	}
+	infra.Spec = v1beta1.NstanceMachineSpec{Group: group, Shard: shard, InstanceID: v1beta1.InstanceID(f.id)}
+	f.create(infra)
+	f.eventually("the operator's cache has the Machine", func() bool {
+		return f.cached.Get(f.t.Context(), client.ObjectKeyFromObject(infra), infra) == nil &&
+			f.cached.Get(f.t.Context(), client.ObjectKeyFromObject(f.machine), &clusterv1.Machine{}) == nil
 	})
 }
 
-func (r *room) patchMachine(change func(*clusterv1.Machine)) {
-	r.t.Helper()
-	was := r.machine.DeepCopy()
-	change(r.machine)
-	r.must(r.plane.Client.Patch(r.t.Context(), r.machine, client.MergeFrom(was)))
+// setStatus changes the status of the instance's Node.
+func (f *fixture) setStatus(change func(*corev1.NodeStatus)) {
+	f.t.Helper()
+	f.must(f.plane.Client.Get(f.t.Context(), client.ObjectKeyFromObject(f.node), f.node))
+	change(&f.node.Status)
+	f.must(f.plane.Client.Status().Update(f.t.Context(), f.node))
+	f.plane.Cached(f.t, f.cached, f.node)
 }
 
-// deleteMachine deletes the Machine, which stays for Cluster API's finalizer.
-func (r *room) deleteMachine() {
-	r.t.Helper()
-	r.patchMachine(func(m *clusterv1.Machine) { m.Finalizers = []string{clusterv1.MachineFinalizer} })
-	r.must(r.plane.Client.Delete(r.t.Context(), r.machine))
-	r.eventually("the operator knows that the Machine is being deleted", func() bool {
+func (f *fixture) patchMachine(change func(*clusterv1.Machine)) {
+	f.t.Helper()
+	was := f.machine.DeepCopy()
+	change(f.machine)
+	f.must(f.plane.Client.Patch(f.t.Context(), f.machine, client.MergeFrom(was)))
+}
+
+// deleteMachine deletes the Machine, which remains until Cluster API's finalizer is removed.
+func (f *fixture) deleteMachine() {
+	f.t.Helper()
+	f.patchMachine(func(m *clusterv1.Machine) { m.Finalizers = []string{clusterv1.MachineFinalizer} })
+	f.must(f.plane.Client.Delete(f.t.Context(), f.machine))
+	f.eventually("the operator's cache has the Machine's deletion", func() bool {
 		var m clusterv1.Machine
-		return r.cached.Get(r.t.Context(), client.ObjectKeyFromObject(r.machine), &m) == nil && !m.DeletionTimestamp.IsZero()
+		return f.cached.Get(f.t.Context(), client.ObjectKeyFromObject(f.machine), &m) == nil && !m.DeletionTimestamp.IsZero()
 	})
 }
 
-// addPod has a pod run on the node.
-func (r *room) addPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
-	r.t.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: name, Labels: map[string]string{"app": name}}}
-	p.Spec = corev1.PodSpec{NodeName: r.node.Name, Containers: []corev1.Container{{Name: "c", Image: "none"}}}
+// addPod creates a running pod on the node.
+func (f *fixture) addPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	f.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: name, Labels: map[string]string{"app": name}}}
+	p.Spec = corev1.PodSpec{NodeName: f.node.Name, Containers: []corev1.Container{{Name: "c", Image: "none"}}}
 	for _, c := range change {
 		c(p)
 	}
-	r.create(p)
+	f.create(p)
 	p.Status.Phase = corev1.PodRunning
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	r.must(r.plane.Client.Status().Update(r.t.Context(), p))
+	f.must(f.plane.Client.Status().Update(f.t.Context(), p))
 	return p
 }
 
-// addBudget is for the pods of an app. No controller keeps its status, so it says
-// what the test says.
-func (r *room) addBudget(app string, allowed int32) *policyv1.PodDisruptionBudget {
-	r.t.Helper()
-	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: app + "-budget"}}
+// addBudget creates a PodDisruptionBudget for the pods of an app. Tests set its status, because
+// no controller does.
+func (f *fixture) addBudget(app string, allowed int32) *policyv1.PodDisruptionBudget {
+	f.t.Helper()
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: app + "-budget"}}
 	b.Spec.MinAvailable = new(intstr.FromInt32(1))
 	b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
-	r.create(b)
-	r.allow(b, allowed)
+	f.create(b)
+	f.allow(b, allowed)
 	return b
 }
 
-func (r *room) allow(b *policyv1.PodDisruptionBudget, allowed int32) {
-	r.t.Helper()
+func (f *fixture) allow(b *policyv1.PodDisruptionBudget, allowed int32) {
+	f.t.Helper()
 	b.Status = policyv1.PodDisruptionBudgetStatus{
 		ObservedGeneration: b.Generation, DisruptionsAllowed: allowed, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1,
 	}
-	r.must(r.plane.Client.Status().Update(r.t.Context(), b))
+	f.must(f.plane.Client.Status().Update(f.t.Context(), b))
 }
 
-func (r *room) drain(in time.Duration) { r.shard.Drain(r.id, "expired", time.Now().Add(in)) }
+// drain starts a drain of the instance, or shortens it.
+func (f *fixture) drain(in time.Duration) { f.shard.Drain(f.id, "expired", time.Now().Add(in)) }
 
-// another goes on with another instance, drained with a pod on its node.
-func (r *room) another() {
-	r.t.Helper()
-	r.eventually("there is another instance", func() bool {
-		for _, i := range r.world.Set.Instances(shard, group) {
+// drainAnother switches to another instance, and drains it with a pod on its node.
+func (f *fixture) drainAnother() {
+	f.t.Helper()
+	f.eventually("there is another instance", func() bool {
+		for _, i := range f.shards.Set.Instances(shard, group) {
 			if i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING {
-				r.id = i.GetId()
+				f.id = i.GetId()
 				return true
 			}
 		}
 		return false
 	})
-	r.addNode()
-	p := r.addPod("on-" + r.id)
-	r.drain(long)
-	r.eventually("the other pod is evicted", func() bool { return r.asked(p) })
-	r.end(p)
-	r.eventually("the other drain is acknowledged", r.acknowledged)
+	f.addNode()
+	p := f.addPod("on-" + f.id)
+	f.drain(long)
+	f.eventually("the other pod is evicted", func() bool { return f.evicted(p) })
+	f.removePod(p)
+	f.eventually("the other drain is acknowledged", f.acknowledged)
 }
 
-// acknowledged reports whether the shard was told that nothing is left.
-func (r *room) acknowledged() bool { return r.shard.Instance(r.id).GetDrain().GetAckedAt() != nil }
+// acknowledged reports whether the shard got the acknowledgement.
+func (f *fixture) acknowledged() bool { return f.shard.Instance(f.id).GetDrain().GetAckedAt() != nil }
 
-func (r *room) cordoned() bool {
-	r.t.Helper()
+func (f *fixture) cordoned() bool {
+	f.t.Helper()
 	var n corev1.Node
-	r.must(r.plane.Client.Get(r.t.Context(), client.ObjectKeyFromObject(r.node), &n))
+	f.must(f.plane.Client.Get(f.t.Context(), client.ObjectKeyFromObject(f.node), &n))
 	return n.Spec.Unschedulable
 }
 
-// asked reports whether a pod's eviction has come about: it terminates, or is gone.
-func (r *room) asked(p *corev1.Pod) bool {
-	r.t.Helper()
+// evicted reports whether a pod terminates or is gone.
+func (f *fixture) evicted(p *corev1.Pod) bool {
+	f.t.Helper()
 	var now corev1.Pod
-	err := r.plane.Client.Get(r.t.Context(), client.ObjectKeyFromObject(p), &now)
-	r.must(client.IgnoreNotFound(err))
+	err := f.plane.Client.Get(f.t.Context(), client.ObjectKeyFromObject(p), &now)
+	f.must(client.IgnoreNotFound(err))
 	return err != nil || now.DeletionTimestamp != nil
 }
 
-// end is the kubelet's part: a pod that terminates is gone.
-func (r *room) end(p *corev1.Pod) {
-	r.t.Helper()
-	r.must(client.IgnoreNotFound(r.plane.Client.Delete(r.t.Context(), p, client.GracePeriodSeconds(0))))
+// removePod removes a terminating pod, as the kubelet does.
+func (f *fixture) removePod(p *corev1.Pod) {
+	f.t.Helper()
+	f.must(client.IgnoreNotFound(f.plane.Client.Delete(f.t.Context(), p, client.GracePeriodSeconds(0))))
 }
 
-// told returns the notes of all events with a reason, by the kind they are about.
-func (r *room) told(reason string) map[string][]string {
-	r.t.Helper()
+// events returns the notes of all events with a reason, by the kind of their object.
+func (f *fixture) events(reason string) map[string][]string {
+	f.t.Helper()
 	found := map[string][]string{}
-	for _, ns := range []string{r.ns, metav1.NamespaceDefault} {
+	for _, ns := range []string{f.ns, metav1.NamespaceDefault} {
 		var all eventsv1.EventList
-		r.must(r.plane.Client.List(r.t.Context(), &all, client.InNamespace(ns)))
+		f.must(f.plane.Client.List(f.t.Context(), &all, client.InNamespace(ns)))
 		for _, e := range all.Items {
-			if e.Reason == reason && (ns == r.ns || r.node != nil && e.Regarding.Name == r.node.Name) {
+			if e.Reason == reason && (ns == f.ns || f.node != nil && e.Regarding.Name == f.node.Name) {
 				found[e.Regarding.Kind] = append(found[e.Regarding.Kind], e.Note)
 			}
 		}
@@ -277,11 +302,12 @@ func (r *room) told(reason string) map[string][]string {
 	return found
 }
 
-// tells waits until each of the kinds has one event with a reason that names all parts.
-func (r *room) tells(reason string, parts []string, kinds ...string) {
-	r.t.Helper()
-	r.eventually("events "+reason, func() bool {
-		all := r.told(reason)
+// awaitEvents waits until each of the kinds has one event with a reason, whose note contains
+// all parts.
+func (f *fixture) awaitEvents(reason string, parts []string, kinds ...string) {
+	f.t.Helper()
+	f.eventually("events "+reason, func() bool {
+		all := f.events(reason)
 		for _, k := range kinds {
 			if len(all[k]) == 0 {
 				return false
@@ -289,13 +315,13 @@ func (r *room) tells(reason string, parts []string, kinds ...string) {
 		}
 		return true
 	})
-	for kind, notes := range r.told(reason) {
+	for kind, notes := range f.events(reason) {
 		if len(notes) != 1 {
-			r.t.Errorf("events %s on %s: %q, want one", reason, kind, notes)
+			f.t.Errorf("events %s on %s: %q, want one", reason, kind, notes)
 		}
 		for _, p := range parts {
 			if !strings.Contains(notes[0], p) {
-				r.t.Errorf("event %s on %s: %q, want %q in it", reason, kind, notes[0], p)
+				f.t.Errorf("event %s on %s: %q, want %q in it", reason, kind, notes[0], p)
 			}
 		}
 	}

@@ -3,31 +3,36 @@ package drain
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// leftover is a pod that is still on a node, and why.
-type leftover struct{ pod, why string }
-
-// Why pods are still there.
-const (
-	whyGoing     = "it is terminating"
-	whyCompletes = "it is waited for until it has completed"
-	whyLater     = "other pods go before it"
-	whyAsked     = "its eviction has just been asked for"
-)
-
-// sorted is what is to be done with the pods of a node.
-type sorted struct {
-	evict []corev1.Pod
-	stay  []leftover // what has to go too, and why it is not to be evicted now
+// leftover is a pod or a volume that is still on a node, and why.
+type leftover struct {
+	pod, why string
+	until    time.Time // when a terminating pod's grace period ends
+	budgets  string    // the names of the disruption budgets that forbid its eviction
 }
 
-// sortPods says which of a node's pods are to be evicted now. Of those that have to go
-// only the ones of the lowest order are, as long as there are any.
+// Reasons why pods are still there.
+const (
+	whyGoing     = "it is terminating"
+	whyCompletes = "it is being waited for until it completes"
+	whyLater     = "other pods go before it"
+	whyAsked     = "its eviction has just been requested"
+)
+
+// sorted is what to do with the pods of a node.
+type sorted struct {
+	evict []corev1.Pod
+	stay  []leftover // must go too, and why not now
+}
+
+// sortPods selects the pods to evict now: of those that must go, the ones with the lowest
+// order.
 func sortPods(pods []corev1.Pod, namespaces map[string]labels.Set, rules []podRule) sorted {
 	type treated struct {
 		pod *corev1.Pod
@@ -51,11 +56,11 @@ func sortPods(pods []corev1.Pod, namespaces map[string]labels.Set, rules []podRu
 	for _, t := range all {
 		switch {
 		case t.pod.DeletionTimestamp != nil:
-			s.stay = append(s.stay, leftover{name(t.pod), whyGoing})
+			s.stay = append(s.stay, leftover{pod: name(t.pod), why: whyGoing, until: t.pod.DeletionTimestamp.Time})
 		case t.behavior == clusterv1.MachineDrainRuleDrainBehaviorWaitCompleted:
-			s.stay = append(s.stay, leftover{name(t.pod), whyCompletes})
+			s.stay = append(s.stay, leftover{pod: name(t.pod), why: whyCompletes})
 		case t.order > all[0].order:
-			s.stay = append(s.stay, leftover{name(t.pod), whyLater})
+			s.stay = append(s.stay, leftover{pod: name(t.pod), why: whyLater})
 		default:
 			s.evict = append(s.evict, *t.pod)
 		}

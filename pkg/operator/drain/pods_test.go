@@ -25,12 +25,12 @@ func pod(name string, set map[string]string, change ...func(*corev1.Pod)) corev1
 	return p
 }
 
-func going(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} }
-func done(p *corev1.Pod)  { p.Status.Phase = corev1.PodSucceeded }
+func terminating(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} }
+func done(p *corev1.Pod)        { p.Status.Phase = corev1.PodSucceeded }
 
 func by(set map[string]string) *metav1.LabelSelector { return &metav1.LabelSelector{MatchLabels: set} }
 
-// rule is one for pods with a label app, in namespaces with a label tier.
+// rule returns a rule for pods with a label app, in namespaces with a label tier.
 func rule(name string, b clusterv1.MachineDrainRuleDrainBehavior, order int32, app, tier string) clusterv1.MachineDrainRule {
 	r := clusterv1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	r.Spec.Drain = clusterv1.MachineDrainRuleDrainConfig{Behavior: b}
@@ -59,18 +59,18 @@ func TestSortPods(t *testing.T) {
 		evict []string
 		stay  []string // pod: why
 	}{
-		"nothing":             {nil, nil, nil, nil},
-		"plain":               {nil, []corev1.Pod{pod("b", nil), pod("a", nil)}, []string{"x/a", "x/b"}, nil},
-		"terminating":         {nil, []corev1.Pod{pod("a", nil, going), pod("b", nil)}, []string{"x/b"}, []string{"x/a: " + whyGoing}},
-		"label skip":          {nil, []corev1.Pod{pod("a", label("skip")), pod("b", label("Skip"), going)}, nil, nil},
-		"label waits":         {nil, []corev1.Pod{pod("a", label("wait-completed"))}, nil, []string{"x/a: " + whyCompletes}},
-		"label waited enough": {nil, []corev1.Pod{pod("a", label("wait-completed"), done)}, nil, nil},
-		"label nonsense":      {nil, []corev1.Pod{pod("a", label("perhaps"))}, []string{"x/a"}, nil},
-		"rule skips": {
+		"no pods":              {nil, nil, nil, nil},
+		"plain":                {nil, []corev1.Pod{pod("b", nil), pod("a", nil)}, []string{"x/a", "x/b"}, nil},
+		"terminating":          {nil, []corev1.Pod{pod("a", nil, terminating), pod("b", nil)}, []string{"x/b"}, []string{"x/a: " + whyGoing}},
+		"label skip":           {nil, []corev1.Pod{pod("a", label("skip")), pod("b", label("Skip"), terminating)}, nil, nil},
+		"wait-completed":       {nil, []corev1.Pod{pod("a", label("wait-completed"))}, nil, []string{"x/a: " + whyCompletes}},
+		"wait-completed, done": {nil, []corev1.Pod{pod("a", label("wait-completed"), done)}, nil, nil},
+		"label unknown":        {nil, []corev1.Pod{pod("a", label("perhaps"))}, []string{"x/a"}, nil},
+		"rule with Skip": {
 			[]clusterv1.MachineDrainRule{rule("r", skipIt, 0, "db", "")},
 			[]corev1.Pod{pod("a", app("db")), pod("b", app("web"))}, []string{"x/b"}, nil,
 		},
-		"rule for all waits": {
+		"rule with WaitCompleted for all pods": {
 			[]clusterv1.MachineDrainRule{rule("r", waitFor, 0, "", "")},
 			[]corev1.Pod{pod("a", nil)}, nil, []string{"x/a: " + whyCompletes},
 		},
@@ -78,7 +78,7 @@ func TestSortPods(t *testing.T) {
 			[]clusterv1.MachineDrainRule{rule("r", skipIt, 0, "", "base"), rule("s", skipIt, 0, "", "other")},
 			[]corev1.Pod{pod("a", nil)}, nil, nil,
 		},
-		"rule needs both": {
+		"rule needs pod and namespace to match": {
 			[]clusterv1.MachineDrainRule{rule("r", skipIt, 0, "db", "other")},
 			[]corev1.Pod{pod("a", app("db"))}, []string{"x/a"}, nil,
 		},
@@ -95,12 +95,12 @@ func TestSortPods(t *testing.T) {
 			[]corev1.Pod{pod("a", app("db")), pod("b", app("web")), pod("c", nil)},
 			[]string{"x/b"}, []string{"x/c: " + whyLater, "x/a: " + whyLater},
 		},
-		"order waits for what terminates": {
+		"order waits for terminating pods": {
 			[]clusterv1.MachineDrainRule{rule("r", drainIt, 5, "db", "")},
-			[]corev1.Pod{pod("a", app("db")), pod("c", nil, going)},
+			[]corev1.Pod{pod("a", app("db")), pod("c", nil, terminating)},
 			nil, []string{"x/c: " + whyGoing, "x/a: " + whyLater},
 		},
-		"order goes on": {
+		"order continues": {
 			[]clusterv1.MachineDrainRule{rule("r", drainIt, 5, "db", "")},
 			[]corev1.Pod{pod("a", app("db"))}, []string{"x/a"}, nil,
 		},
@@ -147,17 +147,19 @@ func TestRulesForMachines(t *testing.T) {
 	}
 	r.Spec.Machines[0].Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "color", Operator: "Resembles"}}
 	if _, err := rulesFor([]clusterv1.MachineDrainRule{r}, nil, nil); err == nil {
-		t.Error("a rule whose selector makes no sense was accepted")
+		t.Error("a rule with an invalid selector was accepted")
 	}
 }
 
-func TestNotesAreShort(t *testing.T) {
+func TestLateNoteIsShort(t *testing.T) {
 	d := &drain{}
 	for n := range 100 {
-		d.left = append(d.left, leftover{fmt.Sprintf("x/p%d", n), "The disruption budget web needs 1 healthy pods and has 1 currently"})
+		d.left = append(d.left, leftover{
+			pod: fmt.Sprintf("x/p%d", n), why: "The disruption budget web needs 1 healthy pods and has 1 currently",
+		})
 	}
 	note := short(lateNote(d, nil))
 	if len(note) > 1024 {
-		t.Errorf("the note has %d characters, an event takes 1024", len(note))
+		t.Errorf("the note has %d characters, the limit of an event is 1024", len(note))
 	}
 }

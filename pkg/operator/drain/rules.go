@@ -11,24 +11,24 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// podRule says what is done with some pods of a node.
+// podRule is what to do with some pods of a node.
 type podRule struct {
-	pods     []podSelector // of which one has to fit; none: the rule is for all pods
+	pods     []podSelector // any of which must match; empty: all pods
 	behavior clusterv1.MachineDrainRuleDrainBehavior
 	order    int32
 }
 
 type podSelector struct{ pod, namespace labels.Selector }
 
-// treatment is what is done with a pod: it is evicted when no pod of a lower order is
-// left, waited for until it has completed, or not looked at.
+// treatment is what to do with a pod: evict it once no pod of a lower order is left, wait
+// until it completes, or skip it.
 type treatment struct {
 	behavior clusterv1.MachineDrainRuleDrainBehavior
 	order    int32
 }
 
-// rulesFor returns those of Cluster API's drain rules that are for a machine with such
-// labels, in a cluster with such labels, in the order in which they are asked.
+// rulesFor returns those of Cluster API's drain rules that match a machine's and its cluster's
+// labels, in order of precedence.
 func rulesFor(all []clusterv1.MachineDrainRule, machine, cluster labels.Set) ([]podRule, error) {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b clusterv1.MachineDrainRule) int { return strings.Compare(a.Name, b.Name) })
@@ -83,7 +83,7 @@ func newPodRule(r *clusterv1.MachineDrainRule) (podRule, error) {
 	return rule, nil
 }
 
-// selector selects everything where nothing is said.
+// selector converts a label selector; nil selects everything.
 func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return labels.Everything(), nil
@@ -91,15 +91,15 @@ func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-// needNamespaces reports whether a rule asks for the labels of the pods' namespaces.
+// needNamespaces reports whether a rule uses the labels of the pods' namespaces.
 func needNamespaces(rules []podRule) bool {
 	return slices.ContainsFunc(rules, func(r podRule) bool {
 		return slices.ContainsFunc(r.pods, func(s podSelector) bool { return !s.namespace.Empty() })
 	})
 }
 
-// treat says what is done with a pod: its own label goes before the rules, of which
-// the first that fits decides.
+// treat returns what to do with a pod: its own label takes precedence over the rules, of which
+// the first match decides.
 func treat(p *corev1.Pod, namespace labels.Set, rules []podRule) treatment {
 	switch strings.ToLower(p.Labels[clusterv1.PodDrainLabel]) {
 	case "skip":

@@ -3,6 +3,7 @@ package drain
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,25 +15,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// The reasons of events, and what they are all about.
+// Reasons and action of events.
 const (
-	reasonHeld    = "DrainHeld"
-	reasonTooLate = "DrainTimedOut"
-	action        = "Drain"
-	reporter      = "nstance-operator"
+	reasonHeld      = "DrainHeld"
+	reasonAmbiguous = "NodeAmbiguous"
+	reasonFound     = "NodeFound"
+	reasonNoNode    = "NoNode"
+	reasonBlocked   = "DrainBlocked"
+	reasonUnblocked = "NothingInTheWay"
+	reasonTooLate   = "DrainTimedOut"
+	action          = "Drain"
+	reporter        = "nstance-operator"
 )
 
-// podsTold is how many pods an event names.
+// podsTold bounds the pods that an event names.
 const podsTold = 8
 
-// late says once that a drain's time is up, and what was left.
-func (r *Reconciler) late(ctx context.Context, d *drain, v view, m machines) {
+// late reports once that a drain's time is up, and what is left.
+func (r *Reconciler) late(ctx context.Context, d *drain, v nodeView, m machines) {
 	if d.told {
 		return
 	}
 	if v.node != nil {
 		if err := r.inspect(ctx, d, v); err != nil {
-			log.FromContext(ctx).Error(err, "look once more at a node whose instance goes") // what was seen before is told
+			log.FromContext(ctx).Error(err, "inspect the node of an instance that is being removed") // the previous findings are reported
 		}
 	}
 	note := lateNote(d, v.nodeErr)
@@ -41,17 +47,17 @@ func (r *Reconciler) late(ctx context.Context, d *drain, v view, m machines) {
 	}
 	d.told = true
 	log.FromContext(ctx).Info("the drain's time is up", "note", note)
-	r.tell(m, reasonTooLate, note)
+	r.recordEvent(m, reasonTooLate, note)
 	if v.node == nil {
 		return
 	}
-	if err := r.tellOnNode(ctx, v.node, reasonTooLate, note); err != nil {
-		log.FromContext(ctx).Error(err, "make an event", "node", v.node.Name)
+	if err := r.recordOnNode(ctx, v.node, reasonTooLate, note); err != nil {
+		log.FromContext(ctx).Error(err, "record an event", "node", v.node.Name)
 	}
 }
 
-// inspect looks once more at what is on a node, without touching it.
-func (r *Reconciler) inspect(ctx context.Context, d *drain, v view) error {
+// inspect lists once more what is on a node, without changing it.
+func (r *Reconciler) inspect(ctx context.Context, d *drain, v nodeView) error {
 	clientset, err := r.Workload.Clientset()
 	if err != nil {
 		return err
@@ -64,15 +70,21 @@ func (r *Reconciler) inspect(ctx context.Context, d *drain, v view) error {
 	if err != nil {
 		return err
 	}
-	d.look(pods.rest(d.left), d.held)
+	left := pods.rest(d.left)
+	if now := r.Now(); len(left) == 0 && waitsForVolumes(v.node, v.machine, d.empty(now), now) {
+		if left, err = attached(ctx, clientset, v.node); err != nil {
+			return err
+		}
+	}
+	d.observe(left, d.held)
 	return nil
 }
 
-// rest are the pods that have not gone, with what is known of why from a look before.
+// rest returns the pods that have not gone, with reasons known from the previous pass.
 func (s sorted) rest(before []leftover) []leftover {
 	left := s.stay
 	for i := range s.evict {
-		l := leftover{name(&s.evict[i]), "no time was left to evict it"}
+		l := leftover{pod: name(&s.evict[i]), why: "no time was left to evict it"}
 		if at := slices.IndexFunc(before, func(b leftover) bool { return b.pod == l.pod }); at >= 0 {
 			l = before[at]
 		}
@@ -82,7 +94,7 @@ func (s sorted) rest(before []leftover) []leftover {
 	return left
 }
 
-// lateNote says in words what a drain's end leaves behind; empty: nothing.
+// lateNote describes what a drain's end leaves behind; empty if nothing.
 func lateNote(d *drain, nodeErr error) string {
 	note := ""
 	if d.held != "" {
@@ -91,13 +103,13 @@ func lateNote(d *drain, nodeErr error) string {
 	if len(d.left) > 0 {
 		note += "; still on its node: " + list(d.left)
 	}
-	if nodeErr != nil {
-		note += "; what is on its node is not known: " + nodeErr.Error()
+	if nodeErr != nil && nodeErr.Error() != d.held {
+		note += "; the pods on its node are unknown: " + nodeErr.Error()
 	}
 	if note == "" {
 		return ""
 	}
-	return "The time to drain is up and the instance goes" + note
+	return "The drain timed out and the instance is being removed" + note
 }
 
 func list(left []leftover) string {
@@ -115,23 +127,38 @@ func list(left []leftover) string {
 	return b.String()
 }
 
-// tell makes an event on what stands for an instance.
-func (r *Reconciler) tell(m machines, reason, note string) {
-	var on []runtime.Object
-	if m.core != nil {
-		on = append(on, m.core)
-	}
+// recordEvent records an event on the instance's objects. The recorder counts an event of the
+// same reason as one more of the first, with the note of that, unless the version of an object
+// differs: so the Machine's event refers to the NstanceMachine, whose conditions change first.
+func (r *Reconciler) recordEvent(m machines, reason, note string) {
+	var related runtime.Object
 	if m.infra != nil {
-		on = append(on, m.infra)
+		related = m.infra
+		r.Recorder.Eventf(m.infra, nil, corev1.EventTypeWarning, reason, action, "%s", short(note))
 	}
-	for _, o := range on {
-		r.Recorder.Eventf(o, nil, corev1.EventTypeWarning, reason, action, "%s", short(note))
+	if m.core != nil {
+		r.Recorder.Eventf(m.core, related, corev1.EventTypeWarning, reason, action, "%s", short(note))
 	}
 }
 
-// tellOnNode makes an event in the cluster that the node is in, which may be another
-// one than the recorder's.
-func (r *Reconciler) tellOnNode(ctx context.Context, n *corev1.Node, reason, note string) error {
+// recordOnNodes records on the candidate Nodes why none is drained.
+func (r *Reconciler) recordOnNodes(ctx context.Context, err error) {
+	var doubt *ambiguousError
+	if !errors.As(err, &doubt) {
+		return
+	}
+	for i := range doubt.Nodes[:min(len(doubt.Nodes), nodesTold)] {
+		if err := r.recordOnNode(ctx, &doubt.Nodes[i], reasonAmbiguous, doubt.Why); err != nil {
+			log.FromContext(ctx).Error(err, "record an event", "node", doubt.Nodes[i].Name)
+		}
+	}
+}
+
+// nodesTold bounds the Nodes that get such an event.
+const nodesTold = 8
+
+// recordOnNode records an event in the node's cluster, which may differ from the recorder's.
+func (r *Reconciler) recordOnNode(ctx context.Context, n *corev1.Node, reason, note string) error {
 	err := r.Workload.Client().Create(ctx, &eventsv1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: n.Name + "-"},
 		EventTime:           metav1.NewMicroTime(r.Now()),
@@ -144,12 +171,12 @@ func (r *Reconciler) tellOnNode(ctx context.Context, n *corev1.Node, reason, not
 		Note:                short(note),
 	})
 	if err != nil {
-		return fmt.Errorf("make an event on node %s: %w", n.Name, err)
+		return fmt.Errorf("record an event on node %s: %w", n.Name, err)
 	}
 	return nil
 }
 
-// short cuts a note to what an event can hold.
+// short truncates a note to the limit of an event.
 func short(note string) string {
 	const most = 1000
 	if len(note) <= most {

@@ -13,44 +13,44 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// parts answers each read of a part alike.
-type parts struct {
+// stubClient returns the same result for each Get.
+type stubClient struct {
 	client.Client
 
-	err error // nil: it is there
+	err error // nil: the object exists
 }
 
-func (p parts) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (p stubClient) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	if p.err == nil {
 		o.SetName(key.Name)
 	}
 	return p.err
 }
 
-// TestAPartTheCacheLacks: a pool's instance is left to others only if the API server has no
-// part of the pool that it is counted in.
-func TestAPartTheCacheLacks(t *testing.T) {
+// TestShardGroupMissingFromCache: the NstanceShardGroup of a pool's instance counts as deleted
+// only if the API server, not just the cache, has none.
+func TestShardGroupMissingFromCache(t *testing.T) {
 	missing := apierrors.NewNotFound(schema.GroupResource{Resource: "nstanceshardgroups"}, "web--a")
-	silent := errors.New("the API server does not answer")
+	unavailable := errors.New("the API server does not respond")
 	for name, test := range map[string]struct {
-		cached, real error
-		there        bool
+		cached, live error
+		exists       bool
 		err          error
 	}{
-		"the cache lacks it":   {cached: missing, there: true},
-		"it is gone":           {cached: missing, real: missing},
-		"the server is silent": {cached: missing, real: silent, err: silent},
-		"the cache has it":     {real: silent, there: true},
-		"the cache is no help": {cached: silent, err: silent},
+		"missing only from the cache": {cached: missing, exists: true},
+		"deleted":                     {cached: missing, live: missing},
+		"API server unavailable":      {cached: missing, live: unavailable, err: unavailable},
+		"cached":                      {live: unavailable, exists: true},
+		"cache unavailable":           {cached: unavailable, err: unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &Reconciler{Client: parts{err: test.cached}, Reader: parts{err: test.real}}
+			r := &Reconciler{Client: stubClient{err: test.cached}, Reader: stubClient{err: test.live}}
 			m := &v1beta1.NstanceMachine{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "i"}, Spec: v1beta1.NstanceMachineSpec{Group: "web", Shard: "a"},
 			}
 			got, err := r.part(t.Context(), m)
-			if (got != nil) != test.there || !errors.Is(err, test.err) {
-				t.Errorf("the part is %v, %v; want it there: %t, %v", got, err, test.there, test.err)
+			if (got != nil) != test.exists || !errors.Is(err, test.err) {
+				t.Errorf("got %v, %v; want it to exist: %t, error %v", got, err, test.exists, test.err)
 			}
 		})
 	}

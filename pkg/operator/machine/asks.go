@@ -10,14 +10,15 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// asks are when shards were last asked to delete the instances of objects. A restarted
-// operator begins without. The zero value is empty. It is safe for concurrent use.
+// asks records when each object's shard was last told to delete its instance. It is lost on a
+// restart. Its zero value is empty. It is safe for concurrent use.
 type asks struct {
 	mu  sync.Mutex
 	all map[client.ObjectKey]asking
 }
 
-// asking was for an object, and not for one that had its name before.
+// asking is a deletion request for one object, told by UID from earlier objects of the same
+// name.
 type asking struct {
 	uid types.UID
 	at  time.Time
@@ -32,7 +33,7 @@ func (a *asks) note(m *v1beta1.NstanceMachine, now time.Time) {
 	a.all[client.ObjectKeyFromObject(m)] = asking{m.UID, now}
 }
 
-// last is when it was asked for an object; zero: it was not.
+// last returns the time of the last deletion request for an object; zero if there was none.
 func (a *asks) last(m *v1beta1.NstanceMachine) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -42,7 +43,7 @@ func (a *asks) last(m *v1beta1.NstanceMachine) time.Time {
 	return time.Time{}
 }
 
-// forget is for an object that is gone.
+// forget drops an object that is gone.
 func (a *asks) forget(key client.ObjectKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,52 +11,53 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// What Ready gives as its reason.
+// Reasons of Ready.
 const (
-	reasonRunning     = "Running"
-	reasonNoMachine   = "WaitingForMachine"
-	reasonNoCluster   = "ClusterNotFound"
-	reasonNoShard     = "NoShard"
-	reasonRefused     = "Refused"
-	reasonFailed      = "CallFailed"
-	reasonNoCapacity  = "NoCapacity"
-	reasonUnreachable = "ShardUnreachable"
-	reasonUnknown     = "InstanceUnknown"
-	reasonPending     = "Pending"
-	reasonFailing     = "CreateFailing"
-	reasonNoNodeID    = "WaitingForProviderID"
-	reasonUnhealthy   = "Unhealthy"
-	reasonDraining    = "Draining"
-	reasonDeleting    = "Deleting"
-	reasonGone        = "InstanceGone"
+	reasonRunning      = "Running"
+	reasonNoMachine    = "WaitingForMachine"
+	reasonNoCluster    = "ClusterNotFound"
+	reasonNoShard      = "NoShard"
+	reasonRefused      = "Refused"
+	reasonFailed       = "CallFailed"
+	reasonNoCapacity   = "NoCapacity"
+	reasonUnreachable  = "ShardUnreachable"
+	reasonUnknown      = "InstanceUnknown"
+	reasonPending      = "Pending"
+	reasonFailing      = "CreateFailing"
+	reasonCreateFailed = "CreateFailed"
+	reasonNoNodeID     = "WaitingForProviderID"
+	reasonUnhealthy    = "Unhealthy"
+	reasonDraining     = "Draining"
+	reasonDeleting     = "Deleting"
+	reasonGone         = "InstanceGone"
 )
 
-// What Terminating gives as its reason before the shard says one.
+// Reasons of Terminating before the shard gives one.
 const (
 	reasonReplaceAsked = "ReplacementAsked"
 	reasonDeleteAsked  = "DeletionAsked"
 )
 
-// Of the other conditions.
+// Reasons of the other conditions.
 const (
 	reasonAnswers   = "Answers"
 	reasonPaused    = "Paused"
 	reasonNotPaused = "NotPaused"
 )
 
-// ready is the condition Ready; no reason: what it said before is as true as it was.
-func ready(s *scope, o outcome) (is bool, reason, message string) {
+// ready returns the condition Ready; an empty reason leaves the condition as it is.
+func ready(s *scope, o stepResult) (is bool, reason, message string) {
 	i := s.instance
 	switch {
-	case o.reason != "" && (o.err == nil || i == nil): // a call that is tried again says nothing of the instance
+	case o.reason != "" && (o.err == nil || i == nil): // a failed call that is retried says nothing about the instance
 		return false, o.reason, o.message
 	case gone(s):
 		return false, reasonGone, end(s)
 	case s.absent:
-		return false, reasonUnknown, fmt.Sprintf("shard %s has no instance %s: spec.instanceID is to name one that is there",
+		return false, reasonUnknown, fmt.Sprintf("shard %s has no instance %s: set spec.instanceID to an instance that exists",
 			s.machine.Spec.Shard, s.machine.Spec.InstanceID)
 	case i == nil && meta.FindStatusCondition(s.machine.Status.Conditions, v1beta1.ConditionReady) == nil:
-		return false, reasonPending, "the shard has not told of the instance yet"
+		return false, reasonPending, "the shard has not reported the instance yet"
 	case i == nil:
 		return false, "", ""
 	}
@@ -78,14 +79,14 @@ func ready(s *scope, o outcome) (is bool, reason, message string) {
 func runs(s *scope) (is bool, reason, message string) {
 	switch i := s.instance; {
 	case s.machine.Spec.ProviderID == "":
-		return false, reasonNoNodeID, "the shard does not say yet which providerID the node has"
+		return false, reasonNoNodeID, "the shard has not reported the node's providerID yet"
 	case i.GetUnhealthyReason() != "":
 		return false, reasonUnhealthy, i.GetUnhealthyReason()
 	}
 	return true, reasonRunning, ""
 }
 
-// works reports whether the machine is there and has registered.
+// works reports whether the machine runs and has registered.
 func works(i *nstancev1.InstanceStatus) bool {
 	switch i.GetPhase() {
 	case nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING:
@@ -97,9 +98,9 @@ func works(i *nstancev1.InstanceStatus) bool {
 	}
 }
 
-// terminating is why and until when an instance leaves; no reason: it stays, as far as
-// is known.
-func terminating(s *scope, o outcome) (reason, message string) {
+// terminating returns why and until when an instance is being removed; an empty reason if it
+// is not, as far as is known.
+func terminating(s *scope, o stepResult) (reason, message string) {
 	i := s.instance
 	switch {
 	case i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING:
@@ -107,7 +108,7 @@ func terminating(s *scope, o outcome) (reason, message string) {
 	case i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETING:
 		return camel(i.GetReason(), reasonDeleting), why(i)
 	case o.terminating == reasonReplaceAsked:
-		return o.terminating, "the shard makes another instance first; then this one is drained"
+		return o.terminating, "the shard creates a replacement first, then drains this instance"
 	case o.terminating != "":
 		return o.terminating, "the shard was asked to delete the instance"
 	}
@@ -116,15 +117,15 @@ func terminating(s *scope, o outcome) (reason, message string) {
 
 func drains(i *nstancev1.InstanceStatus) string {
 	d := i.GetDrain()
-	text := "the instance is drained: " + orElse(d.GetReason(), "no reason is given")
+	text := "the instance is being drained: " + orElse(d.GetReason(), "no reason given")
 	if at := d.GetDeleteAt(); at != nil {
-		text += "; it is deleted at " + at.AsTime().UTC().Format(time.RFC3339) + " at the latest"
+		text += "; it will be deleted by " + at.AsTime().UTC().Format(time.RFC3339)
 	}
 	return text
 }
 
 func why(i *nstancev1.InstanceStatus) string {
-	return "the instance is being deleted: " + orElse(i.GetReason(), "no reason is given")
+	return "the instance is being deleted: " + orElse(i.GetReason(), "no reason given")
 }
 
 func end(s *scope) string {
@@ -138,7 +139,7 @@ func end(s *scope) string {
 	return text
 }
 
-// camel makes a condition's reason of one of the server's, such as termination-notice.
+// camel converts a reason of the server's, such as termination-notice, to a condition's.
 func camel(reason, other string) string {
 	var b strings.Builder
 	for word := range strings.FieldsFuncSeq(reason, func(c rune) bool { return !letterOrDigit(c) }) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,17 +15,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/operator/shards"
+	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-func TestAMachineGetsAnInstance(t *testing.T) {
-	w := newWorld(t, "a", "b")
-	w.own("m", func(_ *clusterv1.Machine, nm *v1beta1.NstanceMachine) {
+func TestMachineGetsInstance(t *testing.T) {
+	f := newFixture(t, "a", "b")
+	f.createMachine("m", func(_ *clusterv1.Machine, nm *v1beta1.NstanceMachine) {
 		nm.Spec.InstanceType = "large"
 		nm.Spec.Vars = v1beta1.Vars{"n": apiextensionsv1.JSON{Raw: []byte(`{"deep":[1]}`)}}
 	})
-	m := w.must("m")
-	all := w.fleet.all()
+	m := f.mustReconcile("m")
+	f.shards.Shard("a").Edit(string(m.Spec.InstanceID), func(i *nstancev1.InstanceStatus) {
+		i.Ips = []string{"10.0.0.7", "8.8.8.8", "nonsense"}
+	})
+	m = f.mustReconcile("m")
+	all := f.instances()
 	if len(all) != 1 || all[0].GetId() != string(m.Spec.InstanceID) || all[0].GetIdempotencyKey() != m.Spec.IdempotencyKey ||
 		all[0].GetInstanceType() != "large" {
 		t.Fatalf("instances %v for spec %+v", all, m.Spec)
@@ -40,38 +47,38 @@ func TestAMachineGetsAnInstance(t *testing.T) {
 	if !slices.Equal(m.Status.Addresses, want) {
 		t.Errorf("addresses %v, want %v", m.Status.Addresses, want)
 	}
-	if m.Status.NodeInfo != (v1beta1.NodeInfo{}) { // the group's type is another one
+	if m.Status.NodeInfo != (v1beta1.NodeInfo{}) { // the node info of the group's type does not apply
 		t.Errorf("node info %v", m.Status.NodeInfo)
 	}
-	w.want(m, "Ready", yes, "Running", "")
-	w.want(m, "ShardReachable", yes, "Answers", "")
-	w.want(m, "Paused", no, "NotPaused", "")
+	f.wantCondition(m, "Ready", yes, "Running", "")
+	f.wantCondition(m, "ShardReachable", yes, "Answers", "")
+	f.wantCondition(m, "Paused", no, "NotPaused", "")
 
-	// What is there is not written again.
-	w.writes = nil
+	// Without a change, nothing is written and no call is made.
+	f.writes = nil
 	for range 3 {
-		w.must("m")
+		f.mustReconcile("m")
 	}
-	if len(w.writes) > 0 || len(w.fleet.asked) != 1 {
-		t.Errorf("without a change: writes %v, calls %v", w.writes, w.fleet.asked)
+	if len(f.writes) > 0 || len(f.calls()) != 1 {
+		t.Errorf("without a change: writes %v, calls %v", f.writes, f.calls())
 	}
 }
 
-// errCrash is what a test has a call fail with.
-var errCrash = errors.New("the process ended here")
+// errCrash is the error of calls that a test interrupts.
+var errCrash = errors.New("simulated crash")
 
-// Whatever fails, and whether or not it had its effect: whoever goes on makes no second
-// instance, and leaves none out.
-func TestACrashAtAnyStepLeavesOneInstance(t *testing.T) {
-	w := newWorld(t, "a", "b")
+// After a crash at any call, before or after it took effect, the next reconciles create exactly
+// one instance.
+func TestCrashAtAnyStepCreatesOneInstance(t *testing.T) {
+	f := newFixture(t, "a", "b")
 	ended := 0
 	for n := 0; ended < 2; n++ {
 		name := fmt.Sprintf("m%d", n)
 		at, late := n/2, n%2 == 1
-		w.own(name, nil)
-		before := len(w.fleet.all())
+		f.createMachine(name, nil)
+		before := len(f.instances())
 		steps, hit := 0, false
-		w.restart(func(string) (error, error) {
+		f.restart(func(string) (error, error) {
 			steps++
 			if steps-1 != at {
 				return nil, nil
@@ -82,27 +89,27 @@ func TestACrashAtAnyStepLeavesOneInstance(t *testing.T) {
 			}
 			return errCrash, nil
 		})
-		_, err := w.pass(name)
+		_, err := f.reconcile(name)
 		if hit != (err != nil) {
 			t.Fatalf("step %d: %v", at, err)
 		}
 		if !hit {
 			ended++
 		}
-		w.restart(nil)
-		m := w.must(name)
-		if got := len(w.fleet.all()) - before; got != 1 {
-			t.Fatalf("crash at step %d (after it: %v) left %d instances", at, late, got)
+		f.restart(nil)
+		m := f.mustReconcile(name)
+		if got := len(f.instances()) - before; got != 1 {
+			t.Fatalf("crash at step %d (after it took effect: %v) left %d instances, want 1", at, late, got)
 		}
-		if i := w.fleet.Instance(string(m.Spec.Shard), string(m.Spec.InstanceID)); i.GetIdempotencyKey() != m.Spec.IdempotencyKey {
+		if i := f.shards.Shard(string(m.Spec.Shard)).Instance(string(m.Spec.InstanceID)); i.GetIdempotencyKey() != m.Spec.IdempotencyKey {
 			t.Fatalf("crash at step %d: spec %+v names the instance %v", at, m.Spec, i)
 		}
-		w.want(m, "Ready", yes, "Running", "")
+		f.wantCondition(m, "Ready", yes, "Running", "")
 
-		// And it goes as safely as it came.
-		w.delete(m)
+		// A crash at any call of the deletion leaves neither object nor instance.
+		f.delete(m)
 		steps = 0
-		w.restart(func(string) (error, error) {
+		f.restart(func(string) (error, error) {
 			if steps++; steps-1 != at {
 				return nil, nil
 			}
@@ -112,83 +119,85 @@ func TestACrashAtAnyStepLeavesOneInstance(t *testing.T) {
 			return errCrash, nil
 		})
 		for range 3 {
-			_, _ = w.pass(name)
+			_, _ = f.reconcile(name)
 		}
-		w.restart(nil)
+		f.restart(nil)
 		for range 3 {
-			if w.get(name) != nil {
-				w.must(name)
+			if f.get(name) != nil {
+				f.mustReconcile(name)
 			}
 		}
-		if w.get(name) != nil || len(w.fleet.all()) != before {
-			t.Fatalf("crash at step %d of the deletion: the object %v, %d instances too many", at, w.get(name), len(w.fleet.all())-before)
+		if f.get(name) != nil || len(f.instances()) != before {
+			t.Fatalf("crash at step %d of the deletion left the object %v and %d instances", at, f.get(name), len(f.instances())-before)
 		}
 	}
-	if w.fleet.made < 8 {
-		t.Errorf("only %d crashes were tried", w.fleet.made)
+	if made := len(f.shards.Shard("a").Instances("")) + len(f.shards.Shard("b").Instances("")); made < 8 {
+		t.Errorf("only %d crashes were simulated", made)
 	}
 }
 
-// A NstanceMachine whose creation broke off before the id was written down is deleted:
-// the instance goes by its key.
-func TestAnInstanceWithoutAnIDGoesByItsKey(t *testing.T) {
-	w := newWorld(t, "a")
-	m := w.own("m", nil)
-	w.restart(func(what string) (error, error) {
+// The create was interrupted before the instance ID was recorded, and the NstanceMachine is
+// deleted. The instance is deleted by its idempotency key.
+func TestInstanceWithoutIDIsDeletedByKey(t *testing.T) {
+	f := newFixture(t, "a")
+	m := f.createMachine("m", nil)
+	f.restart(func(what string) (error, error) {
 		if strings.HasPrefix(what, "create") {
 			return nil, errCrash
 		}
 		return nil, nil
 	})
-	if _, err := w.pass("m"); !errors.Is(err, errCrash) || len(w.fleet.all()) != 1 {
-		t.Fatalf("%v, instances %v", err, w.fleet.all())
+	if _, err := f.reconcile("m"); !errors.Is(err, errCrash) || len(f.instances()) != 1 {
+		t.Fatalf("%v, instances %v", err, f.instances())
 	}
-	w.restart(nil)
-	w.delete(m)
+	f.restart(nil)
+	f.delete(m)
 	for range 2 {
-		w.must("m")
+		f.mustReconcile("m")
 	}
-	if w.get("m") != nil || len(w.fleet.all()) > 0 {
-		t.Errorf("left: %v, %v", w.get("m"), w.fleet.all())
+	if f.get("m") != nil || len(f.instances()) > 0 {
+		t.Errorf("left: %v, %v", f.get("m"), f.instances())
 	}
-	if !slices.Contains(w.fleet.asked, "delete key") {
-		t.Errorf("calls %v", w.fleet.asked)
+	calls := f.shards.Shard("a").Calls("DeleteInstance")
+	if len(calls) == 0 || calls[0].(*nstancev1.DeleteInstanceRequest).GetIdempotencyKey() == "" {
+		t.Errorf("calls %v", calls)
 	}
 }
 
-// clusterctl moves objects without their status, and with new UIDs.
-func TestWhatWasMovedIsAdopted(t *testing.T) {
-	w := newWorld(t, "a", "b")
-	w.own("m", nil)
-	was := w.must("m")
+// clusterctl move recreates objects without status and with new UIDs.
+func TestMovedMachineKeepsInstance(t *testing.T) {
+	f := newFixture(t, "a", "b")
+	f.createMachine("m", nil)
+	was := f.mustReconcile("m")
 	moved := was.DeepCopy()
-	w.delete(was)
-	free := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-	if err := w.api.Patch(t.Context(), was, free); err != nil {
+	f.delete(was)
+	removeFinalizers := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+	if err := f.api.Patch(t.Context(), was, removeFinalizers); err != nil {
 		t.Fatal(err)
 	}
-	moved.ObjectMeta = w.meta("m")
+	moved.ObjectMeta = f.meta("m")
 	moved.Finalizers, moved.OwnerReferences = was.Finalizers, was.OwnerReferences
 	moved.Status = v1beta1.NstanceMachineStatus{}
-	w.create(moved)
-	w.restart(nil)
-	m := w.must("m")
-	if m.UID == was.UID || m.Spec.InstanceID != was.Spec.InstanceID || len(w.fleet.all()) != 1 || len(w.fleet.asked) != 1 {
-		t.Errorf("adopted %+v instead of %+v; calls %v", m.Spec, was.Spec, w.fleet.asked)
+	f.create(moved)
+	f.restart(nil)
+	m := f.mustReconcile("m")
+	if m.UID == was.UID || m.Spec.InstanceID != was.Spec.InstanceID || len(f.instances()) != 1 || len(f.calls()) != 1 {
+		t.Errorf("spec %+v, before the move %+v; calls %v", m.Spec, was.Spec, f.calls())
 	}
-	w.want(m, "Ready", yes, "Running", "")
+	f.wantCondition(m, "Ready", yes, "Running", "")
 }
 
-func TestWhatAShardRefusesIsTold(t *testing.T) {
+func TestCreateErrorsSetConditions(t *testing.T) {
 	for _, c := range []struct {
 		code   codes.Code
 		reason string
-		err    bool // it is tried again at once
+		err    bool // Reconcile returns an error, so that it is retried with back-off
 	}{
-		{codes.InvalidArgument, "Refused", false},
-		{codes.NotFound, "Refused", false},
-		{codes.FailedPrecondition, "Refused", false},
-		{codes.ResourceExhausted, "NoCapacity", false},
+		{codes.InvalidArgument, "CreateFailed", false},
+		{codes.NotFound, "CreateFailed", false},
+		{codes.FailedPrecondition, "CreateFailed", false},
+		{codes.PermissionDenied, "CreateFailed", false},
+		{codes.ResourceExhausted, "CreateFailed", false},
 		{codes.Unavailable, "ShardUnreachable", true},
 		{codes.DeadlineExceeded, "ShardUnreachable", true},
 		{codes.Unknown, "ShardUnreachable", true},
@@ -197,42 +206,49 @@ func TestWhatAShardRefusesIsTold(t *testing.T) {
 		{codes.AlreadyExists, "CallFailed", true},
 	} {
 		t.Run(c.code.String(), func(t *testing.T) {
-			w := newWorld(t, "a")
-			w.own("m", nil)
-			w.fleet.change("a", func(s *fakeShard) { s.refuse = status.Error(c.code, "the server's words") })
-			result, err := w.pass("m")
+			on := shardstest.New(t, func(cfg *shards.Config) {
+				if c.code == codes.Unavailable {
+					cfg.Timeout = 15 * time.Second // the client retries for that long to find a leader
+				}
+			}, "a")
+			on.Run()
+			f := newFixtureOn(t, on, "a")
+			f.createMachine("m", nil)
+			f.shards.Shard("a").Fail("CreateInstance", status.Error(c.code, "message of the server"), -1)
+			result, err := f.reconcile("m")
 			if (err != nil) != c.err || !c.err && result.RequeueAfter == 0 {
 				t.Errorf("%v, %v", result, err)
 			}
-			words := "the server's words"
+			words := "message of the server"
 			if c.reason == "ShardUnreachable" {
-				words = "shard a does not answer" // which is told of the shard itself when it lasts
+				words = "shard a does not answer" // ShardReachable changes only when that lasts
 			} else {
-				w.want(w.get("m"), "ShardReachable", yes, "Answers", "")
+				f.wantCondition(f.get("m"), "ShardReachable", yes, "Answers", "")
 			}
-			w.want(w.get("m"), "Ready", no, c.reason, words)
-			w.writes = nil
-			_, _ = w.pass("m")
-			if len(w.writes) > 0 {
-				t.Errorf("the same again is written: %v", w.writes)
+			f.wantCondition(f.get("m"), "Ready", no, c.reason, words)
+			f.writes = nil
+			_, _ = f.reconcile("m")
+			if len(f.writes) > 0 {
+				t.Errorf("writes without a change: %v", f.writes)
 			}
-			w.fleet.change("a", func(s *fakeShard) { s.refuse = nil })
-			w.want(w.must("m"), "Ready", yes, "Running", "")
+			f.shards.Shard("a").Fail("CreateInstance", nil, 0)
+			f.now = f.now.Add(time.Hour)
+			f.wantCondition(f.mustReconcile("m"), "Ready", yes, "Running", "")
 		})
 	}
 }
 
-func TestTheShardIsChosen(t *testing.T) {
-	w := newWorld(t, "a", "b", "c")
+func TestShardSelection(t *testing.T) {
+	f := newFixture(t, "a", "b", "c")
 	next := 0
-	where := func(domain string) string {
+	place := func(domain string) string {
 		t.Helper()
 		next++
 		name := fmt.Sprintf("m%d", next)
-		w.own(name, func(m *clusterv1.Machine, _ *v1beta1.NstanceMachine) { m.Spec.FailureDomain = domain })
-		m := w.must(name)
+		f.createMachine(name, inDomain(domain))
+		m := f.mustReconcile(name)
 		if m.Spec.Shard == "" {
-			w.want(m, "Ready", no, "NoShard", "a, b, c")
+			f.wantCondition(m, "Ready", no, "NoShard", "a, b, c")
 		}
 		return string(m.Spec.Shard)
 	}
@@ -242,108 +258,108 @@ func TestTheShardIsChosen(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
-	expect("none has any", where(""), "a")
-	expect("a has one", where(""), "b")
-	expect("the failure domain says", where("b"), "b")
-	expect("c has none", where(""), "c")
-	expect("a failure domain that is no shard", where("z"), "")
-	w.fleet.change("a", func(s *fakeShard) {
-		s.groups["web"].Conditions = []*nstancev1.Condition{{Type: "CreatesFailing", Status: true}}
-	})
-	expect("a can't make more", where(""), "c")
-	w.fleet.change("b", func(s *fakeShard) { s.state.Synced = false })
-	expect("b is not in touch", where(""), "c")
-	w.fleet.change("c", func(s *fakeShard) { delete(s.groups, "web") })
-	expect("c has no such group", where(""), "a")
-	w.fleet.change("a", func(s *fakeShard) { s.state.Synced = false })
-	expect("none can have it", where(""), "")
+	expect("no instances yet", place(""), "a")
+	expect("one on a", place(""), "b")
+	expect("failure domain b", place("b"), "b")
+	expect("none on c", place(""), "c")
+	expect("unknown failure domain", place("z"), "")
+	f.shards.Shard("a").SetCondition("web", "CreatesFailing", true, "", "")
+	expect("creates fail on a", place(""), "c")
+	f.shards.Shard("b").Stop()
+	expect("b is unreachable", place(""), "c")
+	f.shards.Shard("c").KillAll("web")
+	f.shards.Shard("c").Delete("web")
+	expect("no such group on c", place(""), "a")
+	f.shards.Shard("a").Stop()
+	expect("no eligible shard", place(""), "")
 }
 
-// Nothing is asked for without a Machine, without a Cluster, or for a Machine that goes.
-func TestWhatMakesNoInstance(t *testing.T) {
-	w := newWorld(t, "a")
-	alone := &v1beta1.NstanceMachine{ObjectMeta: w.meta("alone"), Spec: v1beta1.NstanceMachineSpec{Group: "web"}}
-	w.create(alone)
-	w.want(w.must("alone"), "Ready", no, "WaitingForMachine", "")
+// No instance is created without a Machine, without a Cluster, or for a Machine that is being
+// deleted.
+func TestNoInstanceIsCreated(t *testing.T) {
+	f := newFixture(t, "a")
+	orphan := &v1beta1.NstanceMachine{ObjectMeta: f.meta("no-machine"), Spec: v1beta1.NstanceMachineSpec{Group: "web"}}
+	f.create(orphan)
+	f.wantCondition(f.mustReconcile("no-machine"), "Ready", no, "WaitingForMachine", "")
 
-	w.own("elsewhere", func(m *clusterv1.Machine, nm *v1beta1.NstanceMachine) {
+	f.createMachine("no-cluster", func(m *clusterv1.Machine, nm *v1beta1.NstanceMachine) {
 		m.Spec.ClusterName, nm.Labels[clusterv1.ClusterNameLabel] = "other", "other"
 	})
-	w.want(w.must("elsewhere"), "Ready", no, "ClusterNotFound", "other")
+	f.wantCondition(f.mustReconcile("no-cluster"), "Ready", no, "ClusterNotFound", "other")
 
-	w.own("going", nil)
-	w.delete(w.owner("going"))
-	w.want(w.must("going"), "Ready", no, "Deleting", "")
-	if len(w.fleet.asked) > 0 {
-		t.Errorf("calls %v", w.fleet.asked)
+	f.createMachine("deleting", nil)
+	f.delete(f.machine("deleting"))
+	f.wantCondition(f.mustReconcile("deleting"), "Ready", no, "Deleting", "")
+	if len(f.calls()) > 0 {
+		t.Errorf("calls %v", f.calls())
 	}
 }
 
-// Before Cluster API has set the owner reference, the Machine of its name that refers to
-// it is taken for its owner, and the reference is set.
-func TestAMachineIsFoundByItsReference(t *testing.T) {
-	w := newWorld(t, "a")
-	nm := &v1beta1.NstanceMachine{ObjectMeta: w.meta("pod"), Spec: v1beta1.NstanceMachineSpec{Group: "web"}}
-	w.create(nm)
-	m := &clusterv1.Machine{ObjectMeta: w.meta("pod"), Spec: clusterv1.MachineSpec{
+// Before Cluster API has set the owner reference, the Machine whose infrastructureRef names the
+// NstanceMachine counts as its owner, and the reference is set.
+func TestOwnerIsFoundByInfrastructureRef(t *testing.T) {
+	f := newFixture(t, "a")
+	nm := &v1beta1.NstanceMachine{ObjectMeta: f.meta("pod"), Spec: v1beta1.NstanceMachineSpec{Group: "web"}}
+	f.create(nm)
+	m := &clusterv1.Machine{ObjectMeta: f.meta("pod"), Spec: clusterv1.MachineSpec{
 		ClusterName: clusterName, Bootstrap: clusterv1.Bootstrap{DataSecretName: new("")},
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: v1beta1.Group, Kind: "NstanceMachine", Name: "pod"},
 	}}
-	w.create(m)
-	got := w.must("pod")
+	f.create(m)
+	got := f.mustReconcile("pod")
 	if len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != m.UID || got.Spec.InstanceID == "" {
 		t.Errorf("owners %v, spec %+v", got.OwnerReferences, got.Spec)
 	}
 }
 
-// A Machine that took the name of one that is gone is not the owner, and is not deleted
-// for an instance that it never had.
-func TestAnotherMachineOfTheNameIsNotTheOwner(t *testing.T) {
-	w := newWorld(t, "a")
-	w.own("m", nil)
-	m := w.must("m")
-	was := w.owner("m")
+// A Machine that has the name of a deleted one is not the owner, and is not deleted when the
+// instance of the deleted one is gone.
+func TestMachineWithReusedNameIsNotTheOwner(t *testing.T) {
+	f := newFixture(t, "a")
+	f.createMachine("m", nil)
+	m := f.mustReconcile("m")
+	was := f.machine("m")
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
-	w.delete(was)
-	if err := w.api.Patch(t.Context(), was, patch); err != nil {
+	f.delete(was)
+	if err := f.api.Patch(t.Context(), was, patch); err != nil {
 		t.Fatal(err)
 	}
 	other := was.DeepCopy()
-	other.ObjectMeta = w.meta("m")
-	w.create(other)
-	w.fleet.set("a", string(m.Spec.InstanceID), func(i *nstancev1.InstanceStatus) { i.Phase = deleted })
-	w.must("m")
-	if now := w.owner("m"); now == nil || now.UID != other.UID || !now.DeletionTimestamp.IsZero() {
-		t.Errorf("the other one: %+v", now)
+	other.ObjectMeta = f.meta("m")
+	f.create(other)
+	f.shards.Shard("a").Kill(string(m.Spec.InstanceID))
+	f.mustReconcile("m")
+	if now := f.machine("m"); now == nil || now.UID != other.UID || !now.DeletionTimestamp.IsZero() {
+		t.Errorf("the new Machine: %+v", now)
 	}
 }
 
-func TestNothingIsDoneWhilePaused(t *testing.T) {
-	w := newWorld(t, "a")
-	nm := w.own("m", func(_ *clusterv1.Machine, nm *v1beta1.NstanceMachine) {
+func TestPaused(t *testing.T) {
+	f := newFixture(t, "a")
+	nm := f.createMachine("m", func(_ *clusterv1.Machine, nm *v1beta1.NstanceMachine) {
 		nm.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
 	})
-	m := w.must("m")
-	w.want(m, "Paused", yes, "Paused", "")
-	if len(w.fleet.asked) > 0 || len(m.Finalizers) > 0 || m.Spec.Shard != "" || len(m.Status.Conditions) != 1 {
-		t.Errorf("paused: calls %v, %+v", w.fleet.asked, m)
+	m := f.mustReconcile("m")
+	f.wantCondition(m, "Paused", yes, "Paused", "")
+	if len(f.calls()) > 0 || len(m.Finalizers) > 0 || m.Spec.Shard != "" || len(m.Status.Conditions) != 1 {
+		t.Errorf("while paused: calls %v, %+v", f.calls(), m)
 	}
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":null}}`))
-	if err := w.api.Patch(t.Context(), nm, patch); err != nil {
+	if err := f.api.Patch(t.Context(), nm, patch); err != nil {
 		t.Fatal(err)
 	}
-	w.want(w.must("m"), "Paused", no, "NotPaused", "")
+	f.wantCondition(f.mustReconcile("m"), "Paused", no, "NotPaused", "")
 
 	var c clusterv1.Cluster
-	if err := w.api.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: clusterName}, &c); err != nil {
+	if err := f.api.Get(t.Context(), client.ObjectKey{Namespace: f.ns, Name: clusterName}, &c); err != nil {
 		t.Fatal(err)
 	}
 	c.Spec.Paused = new(true)
-	if err := w.api.Update(t.Context(), &c); err != nil {
+	if err := f.api.Update(t.Context(), &c); err != nil {
 		t.Fatal(err)
 	}
-	w.delete(w.get("m"))
-	if m := w.must("m"); m == nil || len(w.fleet.all()) != 1 {
-		t.Errorf("deleted while the Cluster is paused: %v, %v", m, w.fleet.all())
+	f.delete(f.get("m"))
+	if m := f.mustReconcile("m"); m == nil || len(f.instances()) != 1 {
+		t.Errorf("deleted while the Cluster is paused: %v, %v", m, f.instances())
 	}
 }

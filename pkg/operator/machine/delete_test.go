@@ -11,308 +11,378 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// asks is how many calls the shards had.
-func (w *world) asks() int { return len(w.fleet.asked) }
+// callCount returns the number of CreateInstance and DeleteInstance calls.
+func (f *fixture) callCount() int { return len(f.calls()) }
 
-func (w *world) part() *v1beta1.NstanceShardGroup {
-	w.Helper()
+func (f *fixture) shardGroup() *v1beta1.NstanceShardGroup {
+	f.Helper()
 	var g v1beta1.NstanceShardGroup
-	if err := w.api.Get(w.Context(), client.ObjectKey{Namespace: w.ns, Name: "web--a"}, &g); err != nil {
-		w.Fatal(err)
+	if err := f.api.Get(f.Context(), client.ObjectKey{Namespace: f.ns, Name: "web--a"}, &g); err != nil {
+		f.Fatal(err)
 	}
 	return &g
 }
 
-func (w *world) finalize(o client.Object, finalizers ...string) {
-	w.Helper()
+func (f *fixture) setFinalizers(o client.Object, finalizers ...string) {
+	f.Helper()
 	patch := client.MergeFrom(o.DeepCopyObject().(client.Object))
 	o.SetFinalizers(finalizers)
-	if err := w.api.Patch(w.Context(), o, patch); err != nil {
-		w.Fatal(err)
+	if err := f.api.Patch(f.Context(), o, patch); err != nil {
+		f.Fatal(err)
 	}
 }
 
-// A pool's instance that Cluster API deletes is replaced: the shard is asked once, and
-// the object stays until the instance is gone.
-func TestAPoolsInstanceIsReplaced(t *testing.T) {
-	w := newWorld(t, "a")
-	w.pooled("m")
-	m := w.must("m")
-	w.want(m, "Ready", yes, "Running", "")
-	if m.Spec.IdempotencyKey != "" || w.asks() > 0 {
-		t.Fatalf("adopted: %+v, calls %v", m.Spec, w.fleet.asked)
+// A pool's instance that Cluster API deletes is replaced: one call to the shard, and the object
+// stays until the instance is gone.
+func TestDeletedPoolMachineIsReplaced(t *testing.T) {
+	f := newFixture(t, "a")
+	_, id := f.createPoolMachine("m")
+	m := f.mustReconcile("m")
+	f.wantCondition(m, "Ready", yes, "Running", "")
+	if m.Spec.IdempotencyKey != "" || f.callCount() > 0 {
+		t.Fatalf("adopted: %+v, calls %v", m.Spec, f.calls())
 	}
-	w.delete(m)
+	f.delete(m)
 	for range 3 {
-		m = w.must("m")
+		m = f.mustReconcile("m")
 	}
-	w.want(m, "Terminating", yes, "DeletionAsked", "")
-	if w.asks() != 1 {
-		t.Fatalf("calls %v, want one", w.fleet.asked)
+	f.wantCondition(m, "Terminating", yes, "DeletionAsked", "")
+	if f.callCount() != 1 {
+		t.Fatalf("calls %v, want one", f.calls())
 	}
-	w.now = w.now.Add(6 * time.Minute)
+	f.now = f.now.Add(6 * time.Minute)
 	for range 3 {
-		w.must("m")
-		w.now = w.now.Add(5 * time.Second)
+		f.mustReconcile("m")
+		f.now = f.now.Add(5 * time.Second)
 	}
-	if w.asks() != 2 {
-		t.Errorf("calls %v: want one more when there was no effect for long", w.fleet.asked)
+	if f.callCount() != 2 {
+		t.Errorf("calls %v: want one more after a long time without effect", f.calls())
 	}
-	for _, p := range []nstancev1.InstancePhase{draining, deleting} {
-		w.fleet.set("a", poolID, func(i *nstancev1.InstanceStatus) { i.Phase = p })
-		if w.must("m") == nil {
-			t.Fatalf("released while the instance is %v", p)
-		}
+	a := f.shards.Shard("a")
+	a.SetTiming(func(timing *shardstest.Timing) { timing.Drain, timing.Delete = time.Hour, time.Hour })
+	a.NoRoom(false) // the replacement starts, and this instance drains
+	f.wantPhase(id, draining)
+	if err := f.shards.Set.AcknowledgeDrained(t.Context(), "a", id); err != nil {
+		t.Fatal(err)
 	}
-	w.fleet.set("a", poolID, func(i *nstancev1.InstanceStatus) { i.Phase = deleted })
-	if m := w.must("m"); m != nil || w.asks() != 2 {
-		t.Errorf("left: %v; calls %v", m, w.fleet.asked)
+	f.wantPhase(id, deleting)
+	a.Kill(id)
+	if m := f.mustReconcile("m"); m != nil || f.callCount() != 2 {
+		t.Errorf("still there: %v; calls %v", m, f.calls())
 	}
 }
 
-// What clusterctl deletes lives on in another management cluster, and so does its
-// instance, though no Cluster is seen any more that is paused.
-func TestWhatIsMovedAwayKeepsItsInstance(t *testing.T) {
-	w := newWorld(t, "a")
-	w.own("m", nil)
-	m := w.must("m")
+// wantPhase checks that the NstanceMachine m waits for its instance on shard a, which is in
+// that phase.
+func (f *fixture) wantPhase(id string, p nstancev1.InstancePhase) {
+	f.Helper()
+	if m, is := f.mustReconcile("m"), f.shards.Shard("a").Instance(id).GetPhase(); m == nil || is != p {
+		f.Fatalf("the instance is %v, want %v; m is gone: %t", is, p, m == nil)
+	}
+}
+
+// After clusterctl move has deleted an object, its instance belongs to another management
+// cluster, and is not deleted, even if no paused Cluster is found any more.
+func TestDeleteForMoveKeepsInstance(t *testing.T) {
+	f := newFixture(t, "a")
+	f.createMachine("m", nil)
+	m := f.mustReconcile("m")
 	const moved = `{"metadata":{"annotations":{"clusterctl.cluster.x-k8s.io/delete-for-move":""}}}`
 	patch := client.RawPatch("application/merge-patch+json", []byte(moved))
-	if err := w.api.Patch(t.Context(), m, patch); err != nil {
+	if err := f.api.Patch(t.Context(), m, patch); err != nil {
 		t.Fatal(err)
 	}
-	asked := w.asks()
-	w.delete(m)
+	before := f.callCount()
+	f.delete(m)
 	for range 2 {
-		m = w.must("m")
+		m = f.mustReconcile("m")
 	}
-	if m == nil || w.asks() != asked || len(w.fleet.all()) != 1 {
-		t.Fatalf("left: %v; calls %v", m, w.fleet.asked)
+	if m == nil || f.callCount() != before || len(f.instances()) != 1 {
+		t.Fatalf("m is %v; calls %v", m, f.calls())
 	}
-	w.want(m, "Paused", yes, "Paused", "")
+	f.wantCondition(m, "Paused", yes, "Paused", "")
 }
 
-// A deletion that follows on something else that had the instance leave, long ago, is
-// asked for once, too; and again only when that had no effect for long, or by another
-// process.
-func TestADeletionIsNotAskedForAllTheTime(t *testing.T) {
-	w := newWorld(t, "a")
-	w.pooled("m")
-	w.must("m")
-	o := w.owner("m")
+// A deletion is requested once, even if the instance has been leaving for long for another
+// reason. It is requested again only after a long time without effect, or by a new process.
+func TestDeletionIsNotRequestedRepeatedly(t *testing.T) {
+	f := newFixture(t, "a")
+	f.createPoolMachine("m")
+	f.mustReconcile("m")
+	o := f.machine("m")
 	o.Annotations = map[string]string{clusterv1.RemediateMachineAnnotation: ""}
-	if err := w.api.Update(t.Context(), o); err != nil {
+	if err := f.api.Update(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	m := w.must("m")
-	w.want(m, "Terminating", yes, "ReplacementAsked", "")
-	w.now = w.now.Add(time.Hour)
-	w.delete(m)
+	m := f.mustReconcile("m")
+	f.wantCondition(m, "Terminating", yes, "ReplacementAsked", "")
+	f.now = f.now.Add(time.Hour)
+	f.delete(m)
 	for range 3 {
-		w.must("m")
-		w.now = w.now.Add(5 * time.Second)
+		f.mustReconcile("m")
+		f.now = f.now.Add(5 * time.Second)
 	}
-	if w.asks() != 2 {
-		t.Fatalf("calls %v, want one for the replacement and one for the deletion", w.fleet.asked)
+	if f.callCount() != 2 {
+		t.Fatalf("calls %v, want one for the replacement and one for the deletion", f.calls())
 	}
-	w.restart(nil)
+	f.restart(nil)
 	for range 3 {
-		w.must("m")
+		f.mustReconcile("m")
 	}
-	if w.asks() != 3 {
-		t.Errorf("after a restart: calls %v, want 3", w.fleet.asked)
+	if f.callCount() != 3 {
+		t.Errorf("after a restart: calls %v, want 3", f.calls())
 	}
 }
 
-// A shard that was asked is not asked again because that could not be written down.
-func TestADeletionThatCanNotBeWrittenDown(t *testing.T) {
-	w := newWorld(t, "a")
-	w.pooled("m")
-	w.delete(w.must("m"))
+// A deletion request is not repeated if only the write of the status failed.
+func TestDeletionRequestWithFailedStatusWrite(t *testing.T) {
+	f := newFixture(t, "a")
+	f.createPoolMachine("m")
+	f.delete(f.mustReconcile("m"))
 	broken := true
-	w.restart(func(what string) (before, after error) {
+	f.restart(func(what string) (before, after error) {
 		if broken && strings.HasPrefix(what, "status") {
 			before = errCrash
 		}
 		return before, nil
 	})
-	if _, err := w.pass("m"); err == nil {
+	if _, err := f.reconcile("m"); err == nil {
 		t.Fatal("the status was written")
 	}
 	broken = false
-	w.want(w.must("m"), "Terminating", yes, "DeletionAsked", "")
-	if w.asks() != 1 {
-		t.Errorf("calls %v, want one", w.fleet.asked)
+	f.wantCondition(f.mustReconcile("m"), "Terminating", yes, "DeletionAsked", "")
+	if f.callCount() != 1 {
+		t.Errorf("calls %v, want one", f.calls())
 	}
 }
 
-// Where the instance leaves anyhow, nothing is asked that would have it replaced.
-func TestAPoolsInstanceThatLeavesIsNotReplaced(t *testing.T) {
+// If the instance is leaving anyway, the deletion of its Machine does not request a
+// replacement.
+func TestLeavingPoolInstanceIsNotReplaced(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		hosted   bool
-		leave    func(*world)
-		released bool // at once
+		leave    func(f *fixture, id string)
+		released bool // m is released before the instance is gone
 	}{
-		{name: "it drains already", leave: func(w *world) {
-			w.fleet.set("a", poolID, func(i *nstancev1.InstanceStatus) { i.Phase = draining })
+		{name: "draining already", leave: func(f *fixture, id string) {
+			f.shards.Shard("a").Drain(id, "expired", time.Now().Add(time.Hour))
 		}},
-		{name: "its pool names it", leave: func(w *world) {
-			g := w.part()
-			g.Spec.Remove, g.Spec.Size = []v1beta1.InstanceID{poolID}, new(int32(0))
-			if err := w.api.Update(w.Context(), g); err != nil {
-				w.Fatal(err)
+		{name: "named in spec.remove", leave: func(f *fixture, id string) {
+			g := f.shardGroup()
+			g.Spec.Remove, g.Spec.Size = []v1beta1.InstanceID{v1beta1.InstanceID(id)}, new(int32(0))
+			if err := f.api.Update(f.Context(), g); err != nil {
+				f.Fatal(err)
 			}
 		}},
-		{name: "its group is being deleted", leave: func(w *world) {
-			g := w.part()
-			w.finalize(g, v1beta1.Finalizer)
-			w.delete(g)
+		{name: "group being deleted", leave: func(f *fixture, _ string) {
+			g := f.shardGroup()
+			f.setFinalizers(g, v1beta1.Finalizer)
+			f.delete(g)
 		}},
-		{name: "its group is gone", released: true, leave: func(w *world) { w.delete(w.part()) }},
-		{name: "the cluster is being deleted", leave: deleteCluster},
-		{name: "the cluster lets go of it", hosted: true, released: true, leave: deleteCluster},
+		{name: "group deleted", released: true, leave: func(f *fixture, _ string) { f.delete(f.shardGroup()) }},
+		{name: "cluster being deleted", leave: deleteCluster},
+		{name: "self-hosted cluster being deleted", hosted: true, released: true, leave: deleteCluster},
+		{name: "cluster being deleted, cache stale", leave: deleteClusterUncached},
+		{name: "self-hosted cluster being deleted, cache stale", hosted: true, released: true, leave: deleteClusterUncached},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, "a")
-			w.hosted = c.hosted
-			w.restart(nil)
-			w.pooled("m")
-			m := w.must("m")
-			c.leave(w)
-			w.delete(m)
-			m = w.must("m")
-			if w.asks() > 0 || (m == nil) != c.released {
-				t.Errorf("calls %v, left %v", w.fleet.asked, m)
+			f := newFixture(t, "a")
+			f.selfHosted = c.hosted
+			f.restart(nil)
+			_, id := f.createPoolMachine("m")
+			m := f.mustReconcile("m")
+			c.leave(f, id)
+			f.delete(m)
+			m = f.mustReconcile("m")
+			if f.callCount() > 0 || (m == nil) != c.released {
+				t.Errorf("calls %v, m is %v", f.calls(), m)
 			}
-			w.fleet.set("a", poolID, func(i *nstancev1.InstanceStatus) { i.Phase = deleted })
-			if m := w.must("m"); m != nil {
-				t.Errorf("left when the instance is gone: %v", m.Status)
+			f.shards.Shard("a").Kill(id)
+			if m := f.mustReconcile("m"); m != nil {
+				t.Errorf("not released after the instance is gone: %v", m.Status)
 			}
 		})
 	}
 }
 
-func deleteCluster(w *world) {
-	w.Helper()
+func deleteCluster(f *fixture, _ string) {
+	f.Helper()
 	var c clusterv1.Cluster
-	if err := w.api.Get(w.Context(), client.ObjectKey{Namespace: w.ns, Name: clusterName}, &c); err != nil {
-		w.Fatal(err)
+	if err := f.api.Get(f.Context(), client.ObjectKey{Namespace: f.ns, Name: clusterName}, &c); err != nil {
+		f.Fatal(err)
 	}
-	w.finalize(&c, clusterv1.ClusterFinalizer)
-	w.delete(&c)
+	f.setFinalizers(&c, clusterv1.ClusterFinalizer)
+	f.delete(&c)
 }
 
-// An instance of its own goes with its object, also with a self-hosted Cluster.
-func TestAnOwnInstanceGoesWithTheCluster(t *testing.T) {
-	w := newWorld(t, "a")
-	w.hosted = true
-	w.restart(nil)
-	w.own("m", nil)
-	m := w.must("m")
-	deleteCluster(w)
-	w.delete(m)
+// deleteClusterUncached deletes the Cluster while the cache shows it as it was.
+func deleteClusterUncached(f *fixture, id string) {
+	f.Helper()
+	f.staleCluster = &clusterv1.Cluster{}
+	if err := f.api.Get(f.Context(), client.ObjectKey{Namespace: f.ns, Name: clusterName}, f.staleCluster); err != nil {
+		f.Fatal(err)
+	}
+	deleteCluster(f, id)
+}
+
+// A standalone machine's instance is deleted with its object, also of a self-hosted Cluster.
+func TestStandaloneInstanceIsDeletedWithCluster(t *testing.T) {
+	f := newFixture(t, "a")
+	f.selfHosted = true
+	f.restart(nil)
+	f.createMachine("m", nil)
+	m := f.mustReconcile("m")
+	deleteCluster(f, "")
+	f.delete(m)
 	for range 2 {
-		w.must("m")
+		f.mustReconcile("m")
 	}
-	if w.get("m") != nil || len(w.fleet.all()) > 0 {
-		t.Errorf("left: %v, %v", w.get("m"), w.fleet.all())
+	if f.get("m") != nil || len(f.instances()) > 0 {
+		t.Errorf("left: %v, %v", f.get("m"), f.instances())
 	}
 }
 
-func TestADeletionWaitsForItsShard(t *testing.T) {
-	w := newWorld(t, "a", "b")
-	w.own("m", nil)
-	m := w.must("m")
-	w.fleet.change("a", func(s *fakeShard) { s.silent() })
-	w.delete(m)
-	m = w.must("m")
-	w.want(m, "ShardReachable", no, "ShardUnreachable", "")
+func TestDeletionWaitsForShard(t *testing.T) {
+	f := newFixture(t, "a", "b")
+	f.createMachine("m", nil)
+	m := f.mustReconcile("m")
+	f.stopShard("a")
+	f.delete(m)
+	m = f.mustReconcile("m")
+	f.wantCondition(m, "ShardReachable", no, "ShardUnreachable", "")
 
-	// An operator that has not read its configuration knows of no shard.
-	a := w.fleet.shards
-	w.fleet.shards = map[string]*fakeShard{}
-	if w.must("m") == nil {
+	// Before an operator has read its configuration, no shard is configured.
+	f.shards.Configure()
+	if f.mustReconcile("m") == nil {
 		t.Fatal("released before the configuration was read")
 	}
-	w.fleet.shards = map[string]*fakeShard{"b": a["b"]}
-	if w.must("m") != nil {
-		t.Fatal("kept for a shard that is none any more")
+	f.shards.Configure("b")
+	if f.mustReconcile("m") != nil {
+		t.Fatal("not released although its shard is no longer configured")
 	}
-	if note := <-w.notes; !strings.Contains(note, "shard a is none of the operator's any more") {
+	if note := <-f.events; !strings.Contains(note, "shard a is no longer configured") {
 		t.Errorf("event %q", note)
 	}
 }
 
-// A Machine of a pool whose health check failed is replaced by the shard, which makes
-// the new instance first; nothing is deleted here.
-func TestAPoolsMachineIsRemedied(t *testing.T) {
-	for name, ill := range map[string]func(*world, *clusterv1.Machine){
-		"the annotation": func(w *world, m *clusterv1.Machine) {
+// A Machine of a pool whose health check failed is replaced by the shard, which creates the
+// replacement first. The Machine is not deleted here.
+func TestPoolMachineRemediation(t *testing.T) {
+	for name, markUnhealthy := range map[string]func(*fixture, *clusterv1.Machine){
+		"annotation": func(f *fixture, m *clusterv1.Machine) {
 			m.Annotations = map[string]string{clusterv1.RemediateMachineAnnotation: ""}
-			if err := w.api.Update(w.Context(), m); err != nil {
-				w.Fatal(err)
+			if err := f.api.Update(f.Context(), m); err != nil {
+				f.Fatal(err)
 			}
 		},
-		"a MachineHealthCheck": func(w *world, m *clusterv1.Machine) {
+		"MachineHealthCheck": func(f *fixture, m *clusterv1.Machine) {
 			for _, kind := range []string{clusterv1.MachineHealthCheckSucceededCondition, clusterv1.MachineOwnerRemediatedCondition} {
 				meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: kind, Status: no, Reason: "Unhealthy"})
 			}
-			if err := w.api.Status().Update(w.Context(), m); err != nil {
-				w.Fatal(err)
+			if err := f.api.Status().Update(f.Context(), m); err != nil {
+				f.Fatal(err)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, "a")
-			w.pooled("m")
-			w.must("m")
-			ill(w, w.owner("m"))
+			f := newFixture(t, "a")
+			_, id := f.createPoolMachine("m")
+			f.mustReconcile("m")
+			markUnhealthy(f, f.machine("m"))
 			var m *v1beta1.NstanceMachine
 			for range 3 {
-				m = w.must("m")
+				m = f.mustReconcile("m")
 			}
-			w.want(m, "Terminating", yes, "ReplacementAsked", "")
-			w.want(m, "Ready", yes, "Running", "")
-			if w.asks() != 1 || w.fleet.asked[0] != "delete "+poolID || !w.owner("m").DeletionTimestamp.IsZero() {
-				t.Errorf("calls %v, the Machine is deleted %v", w.fleet.asked, w.owner("m").DeletionTimestamp)
+			f.wantCondition(m, "Terminating", yes, "ReplacementAsked", "")
+			f.wantCondition(m, "Ready", yes, "Running", "")
+			if f.callCount() != 1 || f.calls()[0].(*nstancev1.DeleteInstanceRequest).GetId() != id || !f.machine("m").DeletionTimestamp.IsZero() {
+				t.Errorf("calls %v, the Machine is deleted %v", f.calls(), f.machine("m").DeletionTimestamp)
 			}
-			w.fleet.set("a", poolID, func(i *nstancev1.InstanceStatus) {
-				i.Phase, i.Drain = draining, &nstancev1.DrainStatus{Reason: "asked-to-be-replaced"}
-			})
-			w.want(w.must("m"), "Terminating", yes, "AskedToBeReplaced", "")
+			f.shards.Shard("a").SetTiming(func(timing *shardstest.Timing) { timing.Drain = time.Hour })
+			f.shards.Shard("a").NoRoom(false) // the replacement starts
+			f.wantCondition(f.mustReconcile("m"), "Terminating", yes, "AskedToBeReplaced", "")
 		})
 	}
 }
 
-// A key names another instance when the one before it had failed. The tombstone of that one
-// does not end the deletion of an object that never learned an id.
-func TestADeletionByKeyIsNotEndedByATombstone(t *testing.T) {
-	w := newWorld(t, "a")
-	w.own("m", nil)
-	w.restart(func(what string) (before, after error) {
+// A Machine of a pod whose health check failed is deleted, so that the pod gets another. A
+// Machine of a MachineSet, or by itself, is left to others.
+func TestRemediationOfStandaloneMachine(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod, owned, want bool
+	}{
+		"for a pod":                {pod: true, want: true},
+		"for a pod, of a set":      {pod: true, owned: true},
+		"standalone":               {},
+		"standalone, of a set too": {owned: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, "a")
+			f.shards.Shard("a").AllowPods("web", &nstancev1.OnDemand{Namespaces: []string{"*"}, Max: 1})
+			f.createMachine("m", func(m *clusterv1.Machine, nm *v1beta1.NstanceMachine) {
+				nm.Spec.Shard = "a"
+				if c.pod {
+					nm.Spec.PodNamespace = "ci"
+				}
+				if c.owned {
+					m.OwnerReferences = []metav1.OwnerReference{{
+						APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: "s", UID: "s", Controller: new(true),
+					}}
+				}
+			})
+			f.wantCondition(f.mustReconcile("m"), "Ready", yes, "Running", "")
+			m := f.machine("m")
+			for _, kind := range []string{clusterv1.MachineHealthCheckSucceededCondition, clusterv1.MachineOwnerRemediatedCondition} {
+				meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: kind, Status: no, Reason: "Unhealthy", Message: "no node"})
+			}
+			if err := f.api.Status().Update(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			f.mustReconcile("m")
+			if gone := !f.machine("m").DeletionTimestamp.IsZero(); gone != c.want || (len(f.events) == 1) != c.want {
+				t.Errorf("the Machine is deleted: %t, %d events; want %t", gone, len(f.events), c.want)
+			}
+			if len(f.calls()) != 1 {
+				t.Errorf("calls %v, want one", f.calls())
+			}
+		})
+	}
+}
+
+// After a failed create, the same key names another instance. The tombstone of the first does
+// not end the deletion of an object that has no recorded ID.
+func TestTombstoneDoesNotEndDeletionByKey(t *testing.T) {
+	f := newFixture(t, "a")
+	a := f.shards.Shard("a")
+	a.NoRoom(true)
+	f.createMachine("m", nil)
+	f.restart(func(what string) (before, after error) {
 		if strings.HasPrefix(what, "create") {
 			after = errCrash
 		}
 		return nil, after
 	})
-	if _, err := w.pass("m"); err == nil {
-		t.Fatal("nothing broke off")
+	if _, err := f.reconcile("m"); err == nil {
+		t.Fatal("the create was not interrupted")
 	}
-	w.restart(nil)
-	first := w.fleet.all()[0]
-	w.fleet.set("a", first.GetId(), func(i *nstancev1.InstanceStatus) { i.Phase = deleted })
-	const second = "knd99999999999999999999999999"
-	w.fleet.put("a", second, true, running)
-	w.fleet.set("a", second, func(i *nstancev1.InstanceStatus) { i.IdempotencyKey = first.GetIdempotencyKey() })
-	w.delete(w.get("m"))
+	f.restart(nil)
+	first := f.instances()[0]
+	a.Refuse(first.GetId(), "no such image")
+	a.NoRoom(false)
+	again := a.Calls("CreateInstance")[0].(*nstancev1.CreateInstanceRequest)
+	if made, err := f.shards.Set.CreateInstance(t.Context(), "a", again); err != nil || made.GetId() == first.GetId() {
+		t.Fatalf("the second instance: %v, %v", made, err)
+	}
+	f.delete(f.get("m"))
 	for range 3 {
-		w.must("m")
+		f.mustReconcile("m")
 	}
-	if left := w.fleet.all(); len(left) > 0 || w.get("m") != nil {
-		t.Errorf("left: %v, %v", w.get("m"), left)
+	if left := f.instances(); len(left) > 0 || f.get("m") != nil {
+		t.Errorf("left: %v, %v", f.get("m"), left)
 	}
 }

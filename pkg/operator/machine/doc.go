@@ -1,15 +1,19 @@
-// Package machine makes the infrastructure of one Machine: an instance of a shard.
+// Package machine reconciles NstanceMachines, the infrastructure of Machines: each is an
+// instance of a shard.
 //
-// A NstanceMachine is one of two sorts. An instance of its own (a MachineDeployment's,
-// a pod's, or made by hand) is asked for here, in steps that are each written down
-// before the next one: shard and idempotency key, then the call, then the instance's
-// id, then the id of its node. Whoever comes to it after a crash repeats the call with
-// the same key, and the shard answers with the same instance. A pool's instance is
-// there already; its NstanceMachine comes with the id and is only shown.
+// There are two sorts. A standalone instance (of a MachineDeployment, for a pod, or created by
+// hand) is requested here, in steps that are each stored before the next: shard and
+// idempotency key, then the call, then the instance's ID, then its node's provider ID. After a
+// crash the call is repeated with the same key, and the shard returns the same instance. A
+// pool's instance exists already; its NstanceMachine is created with the ID and only shows it.
 //
-// What an id names is adopted and never made again. An instance counts as gone only
-// when its shard has said so: by a tombstone, or by not knowing it while the shard is
-// synced.
+// An instance that is named by ID is adopted and never created again. It counts as gone only
+// when its shard says so: by a tombstone, or by not knowing it while the shard is synced.
 //
-// Each step has a file: place, create, observe, replace, gone, delete.
+// An instance that ends before it registers is a failed attempt: the same objects try again,
+// after a wait that is kept in their status, and with the same key where the shard lets that
+// name another instance. Before anything else than the ID is replaced, the key that was in use
+// is certain to make no further instance.
+//
+// Each step has a file: place, create, attempt, move, observe, replace, gone, delete.
 package machine

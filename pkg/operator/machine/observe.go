@@ -13,21 +13,21 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// gone reports whether there is certainly no instance any more, though there was.
+// gone reports whether the instance existed and certainly does no longer.
 func gone(s *scope) bool {
 	return s.instance.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETED || s.absent && known(s.machine)
 }
 
-// known reports whether a shard has told of the instance at some time.
+// known reports whether a shard has ever reported the instance.
 func known(m *v1beta1.NstanceMachine) bool {
 	return m.Status.Phase != "" || m.Spec.IdempotencyKey != ""
 }
 
-// observe is the status that follows from what is known. What is not known now stays as
-// it was seen last.
-func observe(s *scope, o outcome, now time.Time) v1beta1.NstanceMachineStatus {
+// observe returns the status. What is unknown now keeps its last value.
+func observe(s *scope, o stepResult, now time.Time) v1beta1.NstanceMachineStatus {
 	to := *s.machine.Status.DeepCopy()
 	m := s.machine
+	to.ObservedGeneration = m.Generation
 	if m.Spec.Shard != "" {
 		to.FailureDomain = string(m.Spec.Shard)
 	}
@@ -42,6 +42,7 @@ func observe(s *scope, o outcome, now time.Time) v1beta1.NstanceMachineStatus {
 	if m.Spec.ProviderID != "" && works(s.instance) {
 		to.Initialization.Provisioned = new(true)
 	}
+	created(&to, s, o)
 	if info := nodeInfo(s); info != (v1beta1.NodeInfo{}) {
 		to.NodeInfo = info
 	}
@@ -53,7 +54,7 @@ func observe(s *scope, o outcome, now time.Time) v1beta1.NstanceMachineStatus {
 	case !s.configured:
 	case silent:
 		set(v1beta1.ConditionShardReachable, false, reasonUnreachable, unreachable(m))
-	case s.state.Reachable && !o.unreachable: // else the next news of the shard tell
+	case s.state.Reachable && !o.unreachable: // otherwise decided when the shard is reachable
 		set(v1beta1.ConditionShardReachable, true, reasonAnswers, "")
 	}
 	if reason, message := terminating(s, o); reason != "" {
@@ -65,7 +66,21 @@ func observe(s *scope, o outcome, now time.Time) v1beta1.NstanceMachineStatus {
 	return to
 }
 
-// paused is a status that says so, and nothing else that is new.
+// created updates what the status says of a creation that has failed.
+func created(to *v1beta1.NstanceMachineStatus, s *scope, o stepResult) {
+	id := s.machine.Spec.InstanceID
+	switch {
+	case o.creation != nil:
+		to.Creation = o.creation
+		meta.RemoveStatusCondition(&to.Conditions, v1beta1.ConditionTerminating) // of the failed instance
+	case to.Initialization.Provisioned != nil:
+		to.Creation = nil
+	case to.Creation != nil && id != "" && id != to.Creation.InstanceID:
+		to.Creation.RetryTime = nil // under way
+	}
+}
+
+// paused returns the status of a paused object: only the condition Paused changes.
 func paused(was v1beta1.NstanceMachineStatus, generation int64, now time.Time) v1beta1.NstanceMachineStatus {
 	to := *was.DeepCopy()
 	setCondition(&to, generation, now, v1beta1.ConditionPaused, true, reasonPaused, "")
@@ -94,7 +109,7 @@ func phase(p nstancev1.InstancePhase) string {
 	return strings.ToLower(strings.TrimPrefix(p.String(), "INSTANCE_PHASE_"))
 }
 
-// addresses are what the machine is reached by.
+// addresses returns the machine's addresses.
 func addresses(i *nstancev1.InstanceStatus) []clusterv1.MachineAddress {
 	const most = 32
 	var all []clusterv1.MachineAddress
@@ -115,12 +130,12 @@ func addresses(i *nstancev1.InstanceStatus) []clusterv1.MachineAddress {
 	return all
 }
 
-// nodeInfo is what is known of a machine's node by its type.
+// nodeInfo returns what is known of a machine's node from its instance type.
 func nodeInfo(s *scope) v1beta1.NodeInfo {
 	return infoOf(s.group, orElse(s.instance.GetInstanceType(), s.machine.Spec.InstanceType))
 }
 
-// infoOf is so for a type in a group; an empty one is the group's.
+// infoOf returns it for a type in a group; an empty type means the group's.
 func infoOf(g *nstancev1.GroupStatus, instanceType string) v1beta1.NodeInfo {
 	arch := g.GetCapacity().GetArch()
 	if arch != "amd64" && arch != "arm64" || instanceType != "" && instanceType != g.GetInstanceType() {

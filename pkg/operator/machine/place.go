@@ -3,154 +3,159 @@ package machine
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
-	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"github.com/nstance/nstance/pkg/operator/shards"
 )
 
-// place writes down where an instance is to be, and with which key it is asked for,
-// together with what keeps the object until the instance is gone.
-func (r *Reconciler) place(ctx context.Context, s *scope) outcome {
+// place stores the instance's shard and idempotency key, and the finalizer that keeps the
+// object until the instance is gone.
+func (r *Reconciler) place(ctx context.Context, s *scope) stepResult {
 	if s.owner == nil {
-		return outcome{reason: reasonNoMachine, message: "no Machine refers to this NstanceMachine yet"}
+		return r.noMachine(s.machine)
 	}
 	if s.cluster == nil {
-		return outcome{
+		return stepResult{
 			reason: reasonNoCluster, again: later,
-			message: fmt.Sprintf("there is no Cluster %s, which the Machine belongs to", s.owner.Spec.ClusterName),
+			message: fmt.Sprintf("the Machine's Cluster %s does not exist", s.owner.Spec.ClusterName),
 		}
 	}
-	if !s.owner.DeletionTimestamp.IsZero() && s.machine.Spec.InstanceID == "" {
-		return outcome{reason: reasonDeleting, message: "the Machine is being deleted"}
+	if !s.owner.DeletionTimestamp.IsZero() && (s.machine.Spec.InstanceID == "" || unmade(s)) {
+		return stepResult{reason: reasonDeleting, message: "the Machine is being deleted"}
 	}
 	to := s.machine.DeepCopy()
 	controllerutil.AddFinalizer(to, v1beta1.Finalizer)
-	if len(to.OwnerReferences) == 0 {
-		// Cluster API sets this too. Until then nothing would clean up if the Machine went.
-		to.OwnerReferences = []metav1.OwnerReference{ownedBy(s.owner)}
-	}
 	if to.Spec.Shard == "" {
 		shard, refused := r.shardFor(ctx, s)
 		if refused.stopped() {
 			return refused
 		}
 		to.Spec.Shard = v1beta1.Name(shard)
+		if to.Spec.InstanceID == "" {
+			metav1.SetMetaDataAnnotation(&to.ObjectMeta, v1beta1.AnnotationShardChosen, shard)
+		}
 	}
 	if to.Spec.InstanceID == "" && to.Spec.IdempotencyKey == "" {
-		key, err := newKey(r.Random)
+		key, err := shards.NewKey(r.Random)
 		if err != nil {
-			return outcome{err: err}
+			return stepResult{err: err}
 		}
 		to.Spec.IdempotencyKey = key
 	}
-	if err := r.write(ctx, s.machine, to); err != nil {
-		return outcome{err: err}
+	if !equality.Semantic.DeepEqual(to, s.machine) {
+		own(to, s.owner)
+		if err := r.write(ctx, s.machine, to); err != nil {
+			return stepResult{err: err}
+		}
+		s.machine = to
+		r.readShard(s)
 	}
-	s.machine = to
-	r.look(s)
 	if !s.configured {
-		return outcome{
+		return stepResult{
 			reason: reasonNoShard, again: later,
-			message: fmt.Sprintf("spec.shard is %s, which is none of the operator's shards (%s)", to.Spec.Shard, r.names()),
+			message: fmt.Sprintf("spec.shard %s is not one of the operator's shards (%s)", to.Spec.Shard, r.names()),
 		}
 	}
-	return outcome{}
+	return stepResult{}
 }
 
-func ownedBy(m *clusterv1.Machine) metav1.OwnerReference {
-	return metav1.OwnerReference{
+// own sets the Machine as the owner, in a write that has another reason. Cluster API sets it too;
+// before that, the finalizer keeps the object if the Machine is deleted.
+func own(to *v1beta1.NstanceMachine, m *clusterv1.Machine) {
+	if len(to.OwnerReferences) > 0 {
+		return
+	}
+	to.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine", Name: m.Name, UID: m.UID, Controller: new(true),
-	}
+	}}
 }
 
-// newKey is a key that was never used.
-func newKey(random io.Reader) (string, error) {
-	var b [16]byte
-	if _, err := io.ReadFull(random, b[:]); err != nil {
-		return "", fmt.Errorf("make an idempotency key: %w", err)
-	}
-	return "nsm-" + hex.EncodeToString(b[:]), nil
-}
-
-// shardFor decides on the shard of an instance.
-func (r *Reconciler) shardFor(ctx context.Context, s *scope) (string, outcome) {
+// shardFor chooses the shard of an instance.
+func (r *Reconciler) shardFor(ctx context.Context, s *scope) (string, stepResult) {
 	if id := string(s.machine.Spec.InstanceID); id != "" {
 		for _, name := range r.Shards.Names() {
 			if r.Shards.Instance(name, id) != nil {
-				return name, outcome{}
+				return name, stepResult{}
 			}
 		}
-		return "", outcome{
+		return "", stepResult{
 			reason: reasonNoShard, again: later,
-			message: fmt.Sprintf("no shard (%s) knows the instance %s: name its shard in spec.shard", r.names(), id),
+			message: fmt.Sprintf("no shard (%s) knows instance %s: set spec.shard to its shard", r.names(), id),
 		}
 	}
+	shard, refused, err := r.spread(ctx, s, s.owner.Spec.FailureDomain, "")
+	switch {
+	case err != nil:
+		return "", stepResult{err: err}
+	case shard == "":
+		return "", stepResult{reason: reasonNoShard, message: refused, again: later}
+	}
+	return shard, stepResult{}
+}
+
+// spread chooses the shard of an instance: the wanted one, or else one of those that can have
+// it, not the one where it failed if another can.
+func (r *Reconciler) spread(ctx context.Context, s *scope, wanted, failed string) (shard, refused string, err error) {
 	var all v1beta1.NstanceMachineList
 	if err := r.Client.List(ctx, &all, client.InNamespace(s.machine.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return "", outcome{err: err}
+		return "", "", err
 	}
-	// The list may be the cache's own, so it must not be changed.
+	// The list may share memory with the cache, so it must not be changed.
 	same := make([]v1beta1.NstanceMachine, 0, len(all.Items))
 	for i := range all.Items {
 		if all.Items[i].Spec.Group == s.machine.Spec.Group {
 			same = append(same, all.Items[i])
 		}
 	}
-	var refused string
-	shard := r.places.place(s.machine, same, func(count map[string]int) (shard string) {
-		shard, refused = choose(r.options(string(s.machine.Spec.Group), count), string(s.machine.Spec.Group), s.owner.Spec.FailureDomain)
+	group := string(s.machine.Spec.Group)
+	shard = r.places.place(s.machine, same, func(count map[string]int) (shard string) {
+		shard, refused = choose(r.options(group, count, failed), group, wanted)
 		return shard
 	})
-	if shard == "" {
-		return "", outcome{reason: reasonNoShard, message: refused, again: later}
-	}
-	return shard, outcome{}
+	return shard, refused, nil
 }
 
-// option is a shard on which an instance of a group may be.
+// option is a candidate shard for an instance of a group.
 type option struct {
 	shard string
-	// synced: what is known of it is true now.
+	// synced: the other fields are current.
 	synced bool
-	// has: the group is there.
+	// has: the shard has the group.
 	has bool
-	// failing: the group can't be given more instances at present.
+	// failing: the group's creates currently fail, or the last attempt for the instance did.
 	failing bool
-	// machines is how many the group has there.
+	// turn orders equal shards: by name, beginning after the one of the last attempt.
+	turn int
+	// machines is the number of the group's machines there.
 	machines int
 }
 
-func (r *Reconciler) options(group string, count map[string]int) []option {
+func (r *Reconciler) options(group string, count map[string]int, failed string) []option {
 	var all []option
-	for _, name := range r.Shards.Names() {
+	names := r.Shards.Names()
+	first := slices.Index(names, failed) + 1
+	for n, name := range names {
 		state, _ := r.Shards.State(name)
 		g := r.Shards.Group(name, group)
 		all = append(all, option{
-			shard: name, synced: state.Synced, has: g != nil, failing: createsFailing(g), machines: count[name],
+			shard: name, synced: state.Synced, has: g != nil, machines: count[name], turn: (n - first + len(names)) % len(names),
+			failing: name == failed || shards.Condition(g, v1beta1.ConditionCreatesFailing) != nil,
 		})
 	}
 	return all
 }
 
-func createsFailing(g *nstancev1.GroupStatus) bool {
-	return slices.ContainsFunc(g.GetConditions(), func(c *nstancev1.Condition) bool {
-		return c.GetType() == v1beta1.ConditionCreatesFailing && c.GetStatus()
-	})
-}
-
-// choose decides on which shard a new instance of a group is: on the wanted one, or else
-// where creates work, then where it has the fewest, then by name. No shard: refused says
-// why.
+// choose returns the shard of a new instance: the wanted one, or else one where creates
+// succeed, then with the fewest machines, then by turn. If shard is empty, refused says why.
 func choose(options []option, group, wanted string) (shard, refused string) {
 	var names []string
 	for _, o := range options {
@@ -160,14 +165,14 @@ func choose(options []option, group, wanted string) (shard, refused string) {
 		if slices.Contains(names, wanted) {
 			return wanted, ""
 		}
-		return "", fmt.Sprintf("the Machine's spec.failureDomain is %s: want one of the shards %s", wanted, listed(names))
+		return "", fmt.Sprintf("the Machine's spec.failureDomain %s is not one of the shards %s", wanted, listed(names))
 	}
 	can := slices.DeleteFunc(slices.Clone(options), func(o option) bool { return !o.synced || !o.has })
 	if len(can) == 0 {
-		return "", fmt.Sprintf("no shard that is in touch has the group %s: the shards are %s", group, listed(names))
+		return "", fmt.Sprintf("no reachable shard has group %s: the shards are %s", group, listed(names))
 	}
 	return slices.MinFunc(can, func(a, b option) int {
-		return cmp.Or(yes(a.failing)-yes(b.failing), cmp.Compare(a.machines, b.machines), cmp.Compare(a.shard, b.shard))
+		return cmp.Or(yes(a.failing)-yes(b.failing), cmp.Compare(a.machines, b.machines), cmp.Compare(a.turn, b.turn))
 	}).shard, ""
 }
 

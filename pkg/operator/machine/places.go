@@ -8,16 +8,16 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// places counts the machines of a group on each shard, those too that were placed a
-// moment ago and that the cache does not show with their shard yet: many are placed at
-// once, and would all go to the same one. The zero value is ready.
+// places counts a group's machines per shard, including machines placed a moment ago whose
+// shard the cache does not show yet: otherwise machines placed at once would all go to the
+// same shard. The zero value is ready.
 type places struct {
 	mu     sync.Mutex
 	chosen map[v1beta1.Name]map[types.UID]string // by group
 }
 
-// place has choose decide on the counts of a machine's group, whose machines these are,
-// and remembers what it decided; an empty answer is none.
+// place calls choose with the counts of the machine's group and records the choice; an empty
+// choice is none.
 func (p *places) place(m *v1beta1.NstanceMachine, machines []v1beta1.NstanceMachine, choose func(count map[string]int) string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

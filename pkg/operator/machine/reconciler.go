@@ -21,21 +21,28 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Shards is what is needed of all shards.
+// Shards is what the controller needs of the shards.
 type Shards interface {
 	Groups
-	// Instance shows what CreateInstance made from its answer on.
+	// Instance returns an instance created by CreateInstance as soon as that has returned.
 	Instance(shard, id string) *nstancev1.InstanceStatus
 	Instances(shard, group string) []*nstancev1.InstanceStatus
-	// Missing reports whether there certainly is none. It may know that only later, and
-	// tells that by an event.
+	// Missing reports whether the instance certainly does not exist. If it finds out only
+	// later, an event follows.
 	Missing(shard, group, id string) bool
 	CreateInstance(ctx context.Context, shard string, r *nstancev1.CreateInstanceRequest) (*nstancev1.InstanceStatus, error)
 	DeleteInstance(ctx context.Context, shard, id string) error
 	DeleteInstanceByKey(ctx context.Context, shard, key string) error
 }
 
-// Groups is the part of it that tells of groups.
+// Pods chooses the shard of an instance that is for a pod.
+type Pods interface {
+	// Place returns the shard on which to try again what its own failed to create; empty if
+	// there is none. It may be the same.
+	Place(ctx context.Context, m *v1beta1.NstanceMachine) (shard string, err error)
+}
+
+// Groups is the part of Shards about groups.
 type Groups interface {
 	Names() []string
 	State(shard string) (shards.State, bool)
@@ -46,87 +53,99 @@ type Groups interface {
 var _ Shards = (*shards.Set)(nil)
 
 const (
-	// soon is after how long an object is read again that somebody else wrote just now.
+	// soon is the retry delay after a write conflict.
 	soon = 50 * time.Millisecond
-	// later is after how long is looked again for what an event should have told.
+	// later is the requeue delay for something that an event should also announce.
 	later = 5 * time.Second
-	// slowly is after how long a shard is asked again for what it refused.
+	// slowly is the retry delay after a shard's refusal.
 	slowly = 2 * time.Minute
 )
 
-// Reconciler keeps NstanceMachines. Its fields are set once, before it is used; then it
+// Reconciler reconciles NstanceMachines. Its fields must not change after the start; then it
 // is safe for concurrent use.
 type Reconciler struct {
 	Client client.Client
-	// Reader reads past the cache.
+	// Reader reads uncached.
 	Reader client.Reader
 	Shards Shards
-	// Recorder is told what people should know of an object.
+	// Recorder records events of objects.
 	Recorder events.EventRecorder
-	// Random is where idempotency keys come from.
+	// Random is the source of idempotency keys.
 	Random io.Reader
-	Now    func() time.Time
-	// SelfHosted: the Cluster stands for the one that the operator runs on. When it is
-	// deleted, instances of pools stay.
+	// Jitter returns numbers in [0, 1), by which waits after failed creations differ.
+	Jitter func() float64
+	// Pods chooses shards for the instances of pods.
+	Pods Pods
+	Now  func() time.Time
+	// SelfHosted: the Cluster is the one that the operator runs on. When it is deleted,
+	// instances of pools stay.
 	SelfHosted bool
 
-	places places
-	asks   asks
-	lines  lines
+	places   places
+	asks     asks
+	versions versions
+	calls    shards.Limiter
 }
 
-// scope is all that a decision about one NstanceMachine can rest on.
+// scope is the input of all decisions about one NstanceMachine.
 type scope struct {
 	machine  *v1beta1.NstanceMachine
-	owner    *clusterv1.Machine // nil: none is known
+	owner    *clusterv1.Machine // nil: none known
 	cluster  *clusterv1.Cluster // nil: there is none
 	group    *nstancev1.GroupStatus
-	instance *nstancev1.InstanceStatus // as its shard last told it; nil: unknown
-	// configured: spec.shard names a shard, and state is that one's.
+	instance *nstancev1.InstanceStatus // as its shard last reported it; nil: unknown
+	// configured: spec.shard names a configured shard, and state is that shard's.
 	configured bool
 	state      shards.State
-	// absent: the shard has said that there is no such instance.
+	// absent: the shard has said that the instance does not exist.
 	absent bool
+	// keyed: of the instance to delete, only the idempotency key is certain.
+	keyed bool
 }
 
-// pooled reports whether the instance is one of a pool's.
+// pooled reports whether the instance belongs to a pool.
 func (s *scope) pooled() bool { return s.machine.Labels[clusterv1.MachinePoolNameLabel] != "" }
 
-// outcome is how far a pass over a NstanceMachine came.
-type outcome struct {
-	// reason and message are what Ready says, when it is not the instance itself that
-	// has something to say.
+// stepResult is the result of a step of a pass.
+type stepResult struct {
+	// reason and message are for Ready, if not determined by the instance itself.
 	reason, message string
 	// unreachable: the shard did not answer.
 	unreachable bool
-	// inLine: the shard is asked by so many that it was not asked for this one.
-	inLine bool
-	// terminating is set when it was asked just now that the instance goes.
+	// busy: the shard has too many open calls, so the call was not made.
+	busy bool
+	// terminating is the reason for Terminating if the removal was just requested.
 	terminating string
-	// again is when to look again; zero: when something happens.
+	// creation is the failed creation, if it was just found out.
+	creation *v1beta1.Creation
+	// again is the requeue delay; zero: wait for an event.
 	again time.Duration
-	// err is tried again with growing waits.
+	// err is retried with back-off.
 	err error
 }
 
-// stopped reports whether the steps that follow can't do anything.
-func (o outcome) stopped() bool { return o.reason != "" || o.err != nil || o.inLine }
+// stopped reports whether the following steps can't proceed.
+func (o stepResult) stopped() bool { return o.reason != "" || o.err != nil || o.busy }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachines,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachines/status,verbs=patch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstanceshardgroups,verbs=get;list;watch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=clusters,verbs=list;watch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=clusters,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=machines,verbs=list;watch;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,namespace=nstance,resources=events,verbs=create;patch
 
-// Reconcile brings one NstanceMachine a little further.
+// Reconcile makes one pass over a NstanceMachine.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var m v1beta1.NstanceMachine
 	if err := r.Client.Get(ctx, req.NamespacedName, &m); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.asks.forget(req.NamespacedName)
+			r.versions.forget(req.NamespacedName)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.versions.stale(&m) {
+		return reconcile.Result{RequeueAfter: later}, nil // an event brings the version written last
 	}
 	s, err := r.read(ctx, &m)
 	if err != nil {
@@ -135,18 +154,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	switch {
 	case capi.Paused(s.cluster, &m):
 		err = r.show(ctx, &m, paused(m.Status, m.Generation, r.Now()))
-		return settle(outcome{err: err})
+		return reconcileResult(stepResult{err: err})
 	case !m.DeletionTimestamp.IsZero():
-		return settle(r.remove(ctx, s))
+		return reconcileResult(r.remove(ctx, s))
 	default:
-		return settle(r.advance(ctx, s))
+		return reconcileResult(r.advance(ctx, s))
 	}
 }
 
-// advance takes the steps of a NstanceMachine that is to be there.
-func (r *Reconciler) advance(ctx context.Context, s *scope) outcome {
-	var o outcome
-	for _, step := range []func(context.Context, *scope) outcome{r.place, r.create, r.identify, r.replace} {
+// advance runs the steps of a NstanceMachine that is not being deleted.
+func (r *Reconciler) advance(ctx context.Context, s *scope) stepResult {
+	var o stepResult
+	for _, step := range []func(context.Context, *scope) stepResult{r.place, r.create, r.identify, r.replace} {
 		if o = step(ctx, s); o.stopped() || o.terminating != "" {
 			break
 		}
@@ -156,25 +175,35 @@ func (r *Reconciler) advance(ctx context.Context, s *scope) outcome {
 	}
 	now := r.Now()
 	if err := r.show(ctx, s.machine, observe(s, o, now)); err != nil {
-		return outcome{err: err}
+		return stepResult{err: err}
 	}
 	if _, left := s.state.Silent(now); left > 0 && (o.again == 0 || left < o.again) {
-		o.again = left // to say that the shard is silent
+		o.again = left // to report an unreachable shard
 	}
-	if !o.stopped() && gone(s) {
-		o.err = r.giveUp(ctx, s)
+	if !o.stopped() && gone(s) && !unmade(s) {
+		o.err = r.deleteMachine(ctx, s)
 	}
 	return o
 }
 
-// ignorable reports whether there is nothing to show yet: who made the object is about
-// to give it a Machine, or it is about to have an instance.
-func ignorable(s *scope, o outcome) bool {
-	return o.reason == reasonNoMachine && len(s.machine.OwnerReferences) > 0 || o.err != nil && o.reason == "" ||
-		o.inLine && s.machine.Spec.InstanceID == ""
+// ignorable reports whether there is nothing to show yet: the object is about to get a Machine
+// or an instance.
+func ignorable(s *scope, o stepResult) bool {
+	return o.reason == reasonNoMachine && (len(s.machine.OwnerReferences) > 0 || o.again > 0) ||
+		o.err != nil && o.reason == "" || o.busy && s.machine.Spec.InstanceID == ""
 }
 
-// read gathers what is known of a NstanceMachine.
+// noMachine is the result while no Machine refers to the object. The Machine of a pod's instance
+// is created right after it, so for a moment that is not worth a write.
+func (r *Reconciler) noMachine(m *v1beta1.NstanceMachine) stepResult {
+	o := stepResult{reason: reasonNoMachine, message: "no Machine refers to this NstanceMachine yet"}
+	if left := m.CreationTimestamp.Add(later).Sub(r.Now()); left > 0 && m.Labels[v1beta1.LabelPodUID] != "" {
+		o.again = left
+	}
+	return o
+}
+
+// read gathers the scope of a NstanceMachine.
 func (r *Reconciler) read(ctx context.Context, m *v1beta1.NstanceMachine) (*scope, error) {
 	s := &scope{machine: m}
 	var err error
@@ -189,12 +218,12 @@ func (r *Reconciler) read(ctx context.Context, m *v1beta1.NstanceMachine) (*scop
 			return nil, err
 		}
 	}
-	r.look(s)
+	r.readShard(s)
 	return s, nil
 }
 
-// look reads what the shard says, as far as spec names shard and instance.
-func (r *Reconciler) look(s *scope) {
+// readShard reads the shard's state, as far as spec names shard and instance.
+func (r *Reconciler) readShard(s *scope) {
 	shard, id := string(s.machine.Spec.Shard), string(s.machine.Spec.InstanceID)
 	if shard == "" {
 		return
@@ -210,23 +239,18 @@ func (r *Reconciler) look(s *scope) {
 	s.absent = s.instance == nil && r.Shards.Missing(shard, string(s.machine.Spec.Group), id)
 }
 
-// owner is the Machine that the object belongs to: the one that its owner reference
-// names, or, before Cluster API has set that, one of its name that refers to it. Nil:
-// there is none.
+// owner returns the Machine that the object belongs to: the one that its owner reference
+// names, or, before Cluster API has set that, one of its name that refers to it; nil if there
+// is none.
 func (r *Reconciler) owner(ctx context.Context, m *v1beta1.NstanceMachine) (*clusterv1.Machine, error) {
 	owner, err := capi.OwnerMachine(ctx, r.Client, m)
 	switch {
 	case owner != nil && !names(m, owner.UID):
-		return nil, nil //nolint:nilnil // documented; another one of its name, which may have another instance
+		return nil, nil //nolint:nilnil // documented; another Machine of its name, which may have another instance
 	case owner != nil || err != nil || len(m.OwnerReferences) > 0:
 		return owner, err
 	}
-	var same clusterv1.Machine
-	err = r.Client.Get(ctx, client.ObjectKeyFromObject(m), &same)
-	if err != nil || !refersTo(&same, m.Name) {
-		return nil, client.IgnoreNotFound(err)
-	}
-	return &same, nil
+	return capi.MachineFor(ctx, r.Client, m, v1beta1.MachineKind())
 }
 
 func names(m *v1beta1.NstanceMachine, uid types.UID) bool {
@@ -242,15 +266,9 @@ func (r *Reconciler) clusterOf(ctx context.Context, m *clusterv1.Machine) (*clus
 	return &c, nil
 }
 
-// refersTo reports whether a Machine's infrastructure is the NstanceMachine of a name.
-func refersTo(m *clusterv1.Machine, name string) bool {
-	ref := m.Spec.InfrastructureRef
-	return ref.APIGroup == v1beta1.Group && ref.Kind == "NstanceMachine" && ref.Name == name
-}
-
-// settle says when to come back. Somebody else's write is no error: what is decided on
-// what was there before is decided anew.
-func settle(o outcome) (reconcile.Result, error) {
+// reconcileResult converts a stepResult. A write conflict is not an error: the pass is
+// repeated on the new state.
+func reconcileResult(o stepResult) (reconcile.Result, error) {
 	switch {
 	case apierrors.IsConflict(o.err):
 		return reconcile.Result{RequeueAfter: soon}, nil

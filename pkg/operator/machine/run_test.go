@@ -28,25 +28,18 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// live is a world in which the controllers run in a manager, against shards with real
-// streams.
-type live struct {
-	*world
-	shards *shardstest.World
+// live is a fixture whose controllers run in a manager.
+type live struct{ *fixture }
+
+func newLive(t *testing.T, names ...string) *live {
+	t.Helper()
+	return newLiveOn(t, shardstest.Start(t, names...), names...)
 }
 
-func runWorld(t *testing.T, names ...string) *live {
+// newLiveOn returns one with existing shards.
+func newLiveOn(t *testing.T, on *shardstest.World, names ...string) *live {
 	t.Helper()
-	return runOn(t, shardstest.Start(t, names...), names...)
-}
-
-// runOn does so with shards that are there.
-func runOn(t *testing.T, on *shardstest.World, names ...string) *live {
-	t.Helper()
-	l := &live{world: newWorld(t), shards: on}
-	for _, name := range names {
-		l.shards.Shard(name).AddGroup("web", 0, "knd")
-	}
+	l := &live{newFixtureOn(t, on, names...)}
 	l.shards.Synced()
 	config := shared.Plane(t).Allowed(t, l.ns, ".")
 	config.QPS = -1
@@ -56,7 +49,7 @@ func runOn(t *testing.T, on *shardstest.World, names ...string) *live {
 	}
 	r := &machine.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Shards: l.shards.Set,
-		Recorder: &events.FakeRecorder{}, Random: rand.Reader, Now: time.Now,
+		Recorder: &events.FakeRecorder{}, Random: rand.Reader, Jitter: latest, Now: time.Now,
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		t.Fatal(err)
@@ -70,16 +63,16 @@ func runOn(t *testing.T, on *shardstest.World, names ...string) *live {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("the manager: %v", err)
+			t.Errorf("manager: %v", err)
 		}
 	})
 	return l
 }
 
-// eventually waits until all NstanceMachines are as they should be.
+// eventually waits until check accepts all NstanceMachines.
 func (l *live) eventually(what string, check func([]v1beta1.NstanceMachine) error) {
 	l.Helper()
-	planetest.Eventually(l, time.Minute, what, func(ctx context.Context) error {
+	planetest.Eventually(l, planetest.Patience, what, func(ctx context.Context) error {
 		var all v1beta1.NstanceMachineList
 		if err := l.api.List(ctx, &all, client.InNamespace(l.ns)); err != nil {
 			return err
@@ -103,46 +96,46 @@ func allReady(want int) func([]v1beta1.NstanceMachine) error {
 	}
 }
 
-// instances counts those of a shard that are there.
-func (l *live) instances(shard string) int {
+// instanceCount returns the number of a shard's instances, without the deleted ones.
+func (l *live) instanceCount(shard string) int {
 	return len(slices.DeleteFunc(l.shards.Shard(shard).Instances("web"), func(i *nstancev1.InstanceStatus) bool {
 		return i.GetPhase() == deleted
 	}))
 }
 
-// many is how many machines TestManyMachines makes.
-const many = "NSTANCE_TEST_MACHINES"
+// countVar is the environment variable with the number of machines of TestManyMachines.
+const countVar = "NSTANCE_TEST_MACHINES"
 
-// Many machines at once are spread over the shards, and each has one instance. 500 of
-// them are to be ready within 30 s.
+// Many machines that are created at once are spread over the shards, and each has one instance.
+// The goal is that 500 are ready within 30 s.
 func TestManyMachines(t *testing.T) {
-	l := runWorld(t, "a", "b")
+	l := newLive(t, "a", "b")
 	count := 40
-	if n, err := strconv.Atoi(os.Getenv(many)); err == nil {
+	if n, err := strconv.Atoi(os.Getenv(countVar)); err == nil {
 		count = n
 	}
 	began := time.Now()
 	for i := range count {
-		l.own(fmt.Sprintf("m%d", i), nil)
+		l.createMachine(fmt.Sprintf("m%d", i), nil)
 	}
 	made := time.Since(began)
-	l.eventually("all are ready", allReady(count))
+	l.eventually("all machines are ready", allReady(count))
 	ready := time.Since(began)
-	t.Logf("%d machines were made in %v, and ready after %v", count, made.Round(time.Millisecond), ready.Round(time.Millisecond))
-	if a, b := l.instances("a"), l.instances("b"); a != count/2 || b != count/2 {
+	t.Logf("%d machines were created in %v and ready after %v", count, made.Round(time.Millisecond), ready.Round(time.Millisecond))
+	if a, b := l.instanceCount("a"), l.instanceCount("b"); a != count/2 || b != count/2 {
 		t.Errorf("%d and %d instances, want %d each", a, b, count/2)
 	}
 	for i := range count {
 		l.delete(&v1beta1.NstanceMachine{ObjectMeta: l.meta(fmt.Sprintf("m%d", i))})
 	}
 	for _, shard := range []string{"a", "b"} {
-		shardstest.Eventually(t, "their instances drain", func() bool {
+		shardstest.Eventually(t, "the instances drain", func() bool {
 			all := l.shards.Shard(shard).Instances("web")
 			return !slices.ContainsFunc(all, func(i *nstancev1.InstanceStatus) bool { return i.GetPhase() == running })
 		})
-		l.drained(shard)
+		l.acknowledgeDrains(shard)
 	}
-	l.eventually("all are gone", func(all []v1beta1.NstanceMachine) error {
+	l.eventually("all machines are gone", func(all []v1beta1.NstanceMachine) error {
 		if len(all) > 0 {
 			return fmt.Errorf("%d are left", len(all))
 		}
@@ -150,8 +143,8 @@ func TestManyMachines(t *testing.T) {
 	})
 }
 
-// drained acknowledges all drains of a shard, which is another controller's part.
-func (l *live) drained(shard string) {
+// acknowledgeDrains acknowledges all drains of a shard, as another controller does.
+func (l *live) acknowledgeDrains(shard string) {
 	l.Helper()
 	for _, i := range l.shards.Shard(shard).Instances("web") {
 		if i.GetPhase() == draining {
@@ -162,44 +155,40 @@ func (l *live) drained(shard string) {
 	}
 }
 
-// What a shard tells reaches the objects without anybody's asking, and a shard that is
-// away holds up no other one.
-func TestNewsReachTheObjects(t *testing.T) {
-	l := runWorld(t, "a", "b")
+// Events of shards update the objects, and an unreachable shard delays no other one.
+func TestShardEventsUpdateObjects(t *testing.T) {
+	l := newLive(t, "a", "b")
 	template := &v1beta1.NstanceMachineTemplate{ObjectMeta: l.meta("web")}
 	template.Spec.Template.Spec = v1beta1.NstanceMachineSpec{Group: "web"}
 	l.create(template)
-	at := func(domain string) func(*clusterv1.Machine, *v1beta1.NstanceMachine) {
-		return func(m *clusterv1.Machine, _ *v1beta1.NstanceMachine) { m.Spec.FailureDomain = domain }
-	}
-	l.own("on-a", at("a"))
-	l.own("on-b", at("b"))
+	l.createMachine("on-a", inDomain("a"))
+	l.createMachine("on-b", inDomain("b"))
 	l.eventually("both are ready", allReady(2))
 
 	l.shards.Shard("a").Stop()
-	l.is("on-a", v1beta1.ConditionShardReachable, no)
-	l.own("later-a", at("a"))
-	l.own("later-b", at("b"))
-	l.is("later-b", v1beta1.ConditionReady, yes)
-	l.is("later-a", v1beta1.ConditionReady, no)
+	l.awaitCondition("on-a", v1beta1.ConditionShardReachable, no)
+	l.createMachine("later-a", inDomain("a"))
+	l.createMachine("later-b", inDomain("b"))
+	l.awaitCondition("later-b", v1beta1.ConditionReady, yes)
+	l.awaitCondition("later-a", v1beta1.ConditionReady, no)
 	l.shards.Shard("a").Start()
-	l.is("later-a", v1beta1.ConditionReady, yes)
-	l.is("on-a", v1beta1.ConditionShardReachable, yes)
+	l.awaitCondition("later-a", v1beta1.ConditionReady, yes)
+	l.awaitCondition("on-a", v1beta1.ConditionShardReachable, yes)
 
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	l.shards.Shard("b").Notice(string(l.get("on-b").Spec.InstanceID), until)
-	l.is("on-b", v1beta1.ConditionTerminating, yes)
-	l.want(l.get("on-b"), "Terminating", yes, "TerminationNotice", until.Format(time.RFC3339))
+	l.awaitCondition("on-b", v1beta1.ConditionTerminating, yes)
+	l.wantCondition(l.get("on-b"), "Terminating", yes, "TerminationNotice", until.Format(time.RFC3339))
 
 	l.shards.Shard("b").Kill(string(l.get("later-b").Spec.InstanceID))
-	planetest.Eventually(t, time.Minute, "the Machine of a machine that is gone goes", func(context.Context) error {
-		if m := l.owner("later-b"); m.DeletionTimestamp.IsZero() {
+	planetest.Eventually(t, planetest.Patience, "the Machine of the gone instance is deleted", func(context.Context) error {
+		if m := l.machine("later-b"); m.DeletionTimestamp.IsZero() {
 			return fmt.Errorf("annotations %v", m.Annotations)
 		}
 		return nil
 	})
 
-	planetest.Eventually(t, time.Minute, "the template shows its capacity", func(ctx context.Context) error {
+	planetest.Eventually(t, planetest.Patience, "the template shows its capacity", func(ctx context.Context) error {
 		err := l.api.Get(ctx, client.ObjectKeyFromObject(template), template)
 		if err == nil && template.Status.Capacity.Cpu().IsZero() {
 			err = fmt.Errorf("status %+v", template.Status)
@@ -208,10 +197,10 @@ func TestNewsReachTheObjects(t *testing.T) {
 	})
 }
 
-// is waits for a condition of one object.
-func (l *live) is(name, kind string, status any) {
+// awaitCondition waits for the status of an object's condition.
+func (l *live) awaitCondition(name, kind string, status any) {
 	l.Helper()
-	planetest.Eventually(l, time.Minute, fmt.Sprintf("%s of %s is %v", kind, name, status), func(context.Context) error {
+	planetest.Eventually(l, planetest.Patience, fmt.Sprintf("%s of %s is %v", kind, name, status), func(context.Context) error {
 		c := meta.FindStatusCondition(l.get(name).Status.Conditions, kind)
 		if c == nil || c.Status != status {
 			return fmt.Errorf("it is %+v", c)
@@ -220,16 +209,16 @@ func (l *live) is(name, kind string, status any) {
 	})
 }
 
-// The answer to the creation is lost, or the shard's server goes in the middle of it:
-// there is one instance.
-func TestALostAnswerMakesNoSecondInstance(t *testing.T) {
-	l := runWorld(t, "a")
+// The response to CreateInstance is lost twice: the call is repeated unchanged, and there is
+// one instance.
+func TestLostResponseCreatesNoSecondInstance(t *testing.T) {
+	l := newLive(t, "a")
 	l.shards.Shard("a").Lose("CreateInstance", errCrash, 2)
-	l.own("m", nil)
+	l.createMachine("m", nil)
 	l.eventually("it is ready", allReady(1))
 	calls := l.shards.Shard("a").Calls("CreateInstance")
-	if len(calls) < 2 || l.instances("a") != 1 {
-		t.Fatalf("%d instances after %d calls", l.instances("a"), len(calls))
+	if len(calls) < 2 || l.instanceCount("a") != 1 {
+		t.Fatalf("%d instances after %d calls", l.instanceCount("a"), len(calls))
 	}
 	for _, c := range calls {
 		if !proto.Equal(c, calls[0]) {
@@ -238,18 +227,19 @@ func TestALostAnswerMakesNoSecondInstance(t *testing.T) {
 	}
 }
 
-// An object that goes before it knows its instance's id waits for the instance's end.
-func TestAnObjectThatKnowsOnlyAKeyWaits(t *testing.T) {
-	l := runWorld(t, "a")
+// A deleted object that has only an idempotency key, and no instance ID, waits until the
+// instance is gone.
+func TestDeletionByKeyWaitsForInstance(t *testing.T) {
+	l := newLive(t, "a")
 	l.shards.Shard("a").Lose("CreateInstance", status.Error(codes.InvalidArgument, "lost"), -1)
-	m := l.own("m", nil)
-	l.is("m", v1beta1.ConditionReady, no)
-	shardstest.Eventually(t, "the instance is there", func() bool { return l.instances("a") == 1 })
+	m := l.createMachine("m", nil)
+	l.awaitCondition("m", v1beta1.ConditionReady, no)
+	shardstest.Eventually(t, "the instance exists", func() bool { return l.instanceCount("a") == 1 })
 	l.delete(m)
 	shardstest.Eventually(t, "it drains", func() bool { return l.shards.Shard("a").Instances("web")[0].GetPhase() == draining })
-	l.is("m", v1beta1.ConditionTerminating, yes)
-	l.drained("a")
-	l.eventually("it goes", func(all []v1beta1.NstanceMachine) error {
+	l.awaitCondition("m", v1beta1.ConditionTerminating, yes)
+	l.acknowledgeDrains("a")
+	l.eventually("the object is gone", func(all []v1beta1.NstanceMachine) error {
 		if len(all) > 0 {
 			return fmt.Errorf("status %+v", all[0].Status)
 		}
@@ -257,9 +247,9 @@ func TestAnObjectThatKnowsOnlyAKeyWaits(t *testing.T) {
 	})
 }
 
-// A pool's instance is replaced when its Machine is deleted: first comes the new one.
-func TestAPoolsShardReplacesFirst(t *testing.T) {
-	l := runWorld(t, "a")
+// When the Machine of a pool's instance is deleted, the shard creates the replacement first.
+func TestPoolMachineIsReplacedBeforeDeletion(t *testing.T) {
+	l := newLive(t, "a")
 	shard := l.shards.Shard("a")
 	shard.AddGroup("web", 1, "knd")
 	id := ""
@@ -273,20 +263,20 @@ func TestAPoolsShardReplacesFirst(t *testing.T) {
 	l.create(&v1beta1.NstanceShardGroup{
 		ObjectMeta: l.meta("web--a"), Spec: v1beta1.NstanceShardGroupSpec{Group: "web", Shard: "a", Size: new(int32(1))},
 	})
-	m := l.own("m", func(m *clusterv1.Machine, nm *v1beta1.NstanceMachine) {
+	m := l.createMachine("m", func(m *clusterv1.Machine, nm *v1beta1.NstanceMachine) {
 		m.Labels[clusterv1.MachinePoolNameLabel], nm.Labels[clusterv1.MachinePoolNameLabel] = "web", "web"
 		nm.Spec.Shard, nm.Spec.InstanceID = "a", v1beta1.InstanceID(id)
 	})
 	l.eventually("it is adopted", allReady(1))
 	l.delete(m)
-	shardstest.Eventually(t, "another one has come, and this one drains", func() bool {
+	shardstest.Eventually(t, "the replacement runs, and the first instance drains", func() bool {
 		return shard.Instance(id).GetPhase() == draining && shard.Group("web").GetActualSize() == 1
 	})
 	if now := l.get("m"); now == nil || !controllerutil.ContainsFinalizer(now, v1beta1.Finalizer) {
-		t.Fatalf("it did not wait for its instance: %v", now)
+		t.Fatalf("it does not wait for its instance: %v", now)
 	}
-	l.drained("a")
-	l.eventually("it goes", func(all []v1beta1.NstanceMachine) error {
+	l.acknowledgeDrains("a")
+	l.eventually("the object is gone", func(all []v1beta1.NstanceMachine) error {
 		if len(all) > 0 {
 			return fmt.Errorf("status %+v", all[0].Status)
 		}

@@ -16,22 +16,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/operator/capi"
 	"github.com/nstance/nstance/pkg/operator/shards"
 )
 
 const (
-	// workers is how many NstanceMachines are worked on at a time: most of the work is to
-	// wait for an answer, of which there are at most perShard of one shard.
+	// workers bounds concurrent reconciliations: most of them wait for a shard's answer.
 	workers = 32
-	// byInstance finds NstanceMachines by the instance that they name. Those that go and
-	// name none, since they know only its key, are found by its group.
+	// perShard bounds the workers that wait for one shard, so that a slow shard leaves most
+	// workers to the others.
+	perShard = 8
+	// byInstance indexes NstanceMachines by their instance. Deleted ones that know only its
+	// idempotency key are indexed by group.
 	byInstance = "machine.spec.instanceID"
 )
 
-// SetupWithManager has the manager run the controller.
+// SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1beta1.NstanceMachine{}, byInstance, instanceOf)
 	if err != nil {
@@ -44,7 +46,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster), builder.WithPredicates(clusterChanges())).
 		Watches(&v1beta1.NstanceShardGroup{}, handler.EnqueueRequestsFromMapFunc(r.ofPart), builder.WithPredicates(partChanges())).
 		WatchesRawSource(r.Shards.Source(r.ofEvent)).
-		WatchesRawSource(source.Func(r.lines.begin)).
 		WithOptions(options()).
 		Complete(r)
 }
@@ -69,20 +70,20 @@ func instanceOf(o client.Object) []string {
 	return nil
 }
 
-// keyed stands for an instance of a group of which only the key is known.
+// keyed is the index value for an instance of which only the key is known.
 func keyed(shard, group string) string { return shard + "/" + group }
 
-// infrastructureOf is the NstanceMachine that a Machine refers to.
+// infrastructureOf returns the NstanceMachine that a Machine refers to.
 func infrastructureOf(_ context.Context, o client.Object) []reconcile.Request {
 	m, ok := o.(*clusterv1.Machine)
-	if !ok || !refersTo(m, m.Spec.InfrastructureRef.Name) {
+	if !ok || !capi.RefersTo(m, v1beta1.MachineKind(), m.Spec.InfrastructureRef.Name) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.InfrastructureRef.Name}}}
 }
 
-// ofEvent are the NstanceMachines that a shard's news may concern. Those that have no
-// shard or no instance yet wait for whatever may help them.
+// ofEvent returns the NstanceMachines that a shard's event may concern, including all without
+// a shard or an instance yet.
 func (r *Reconciler) ofEvent(e shards.Event) []reconcile.Request {
 	concerns := func(*v1beta1.NstanceMachine) bool { return true }
 	switch e.Of {
@@ -93,7 +94,8 @@ func (r *Reconciler) ofEvent(e shards.Event) []reconcile.Request {
 		concerns = func(m *v1beta1.NstanceMachine) bool { return m.Spec.Shard == "" || string(m.Spec.Shard) == e.Shard }
 	case shards.OfGroup:
 		concerns = func(m *v1beta1.NstanceMachine) bool {
-			return m.Spec.InstanceID == "" && string(m.Spec.Group) == e.Group
+			retried := m.Status.Creation != nil && m.Status.Creation.RetryTime != nil
+			return (m.Spec.InstanceID == "" || retried) && string(m.Spec.Group) == e.Group
 		}
 	default:
 		return nil
@@ -109,7 +111,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, o client.Object) []reconcile
 	return r.list(ctx, belongs, client.InNamespace(o.GetNamespace()))
 }
 
-// ofPart are the NstanceMachines of a pool's part that wait for it to go.
+// ofPart returns the NstanceMachines that wait for their pool's NstanceShardGroup to go.
 func (r *Reconciler) ofPart(ctx context.Context, o client.Object) []reconcile.Request {
 	g, ok := o.(*v1beta1.NstanceShardGroup)
 	if !ok {
@@ -126,7 +128,7 @@ func (r *Reconciler) list(
 ) []reconcile.Request {
 	var all v1beta1.NstanceMachineList
 	if err := r.Client.List(ctx, &all, append(which, client.UnsafeDisableDeepCopy)...); err != nil {
-		return nil // the cache has ended, and with it everything here
+		return nil // the cache has stopped, and so does this controller
 	}
 	var requests []reconcile.Request
 	for i := range all.Items {
@@ -141,7 +143,7 @@ func request(m *v1beta1.NstanceMachine) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)}
 }
 
-// machineChanges lets through what of a Machine counts here. Its status changes often.
+// machineChanges selects relevant changes of Machines. Their status changes often.
 func machineChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, ok := e.ObjectOld.(*clusterv1.Machine)

@@ -18,15 +18,15 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Templates shows in NstanceMachineTemplates what machines made from them have, so that
-// a MachineDeployment can be scaled from zero. Its fields are set once, before it is
-// used; then it is safe for concurrent use.
+// Templates shows the capacity of machines in NstanceMachineTemplates, so that a
+// MachineDeployment can be scaled from zero. Its fields must not change after the start; then
+// it is safe for concurrent use.
 type Templates struct {
 	Client client.Client
 	Shards Groups
 }
 
-// SetupWithManager has the manager run the controller.
+// SetupWithManager registers the controller.
 func (r *Templates) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nstancemachinetemplate").
@@ -36,14 +36,14 @@ func (r *Templates) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// ofEvent are the templates that a shard's news may concern.
+// ofEvent returns the templates that a shard's event may concern.
 func (r *Templates) ofEvent(e shards.Event) []reconcile.Request {
 	if e.Of != shards.OfGroup && e.Of != shards.OfShard {
 		return nil
 	}
 	var all v1beta1.NstanceMachineTemplateList
 	if err := r.Client.List(context.Background(), &all, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the cache has ended, and with it everything here
+		return nil // the cache has stopped, and so does this controller
 	}
 	var requests []reconcile.Request
 	for i := range all.Items {
@@ -57,7 +57,7 @@ func (r *Templates) ofEvent(e shards.Event) []reconcile.Request {
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachinetemplates,verbs=list;watch
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachinetemplates/status,verbs=patch
 
-// Reconcile writes the status of one template, if something else is known now.
+// Reconcile writes a template's status if it changed.
 func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var t v1beta1.NstanceMachineTemplate
 	if err := r.Client.Get(ctx, req.NamespacedName, &t); err != nil {
@@ -68,11 +68,11 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, err
 	}
 	capacity, info := facts(t.Spec.Template.Spec, r.groups(t.Spec.Template.Spec))
-	if capacity == nil {
-		return reconcile.Result{}, nil // what was known once stays
-	}
 	to := t.DeepCopy()
-	to.Status.Capacity, to.Status.NodeInfo = capacity, info
+	to.Status.ObservedGeneration = t.Generation
+	if capacity != nil { // otherwise the last known one stays
+		to.Status.Capacity, to.Status.NodeInfo = capacity, info
+	}
 	if equality.Semantic.DeepEqual(t.Status, to.Status) {
 		return reconcile.Result{}, nil
 	}
@@ -82,7 +82,7 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
-// groups are a template's group as the shards have it on which machines may be.
+// groups returns a template's group on each shard where machines may be.
 func (r *Templates) groups(spec v1beta1.NstanceMachineSpec) []*nstancev1.GroupStatus {
 	names := r.Shards.Names()
 	if spec.Shard != "" {
@@ -95,8 +95,8 @@ func (r *Templates) groups(spec v1beta1.NstanceMachineSpec) []*nstancev1.GroupSt
 	return all
 }
 
-// facts is what a machine has: the first that a group tells of the template's type. No
-// capacity: nothing is known.
+// facts returns what machines have: from the first group that reports the template's type.
+// Empty capacity: unknown.
 func facts(spec v1beta1.NstanceMachineSpec, groups []*nstancev1.GroupStatus) (v1beta1.Capacity, v1beta1.NodeInfo) {
 	for _, g := range groups {
 		c := g.GetCapacity()

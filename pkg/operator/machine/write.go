@@ -11,8 +11,8 @@ import (
 	"github.com/nstance/nstance/pkg/operator/capi"
 )
 
-// write changes an object, if to differs from what it is, and fails when somebody else
-// has changed it meanwhile. to then holds what was written.
+// write patches an object if to differs from it, and fails if it has changed since it was
+// read. to then holds the result.
 func (r *Reconciler) write(ctx context.Context, from, to *v1beta1.NstanceMachine) error {
 	if equality.Semantic.DeepEqual(from, to) {
 		return nil
@@ -21,10 +21,11 @@ func (r *Reconciler) write(ctx context.Context, from, to *v1beta1.NstanceMachine
 	if err := r.Client.Patch(ctx, to, patch, capi.FieldOwner); err != nil {
 		return fmt.Errorf("write NstanceMachine %s: %w", client.ObjectKeyFromObject(to), err)
 	}
+	r.versions.note(from, to)
 	return nil
 }
 
-// show writes the status, if it differs.
+// show patches a changed status.
 func (r *Reconciler) show(ctx context.Context, m *v1beta1.NstanceMachine, status v1beta1.NstanceMachineStatus) error {
 	if equality.Semantic.DeepEqual(m.Status, status) {
 		return nil
@@ -32,7 +33,10 @@ func (r *Reconciler) show(ctx context.Context, m *v1beta1.NstanceMachine, status
 	to := m.DeepCopy()
 	to.Status = status
 	patch := capi.Locked(m)
-	if err := r.Client.Status().Patch(ctx, to, patch, capi.FieldOwner); client.IgnoreNotFound(err) != nil {
+	switch err := r.Client.Status().Patch(ctx, to, patch, capi.FieldOwner); {
+	case err == nil:
+		r.versions.note(m, to)
+	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("write the status of NstanceMachine %s: %w", client.ObjectKeyFromObject(m), err)
 	}
 	return nil

@@ -2,8 +2,10 @@ package ondemand_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,29 +20,32 @@ import (
 	"github.com/nstance/nstance/pkg/operator/ondemand"
 )
 
-// late is a cluster whose cache is behind: it shows one pod, or none, and the API server
-// has another, or none, or does not answer. It has one Machine, made for a pod.
-type late struct {
+// staleClient is a client with a stale cache, which has one pod or none, while the API server
+// has another, or none, or does not respond. The cluster has one Machine, created for a pod.
+type staleClient struct {
 	client.Client
 
-	cached, real types.UID // of the pod; empty: there is none
-	refuse       error
-	madeFor      types.UID
+	cached, live types.UID // of the pod; empty: there is none
+	err          error     // of reads from the API server
+	podUID       types.UID
 	deleted      int
 }
 
-func (*late) missing() error {
+func (*staleClient) missing() error {
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "job")
 }
 
-func (l *late) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+func (l *staleClient) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	uid := types.UID("cluster")
-	switch o.(type) {
+	switch o := o.(type) {
+	case *clusterv1.Machine:
+		uid = "machine"
+		o.Labels = map[string]string{ondemand.LabelPodUID: string(l.podUID)}
 	case *metav1.PartialObjectMetadata:
 		uid = l.cached
 	case *corev1.Pod:
-		if uid = l.real; l.refuse != nil {
-			return l.refuse
+		if uid = l.live; l.err != nil {
+			return l.err
 		}
 	}
 	if uid == "" {
@@ -52,46 +57,46 @@ func (l *late) Get(_ context.Context, key client.ObjectKey, o client.Object, _ .
 	return nil
 }
 
-func (l *late) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (l *staleClient) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	if machines, ok := list.(*clusterv1.MachineList); ok {
 		machines.Items = []clusterv1.Machine{{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: "on-demand", UID: "machine",
-			Labels: map[string]string{ondemand.LabelPodUID: string(l.madeFor)}, Annotations: map[string]string{ondemand.AnnotationPod: "pods/job"},
+			Labels: map[string]string{ondemand.LabelPodUID: string(l.podUID)}, Annotations: map[string]string{ondemand.AnnotationPod: "pods/job"},
 		}}}
 	}
 	return nil
 }
 
-func (l *late) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+func (l *staleClient) Delete(context.Context, client.Object, ...client.DeleteOption) error {
 	l.deleted++
 	return nil
 }
 
-var errSilent = errors.New("the API server does not answer")
+var errUnavailable = errors.New("the API server does not respond")
 
-// TestAPodTheCacheLacks: a Machine goes when the API server says that its pod is gone, and
-// not when the cache has not seen the pod yet.
-func TestAPodTheCacheLacks(t *testing.T) {
+// TestPodMissingFromCache: a Machine is deleted if the API server, not just the cache, has no
+// pod with its UID.
+func TestPodMissingFromCache(t *testing.T) {
 	for name, test := range map[string]struct {
-		late
-		want int
-		err  error
+		staleClient
+		want    int
+		wantErr error
 	}{
-		"the cache lacks it":           {late: late{real: "new", madeFor: "new"}},
-		"the cache has its forerunner": {late: late{cached: "old", real: "new", madeFor: "new"}},
-		"the server is silent":         {late: late{refuse: errSilent, madeFor: "new"}, err: errSilent},
-		"it is gone":                   {late: late{madeFor: "new"}, want: 1},
-		"another took its name":        {late: late{cached: "newer", real: "newer", madeFor: "new"}, want: 1},
+		"missing only from the cache":           {staleClient: staleClient{live: "new", podUID: "new"}},
+		"earlier pod of that name in the cache": {staleClient: staleClient{cached: "old", live: "new", podUID: "new"}},
+		"API server unavailable":                {staleClient: staleClient{err: errUnavailable, podUID: "new"}, wantErr: errUnavailable},
+		"deleted":                               {staleClient: staleClient{podUID: "new"}, want: 1},
+		"later pod of that name":                {staleClient: staleClient{cached: "newer", live: "newer", podUID: "new"}, want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &test.late
+			l := &test.staleClient
 			r := &ondemand.Reconciler{
-				Client: l, Reader: l, Workload: past{l}, Recorder: events.NewFakeRecorder(10),
-				Cluster: types.NamespacedName{Namespace: "ns", Name: "c"},
+				Client: l, Reader: l, Workload: uncached{l}, Recorder: events.NewFakeRecorder(10),
+				Cluster: types.NamespacedName{Namespace: "ns", Name: "c"}, Tenant: "default", Now: time.Now, Random: rand.Reader,
 			}
 			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "pods", Name: "job"}})
-			if !errors.Is(err, test.err) || l.deleted != test.want {
-				t.Errorf("%d Machines are deleted, %v; want %d, %v", l.deleted, err, test.want, test.err)
+			if !errors.Is(err, test.wantErr) || l.deleted != test.want {
+				t.Errorf("%d Machines deleted, %v; want %d, %v", l.deleted, err, test.want, test.wantErr)
 			}
 		})
 	}

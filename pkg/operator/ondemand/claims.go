@@ -1,10 +1,13 @@
 package ondemand
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -12,13 +15,13 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// claim is what was made for a pod so far; each may be nil.
+// claim holds the objects created for a pod; each may be nil.
 type claim struct {
 	machine        *clusterv1.Machine
 	infrastructure *v1beta1.NstanceMachine
 }
 
-// step is what a claim needs next.
+// step is the next step for a claim.
 type step int
 
 const (
@@ -26,13 +29,13 @@ const (
 	makeBoth
 	makeMachine
 	makeInfrastructure
-	// unmake: what is there belonged to something that is gone. Both are made anew when
-	// it is gone too.
+	// unmake: delete the leftovers of something that is gone. Both objects are created again
+	// afterwards.
 	unmake
 )
 
-// next says what a claim of a pod that is there needs. While one of its objects goes,
-// the other must not be made: it would be taken for a part of the old one.
+// next returns the step for the claim of an existing pod. While one object is being deleted,
+// the other must not be created: it would count as a part of the old claim.
 func (c claim) next() step {
 	m, i := c.machine, c.infrastructure
 	switch {
@@ -41,19 +44,51 @@ func (c claim) next() step {
 	case m == nil && i == nil:
 		return makeBoth
 	case m == nil && len(i.OwnerReferences) > 0:
-		return unmake // its Machine was there
+		return unmake // it had a Machine
 	case m == nil:
 		return makeMachine
 	case i == nil && m.Spec.ProviderID != "":
-		return unmake // it had an instance, and nobody knows which
+		return unmake // it had an unknown instance
 	case i == nil:
 		return makeInfrastructure
 	}
 	return nothing
 }
 
-// claims are what was made for pods of a name, by the pods' UIDs.
-func (r *Reconciler) claims(ctx context.Context, pod types.NamespacedName) (map[types.UID]claim, error) {
+// object is the claim's Machine, or else its NstanceMachine; nil if it has neither.
+func (c claim) object() client.Object {
+	switch {
+	case c.machine != nil:
+		return c.machine
+	case c.infrastructure != nil:
+		return c.infrastructure
+	}
+	return nil
+}
+
+// owner is the pod that has the claim: the Machine decides, since it is handed over first.
+func (c claim) owner() types.UID { return ownerOf(c.object()) }
+
+func (c claim) group() string { return c.object().GetLabels()[v1beta1.LabelGroup] }
+
+// name is that of both objects; empty if there is none.
+func (c claim) name() string {
+	if o := c.object(); o != nil {
+		return o.GetName()
+	}
+	return ""
+}
+
+// whole reports whether both objects exist and stay.
+func (c claim) whole() bool {
+	return c.machine != nil && c.infrastructure != nil && c.machine.DeletionTimestamp.IsZero() && c.infrastructure.DeletionTimestamp.IsZero()
+}
+
+func ownerOf(o metav1.Object) types.UID { return types.UID(o.GetLabels()[LabelPodUID]) }
+
+// claims returns the claims of the pods of a name, by UID: complete and older ones first. Few
+// pods have more than one, for a moment, after a machine was handed over to them.
+func (r *Reconciler) claims(ctx context.Context, pod types.NamespacedName) (map[types.UID][]claim, error) {
 	ours := []client.ListOption{
 		client.InNamespace(r.Cluster.Namespace), client.HasLabels{LabelPodUID}, client.UnsafeDisableDeepCopy,
 	}
@@ -65,29 +100,47 @@ func (r *Reconciler) claims(ctx context.Context, pod types.NamespacedName) (map[
 	if err := r.Client.List(ctx, &infrastructures, ours...); err != nil {
 		return nil, err
 	}
-	all := map[types.UID]claim{}
+	byName := map[string]claim{}
 	for i := range machines.Items {
-		m := &machines.Items[i]
-		if key, _ := podOf(m); key == pod {
-			c := all[types.UID(m.Labels[LabelPodUID])]
-			c.machine = m
-			all[types.UID(m.Labels[LabelPodUID])] = c
+		if key, _ := podOf(&machines.Items[i]); key == pod {
+			byName[machines.Items[i].Name] = claim{machine: &machines.Items[i]}
 		}
 	}
 	for i := range infrastructures.Items {
 		m := &infrastructures.Items[i]
-		if key, _ := podOf(m); key == pod {
-			c := all[types.UID(m.Labels[LabelPodUID])]
+		c, has := byName[m.Name]
+		key, _ := podOf(m)
+		switch {
+		case has: // also if it has not been handed over yet
 			c.infrastructure = m
-			all[types.UID(m.Labels[LabelPodUID])] = c
+			byName[m.Name] = c
+		case key == pod && !slices.ContainsFunc(machines.Items, func(o clusterv1.Machine) bool { return o.Name == m.Name }):
+			byName[m.Name] = claim{infrastructure: m}
 		}
 	}
-	return all, nil
+	return byOwner(byName), nil
 }
 
-// unmake drops what is left of a claim, unless the Machine is there after all: then the
-// cache only shows it late.
+func byOwner(claims map[string]claim) map[types.UID][]claim {
+	all := map[types.UID][]claim{}
+	for _, c := range claims {
+		all[c.owner()] = append(all[c.owner()], c)
+	}
+	for _, of := range all {
+		slices.SortFunc(of, func(a, b claim) int {
+			return cmp.Or(yes(b.whole())-yes(a.whole()),
+				a.object().GetCreationTimestamp().Compare(b.object().GetCreationTimestamp().Time), cmp.Compare(a.name(), b.name()))
+		})
+	}
+	return all
+}
+
+// unmake deletes the leftovers of a claim, unless the Machine exists after all and the cache
+// is stale.
 func (r *Reconciler) unmake(ctx context.Context, c claim) error {
+	if o := c.object(); o == nil || o.GetDeletionTimestamp() != nil {
+		return nil
+	}
 	if c.machine == nil {
 		err := r.Reader.Get(ctx, client.ObjectKeyFromObject(c.infrastructure), &clusterv1.Machine{})
 		if !apierrors.IsNotFound(err) {
@@ -97,24 +150,15 @@ func (r *Reconciler) unmake(ctx context.Context, c claim) error {
 	return r.drop(ctx, c)
 }
 
-// drop deletes a claim: its Machine, which takes the rest along, or what is there
-// without one.
+// drop deletes a claim: its Machine, which takes the rest along, or what exists without one.
 func (r *Reconciler) drop(ctx context.Context, c claim) error {
-	var o client.Object
-	switch {
-	case c.machine != nil:
-		o = c.machine
-	case c.infrastructure != nil:
-		o = c.infrastructure
-	default:
-		return nil
-	}
-	if o.GetDeletionTimestamp() != nil {
+	o := c.object()
+	if o == nil || o.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	uid := o.GetUID()
 	err := r.Client.Delete(ctx, o, client.Preconditions{UID: &uid})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // conflict: another of its name
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // conflict: another object of its name
 		return fmt.Errorf("delete %T %s: %w", o, o.GetName(), err)
 	}
 	return nil

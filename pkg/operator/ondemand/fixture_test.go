@@ -2,8 +2,11 @@ package ondemand_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +23,7 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/ondemand"
 	"github.com/nstance/nstance/pkg/operator/planetest"
+	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
 
 var shared planetest.Shared
@@ -28,158 +32,194 @@ func TestMain(m *testing.M) { shared.Main(m) }
 
 const clusterName = "c--t"
 
-// world is a namespace for pods and one for Machines, of a real API server, and a
-// reconciler that is called by hand.
-type world struct {
+// fixture is a namespace for pods and one for Machines, in a real API server, and a reconciler that
+// tests call directly.
+type fixture struct {
 	*testing.T
-	api    client.Client
-	ns     string       // of Machines
-	pods   string       // the namespace of pods
-	config *rest.Config // with the rights of the controllers
-	rec    *ondemand.Reconciler
-	notes  chan string
-	writes int
+	api       client.Client
+	ns        string       // of Machines
+	pods      string       // the namespace of pods
+	config    *rest.Config // with the controllers' permissions
+	rec       *ondemand.Reconciler
+	shards    *shardstest.World // whose group web allows all pods
+	events    chan string
+	writes    int
+	instances int
+	live      bool          // the controllers run in a manager
+	late      time.Duration // by which the reconciler's clock is fast
 }
 
-// past is a workload cluster that is read past any cache.
-type past struct{ api client.Client }
+// uncached is a workload cluster that is read without a cache.
+type uncached struct{ api client.Client }
 
-func (p past) Client() client.Client { return p.api }
+func (p uncached) Client() client.Client { return p.api }
 
-func (past) Source(client.Object, handler.MapFunc, ...predicate.Predicate) source.Source { return nil }
+func (p uncached) Reader() client.Reader { return p.api }
 
-func newWorld(t *testing.T) *world {
+func (p uncached) NodesByProviderID(ctx context.Context, id string) ([]corev1.Node, error) {
+	var all corev1.NodeList
+	if err := p.api.List(ctx, &all); err != nil || id == "" {
+		return nil, err
+	}
+	return slices.DeleteFunc(all.Items, func(n corev1.Node) bool { return n.Spec.ProviderID != id }), nil
+}
+
+func (uncached) Source(client.Object, handler.MapFunc, ...predicate.Predicate) source.Source {
+	return nil
+}
+
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	plane := shared.Plane(t)
-	w := &world{T: t, api: plane.Client, ns: plane.Namespace(t), pods: plane.Namespace(t)}
-	w.config = plane.Allowed(t, w.ns, ".", "../machine")
-	w.config.QPS = -1
-	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: clusterName}}
+	f := &fixture{T: t, api: plane.Client, ns: plane.Namespace(t), pods: plane.Namespace(t)}
+	f.config = plane.Allowed(t, f.ns, ".", "../machine")
+	f.config.QPS = -1
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: clusterName}}
 	cluster.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "api", Port: 6443}
-	w.create(cluster)
-	w.restart(nil)
-	return w
+	f.create(cluster)
+	f.shards = shardstest.Start(t, "a")
+	f.shards.Shard("a").AddGroup("web", 0, "knd")
+	f.shards.Shard("a").AllowPods("web", anywhere(10_000))
+	f.shards.Synced()
+	f.restart(nil)
+	return f
 }
 
-// restart begins with another process, whose writes step may have fail.
-func (w *world) restart(step func() (before, after error)) {
-	w.Helper()
-	if step == nil {
-		step = func() (error, error) { return nil, nil }
+// restart replaces the reconciler, as a new process would. If inject is not nil, it is called
+// for each write, and may return an error to fail it before or after it takes effect.
+func (f *fixture) restart(inject func() (before, after error)) {
+	f.Helper()
+	if inject == nil {
+		inject = func() (error, error) { return nil, nil }
 	}
-	direct, err := client.NewWithWatch(shared.Plane(w.T).Config, client.Options{Scheme: w.api.Scheme()})
+	direct, err := client.NewWithWatch(shared.Plane(f.T).Config, client.Options{Scheme: f.api.Scheme()})
 	if err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
-	through := func(call func() error) error {
-		before, after := step()
+	intercept := func(call func() error) error {
+		before, after := inject()
 		if before != nil {
 			return before
 		}
-		w.writes++
+		f.writes++
 		if err := call(); err != nil {
 			return err
 		}
 		return after
 	}
-	w.notes = make(chan string, 100)
-	w.rec = &ondemand.Reconciler{
-		Reader: w.api, Workload: past{w.api}, Recorder: &events.FakeRecorder{Events: w.notes},
-		Cluster: client.ObjectKey{Namespace: w.ns, Name: clusterName},
-		Client: interceptor.NewClient(direct, interceptor.Funcs{
-			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-				return through(func() error { return c.Create(ctx, o, opts...) })
-			},
-			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-				return through(func() error { return c.Delete(ctx, o, opts...) })
-			},
-		}),
+	injected := interceptor.NewClient(direct, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return intercept(func() error { return c.Create(ctx, o, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return intercept(func() error { return c.Patch(ctx, o, p, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return intercept(func() error { return c.Delete(ctx, o, opts...) })
+		},
+	})
+	f.events = make(chan string, 100)
+	f.rec = &ondemand.Reconciler{
+		Reader: f.api, Workload: uncached{injected}, Recorder: &events.FakeRecorder{Events: f.events},
+		Cluster: client.ObjectKey{Namespace: f.ns, Name: clusterName}, Shards: f.shards.Set, Tenant: "default", Random: rand.Reader,
+		Now: func() time.Time { return time.Now().Add(f.late) }, Client: injected,
 	}
 }
 
-func (w *world) create(o client.Object) {
-	w.Helper()
-	if err := w.api.Create(w.Context(), o); err != nil {
-		w.Fatalf("create %T %s: %v", o, o.GetName(), err)
+func (f *fixture) create(o client.Object) {
+	f.Helper()
+	if err := f.api.Create(f.Context(), o); err != nil {
+		f.Fatalf("create %T %s: %v", o, o.GetName(), err)
 	}
 }
 
-// gone deletes an object, for good unless it has finalizers.
-func (w *world) gone(o client.Object) {
-	w.Helper()
-	if err := w.api.Delete(w.Context(), o, client.GracePeriodSeconds(0)); err != nil {
-		w.Fatalf("delete %T %s: %v", o, o.GetName(), err)
+// delete deletes an object without a grace period; finalizers may keep it.
+func (f *fixture) delete(o client.Object) {
+	f.Helper()
+	if err := f.api.Delete(f.Context(), o, client.GracePeriodSeconds(0)); err != nil {
+		f.Fatalf("delete %T %s: %v", o, o.GetName(), err)
 	}
 }
 
-// pod makes a pod that asks for an instance of group web.
-func (w *world) pod(name string, change func(*corev1.Pod)) *corev1.Pod {
-	w.Helper()
+// pod creates a pod that requests an instance of group web.
+func (f *fixture) pod(name string, change func(*corev1.Pod)) *corev1.Pod {
+	f.Helper()
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.pods, Name: name, Annotations: map[string]string{v1beta1.AnnotationOnDemandGroup: "web"},
+			Namespace: f.pods, Name: name, Annotations: map[string]string{v1beta1.AnnotationOnDemandGroup: "web"},
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	if change != nil {
 		change(p)
 	}
-	w.create(p)
+	f.create(p)
 	return p
 }
 
-func (w *world) pass(name string) error {
-	_, err := w.rec.Reconcile(w.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: w.pods, Name: name}})
+func (f *fixture) reconcile(name string) error {
+	f.objects() // which lets go what was deleted
+	_, err := f.rec.Reconcile(f.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: f.pods, Name: name}})
 	return err
 }
 
-// must reconciles a pod, and returns what there is of Machines and NstanceMachines.
-func (w *world) must(name string) ([]clusterv1.Machine, []v1beta1.NstanceMachine) {
-	w.Helper()
-	if err := w.pass(name); err != nil {
-		w.Fatalf("reconcile %s: %v", name, err)
+// mustReconcile reconciles a pod, and returns the existing Machines and NstanceMachines.
+func (f *fixture) mustReconcile(name string) ([]clusterv1.Machine, []v1beta1.NstanceMachine) {
+	f.Helper()
+	if err := f.reconcile(name); err != nil {
+		f.Fatalf("reconcile %s: %v", name, err)
 	}
-	return w.made()
+	return f.objects()
 }
 
-func (w *world) made() ([]clusterv1.Machine, []v1beta1.NstanceMachine) {
-	w.Helper()
+func (f *fixture) objects() ([]clusterv1.Machine, []v1beta1.NstanceMachine) {
+	f.Helper()
 	var machines clusterv1.MachineList
 	var infrastructures v1beta1.NstanceMachineList
 	for _, list := range []client.ObjectList{&machines, &infrastructures} {
-		if err := w.api.List(w.Context(), list, client.InNamespace(w.ns)); err != nil {
-			w.Fatal(err)
+		if err := f.api.List(f.Context(), list, client.InNamespace(f.ns)); err != nil {
+			f.Fatal(err)
 		}
 	}
-	return machines.Items, infrastructures.Items
+	return machines.Items, slices.DeleteFunc(infrastructures.Items, f.release)
 }
 
-// count checks how many of both there are.
-func (w *world) count(what string, want int) {
-	w.Helper()
-	machines, infrastructures := w.made()
+// release lets a deleted NstanceMachine go, as its controller does when the instance is gone.
+func (f *fixture) release(m v1beta1.NstanceMachine) bool {
+	f.Helper()
+	gone := !f.live && !m.DeletionTimestamp.IsZero() && slices.Equal(m.Finalizers, []string{v1beta1.Finalizer})
+	if gone {
+		f.setFinalizers(&m)
+	}
+	return gone
+}
+
+// count checks the numbers of Machines and NstanceMachines.
+func (f *fixture) count(what string, want int) {
+	f.Helper()
+	machines, infrastructures := f.objects()
 	if len(machines) != want || len(infrastructures) != want {
-		w.Errorf("%s: %d Machines and %d NstanceMachines, want %d each", what, len(machines), len(infrastructures), want)
+		f.Errorf("%s: %d Machines and %d NstanceMachines, want %d each", what, len(machines), len(infrastructures), want)
 	}
 }
 
-// note is the event that was told last; empty: there is none.
-func (w *world) note() string {
+// event returns the next event, or "".
+func (f *fixture) event() string {
 	select {
-	case n := <-w.notes:
+	case n := <-f.events:
 		return n
 	default:
 		return ""
 	}
 }
 
-func (w *world) hold(o client.Object, finalizers ...string) {
-	w.Helper()
+func (f *fixture) setFinalizers(o client.Object, finalizers ...string) {
+	f.Helper()
 	patch := client.MergeFrom(o.DeepCopyObject().(client.Object))
 	o.SetFinalizers(finalizers)
-	if err := w.api.Patch(w.Context(), o, patch); err != nil {
-		w.Fatal(err)
+	if err := f.api.Patch(f.Context(), o, patch); err != nil {
+		f.Fatal(err)
 	}
 }
 
-var errCrash = fmt.Errorf("the process ended here")
+var errCrash = fmt.Errorf("simulated crash")

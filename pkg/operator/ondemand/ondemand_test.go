@@ -2,6 +2,7 @@ package ondemand_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,15 +16,20 @@ import (
 	"github.com/nstance/nstance/pkg/operator/ondemand"
 )
 
-func TestAPodGetsAMachine(t *testing.T) {
-	w := newWorld(t)
-	pod := w.pod("job", func(p *corev1.Pod) { p.Annotations[v1beta1.AnnotationOnDemandInstanceType] = "large" })
-	machines, infrastructures := w.must("job")
+func TestPodGetsMachine(t *testing.T) {
+	f := newFixture(t)
+	policy := anywhere(10)
+	policy.InstanceTypes = []string{"large"}
+	f.shards.Shard("a").AllowPods("web", policy)
+	f.shards.Synced()
+	pod := f.pod("job", func(p *corev1.Pod) { p.Annotations[v1beta1.AnnotationOnDemandInstanceType] = "large" })
+	machines, infrastructures := f.mustReconcile("job")
 	if len(machines) != 1 || len(infrastructures) != 1 {
-		t.Fatalf("made %v and %v", machines, infrastructures)
+		t.Fatalf("created %v and %v", machines, infrastructures)
 	}
 	m, i := machines[0], infrastructures[0]
-	if i.Spec.Group != "web" || i.Spec.InstanceType != "large" || i.Spec.Shard != "" || i.Spec.IdempotencyKey != "" {
+	if i.Spec.Group != "web" || i.Spec.InstanceType != "large" || i.Spec.Shard != "a" || i.Spec.PodNamespace != f.pods ||
+		!strings.HasPrefix(i.Spec.IdempotencyKey, "nsm-") || !slices.Contains(i.Finalizers, v1beta1.Finalizer) {
 		t.Errorf("spec %+v", i.Spec)
 	}
 	if m.Spec.ClusterName != clusterName || m.Spec.Bootstrap.DataSecretName == nil || *m.Spec.Bootstrap.DataSecretName != "" ||
@@ -33,27 +39,27 @@ func TestAPodGetsAMachine(t *testing.T) {
 	}
 	for _, o := range []client.Object{&m, &i} {
 		if o.GetLabels()[clusterv1.ClusterNameLabel] != clusterName || o.GetLabels()[v1beta1.LabelGroup] != "web" ||
-			o.GetLabels()[ondemand.LabelPodUID] != string(pod.UID) || o.GetAnnotations()[ondemand.AnnotationPod] != w.pods+"/job" {
+			o.GetLabels()[ondemand.LabelPodUID] != string(pod.UID) || o.GetAnnotations()[ondemand.AnnotationPod] != f.pods+"/job" {
 			t.Errorf("%T: labels %v, annotations %v", o, o.GetLabels(), o.GetAnnotations())
 		}
 	}
-	if n := w.note(); !strings.Contains(n, m.Name) {
+	if n := f.event(); !strings.Contains(n, m.Name) {
 		t.Errorf("event %q", n)
 	}
-	w.writes = 0
-	w.must("job")
-	if w.writes > 0 || w.note() != "" {
-		t.Errorf("%d writes without a change", w.writes)
+	f.writes = 0
+	f.mustReconcile("job")
+	if f.writes > 0 || f.event() != "" {
+		t.Errorf("%d writes without a change", f.writes)
 	}
 }
 
-// Whatever write fails, and whether or not it had its effect, a pod has one Machine in
-// the end, and none when it is gone.
-func TestACrashAtAnyStepLeavesOneMachine(t *testing.T) {
+// After a crash at any write, before or after it took effect, a pod has one Machine in the end,
+// and none after its deletion.
+func TestCrashAtAnyWriteLeavesOneMachine(t *testing.T) {
 	for late := range 2 {
 		for at := range 2 {
-			t.Run(fmt.Sprintf("step %d, after it: %d", at, late), func(t *testing.T) {
-				w := newWorld(t)
+			t.Run(fmt.Sprintf("write %d, after it: %d", at, late), func(t *testing.T) {
+				f := newFixture(t)
 				steps := 0
 				crash := func() (before, after error) {
 					if steps++; steps-1 != at {
@@ -64,51 +70,51 @@ func TestACrashAtAnyStepLeavesOneMachine(t *testing.T) {
 					}
 					return errCrash, nil
 				}
-				pod := w.pod("job", nil)
-				w.restart(crash)
-				if err := w.pass("job"); err == nil {
-					t.Fatal("nothing broke off")
+				pod := f.pod("job", nil)
+				f.restart(crash)
+				if err := f.reconcile("job"); err == nil {
+					t.Fatal("the reconcile was not interrupted")
 				}
-				w.restart(nil)
-				w.must("job")
-				w.count("after a crash", 1)
+				f.restart(nil)
+				f.mustReconcile("job")
+				f.count("after a crash", 1)
 
-				w.gone(pod)
+				f.delete(pod)
 				steps = 0
-				w.restart(crash)
+				f.restart(crash)
 				for range 3 {
-					_ = w.pass("job")
+					_ = f.reconcile("job")
 				}
-				w.restart(nil)
+				f.restart(nil)
 				for range 2 {
-					w.must("job")
+					f.mustReconcile("job")
 				}
-				w.count("after the pod", 0)
+				f.count("after the pod's deletion", 0)
 			})
 		}
-		// And gone before anybody could go on.
-		t.Run(fmt.Sprintf("gone meanwhile %d", late), func(t *testing.T) {
-			w := newWorld(t)
-			pod := w.pod("job", nil)
+		// The pod is deleted before the next write.
+		t.Run(fmt.Sprintf("pod deleted meanwhile %d", late), func(t *testing.T) {
+			f := newFixture(t)
+			pod := f.pod("job", nil)
 			steps := 0
-			w.restart(func() (error, error) {
+			f.restart(func() (error, error) {
 				if steps++; steps == 2-late {
 					return errCrash, nil
 				}
 				return nil, nil
 			})
-			_ = w.pass("job")
-			w.restart(nil)
-			w.gone(pod)
-			w.must("job")
-			w.count("after the pod", 0)
+			_ = f.reconcile("job")
+			f.restart(nil)
+			f.delete(pod)
+			f.mustReconcile("job")
+			f.count("after the pod's deletion", 0)
 		})
 	}
 }
 
-func TestWhoGetsNone(t *testing.T) {
-	w := newWorld(t)
-	ended := func(phase corev1.PodPhase) func(*corev1.Pod) {
+func TestPodsWithoutMachine(t *testing.T) {
+	f := newFixture(t)
+	inPhase := func(phase corev1.PodPhase) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Status.Phase = phase }
 	}
 	for _, c := range []struct {
@@ -116,162 +122,155 @@ func TestWhoGetsNone(t *testing.T) {
 		change func(*corev1.Pod)
 		note   string
 	}{
-		{"not-asking", func(p *corev1.Pod) { p.Annotations = nil }, ""},
-		{"of-a-daemonset", func(p *corev1.Pod) {
+		{"no-annotation", func(p *corev1.Pod) { p.Annotations = nil }, ""},
+		{"daemonset", func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", UID: "u"}}
 		}, ""},
-		{"of-a-kubelet", func(p *corev1.Pod) {
+		{"mirror-pod", func(p *corev1.Pod) {
 			p.Annotations[corev1.MirrorPodAnnotationKey], p.Spec.NodeName = "x", "n"
 		}, ""},
-		{"no-group", func(p *corev1.Pod) { p.Annotations[v1beta1.AnnotationOnDemandGroup] = "No Group" }, "want the name of a group"},
+		{"invalid-group", func(p *corev1.Pod) { p.Annotations[v1beta1.AnnotationOnDemandGroup] = "No Group" }, "want the name of a group"},
 		{"long-type", func(p *corev1.Pod) {
 			p.Annotations[v1beta1.AnnotationOnDemandInstanceType] = strings.Repeat("x", 65)
 		}, "want an instance type"},
-		{"succeeded", ended(corev1.PodSucceeded), ""},
-		{"failed", ended(corev1.PodFailed), ""},
-		{"on-a-node-that-is-gone", func(p *corev1.Pod) { p.Spec.NodeName = "gone" }, ""},
+		{"succeeded", inPhase(corev1.PodSucceeded), ""},
+		{"failed", inPhase(corev1.PodFailed), ""},
+		{"on-deleted-node", func(p *corev1.Pod) { p.Spec.NodeName = "gone" }, ""},
 		{"terminating", func(p *corev1.Pod) { p.Finalizers = []string{"nstance.dev/test"} }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			pod := w.pod(c.name, c.change)
+			pod := f.pod(c.name, c.change)
 			if c.change != nil {
 				c.change(pod)
-				if err := w.api.Status().Update(t.Context(), pod); err != nil {
+				if err := f.api.Status().Update(t.Context(), pod); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if c.name == "terminating" {
-				w.gone(pod)
+				f.delete(pod)
 			}
 			for range 2 {
-				w.must(c.name)
+				f.mustReconcile(c.name)
 			}
-			w.count(c.name, 0)
-			if n := w.note(); !strings.Contains(n, c.note) || (n == "") != (c.note == "") {
+			f.count(c.name, 0)
+			if n := f.event(); !strings.Contains(n, c.note) || (n == "") != (c.note == "") {
 				t.Errorf("event %q, want one with %q", n, c.note)
 			}
-			if n := w.note(); n != "" {
+			if n := f.event(); n != "" {
 				t.Errorf("one more event: %q", n)
 			}
 		})
 	}
 }
 
-// A pod that terminates still runs, and one whose annotation was taken away still needs
-// its node.
-func TestAMachineStaysAsLongAsItsPod(t *testing.T) {
-	w := newWorld(t)
-	pod := w.pod("job", func(p *corev1.Pod) { p.Finalizers = []string{"nstance.dev/test"} })
-	w.must("job")
-	patch := client.MergeFrom(pod.DeepCopy())
-	pod.Annotations = nil
-	if err := w.api.Patch(t.Context(), pod, patch); err != nil {
-		t.Fatal(err)
-	}
-	w.must("job")
-	w.count("without annotation", 1)
-	w.gone(pod)
-	w.must("job")
-	w.count("while it terminates", 1)
-	w.hold(pod)
+// A Machine stays until its pod is gone: a terminating pod still runs.
+func TestMachineStaysUntilPodIsGone(t *testing.T) {
+	f := newFixture(t)
+	pod := f.pod("job", func(p *corev1.Pod) { p.Finalizers = []string{"nstance.dev/test"} })
+	f.mustReconcile("job")
+	f.delete(pod)
+	f.mustReconcile("job")
+	f.count("terminating", 1)
+	f.setFinalizers(pod)
 	for range 2 {
-		w.must("job")
+		f.mustReconcile("job")
 	}
-	w.count("when it is gone", 0)
+	f.count("gone", 0)
 }
 
-// Another pod of the same name gets a Machine of its own, and the first one's goes.
-func TestAnotherPodOfTheSameNameGetsAnother(t *testing.T) {
-	w := newWorld(t)
-	w.gone(func() *corev1.Pod { p := w.pod("db-0", nil); w.must("db-0"); return p }())
-	first, _ := w.made()
-	w.pod("db-0", nil)
+// A later pod with the same name gets its own Machine, and the first one's is deleted.
+func TestLaterPodWithSameNameGetsOwnMachine(t *testing.T) {
+	f := newFixture(t)
+	f.delete(func() *corev1.Pod { p := f.pod("db-0", nil); f.mustReconcile("db-0"); return p }())
+	first, _ := f.objects()
+	f.pod("db-0", nil)
 	for range 2 {
-		w.must("db-0")
+		f.mustReconcile("db-0")
 	}
-	w.count("after both", 1)
-	if second, _ := w.made(); second[0].Name == first[0].Name {
-		t.Errorf("both are %s", second[0].Name)
+	f.count("after both", 1)
+	if second, _ := f.objects(); second[0].Name == first[0].Name {
+		t.Errorf("both pods have Machine %s", second[0].Name)
 	}
 }
 
-// While one of the two objects goes, the other is not made anew; then both are.
-func TestAMachineThatWasLostIsMadeAnew(t *testing.T) {
-	w := newWorld(t)
-	w.pod("job", nil)
-	machines, infrastructures := w.must("job")
+// While the Machine or the NstanceMachine is being deleted, the other is not recreated; then
+// both are.
+func TestDeletedMachineIsRecreated(t *testing.T) {
+	f := newFixture(t)
+	f.pod("job", nil)
+	machines, infrastructures := f.mustReconcile("job")
 	m, i := &machines[0], &infrastructures[0]
-	w.hold(m, clusterv1.MachineFinalizer)
-	w.gone(m)
-	w.gone(i)
-	w.must("job")
-	if _, now := w.made(); len(now) > 0 {
-		t.Fatalf("made %v for a Machine that goes", now)
+	f.setFinalizers(m, clusterv1.MachineFinalizer)
+	f.delete(m)
+	f.delete(i)
+	f.mustReconcile("job")
+	if _, now := f.objects(); len(now) > 0 {
+		t.Fatalf("created %v for a Machine that is being deleted", now)
 	}
-	w.hold(m)
-	w.must("job")
-	w.count("anew", 1)
+	f.setFinalizers(m)
+	f.mustReconcile("job")
+	f.count("recreated", 1)
 
-	// One without the other, before and after it had an instance.
-	_, infrastructures = w.made()
-	w.gone(&infrastructures[0])
-	w.must("job")
-	w.count("with its infrastructure again", 1)
-	machines, infrastructures = w.made()
+	// The NstanceMachine is deleted alone, before and after the Machine had an instance.
+	_, infrastructures = f.objects()
+	f.delete(&infrastructures[0])
+	f.mustReconcile("job")
+	f.count("NstanceMachine recreated", 1)
+	machines, infrastructures = f.objects()
 	machines[0].Spec.ProviderID = "docker:///x"
-	if err := w.api.Update(t.Context(), &machines[0]); err != nil {
+	if err := f.api.Update(t.Context(), &machines[0]); err != nil {
 		t.Fatal(err)
 	}
-	w.gone(&infrastructures[0])
-	w.must("job")
-	if now, _ := w.made(); len(now) > 0 {
-		t.Fatalf("left: %v, whose instance nobody knows", now)
+	f.delete(&infrastructures[0])
+	f.mustReconcile("job")
+	if now, _ := f.objects(); len(now) > 0 {
+		t.Fatalf("a Machine with an unknown instance is kept: %v", now)
 	}
-	w.must("job")
-	w.count("anew again", 1)
+	f.mustReconcile("job")
+	f.count("both recreated", 1)
 }
 
-func TestNothingIsMadeForAClusterThatIsNotThere(t *testing.T) {
-	w := newWorld(t)
+func TestClusterPausedOrMissing(t *testing.T) {
+	f := newFixture(t)
 	var c clusterv1.Cluster
-	if err := w.api.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: clusterName}, &c); err != nil {
+	if err := f.api.Get(t.Context(), client.ObjectKey{Namespace: f.ns, Name: clusterName}, &c); err != nil {
 		t.Fatal(err)
 	}
 	c.Spec.Paused = new(true)
-	if err := w.api.Update(t.Context(), &c); err != nil {
+	if err := f.api.Update(t.Context(), &c); err != nil {
 		t.Fatal(err)
 	}
-	pod := w.pod("job", nil)
-	w.must("job")
-	w.count("paused", 0)
+	pod := f.pod("job", nil)
+	f.mustReconcile("job")
+	f.count("paused", 0)
 	c.Spec.Paused = new(false)
-	if err := w.api.Update(t.Context(), &c); err != nil {
+	if err := f.api.Update(t.Context(), &c); err != nil {
 		t.Fatal(err)
 	}
-	w.must("job")
-	w.count("not paused", 1)
+	f.mustReconcile("job")
+	f.count("not paused", 1)
 	c.Spec.Paused = new(true)
-	if err := w.api.Update(t.Context(), &c); err != nil {
+	if err := f.api.Update(t.Context(), &c); err != nil {
 		t.Fatal(err)
 	}
-	w.gone(pod)
-	w.must("job")
-	w.count("paused again", 1)
+	f.delete(pod)
+	f.mustReconcile("job")
+	f.count("paused again", 1)
 
-	w.hold(&c, clusterv1.ClusterFinalizer)
-	w.gone(&c)
-	w.hold(&c)
-	w.pod("late", nil)
-	w.must("late")
-	w.count("without a Cluster", 1)
+	f.setFinalizers(&c, clusterv1.ClusterFinalizer)
+	f.delete(&c)
+	f.setFinalizers(&c)
+	f.pod("late", nil)
+	f.mustReconcile("late")
+	f.count("without a Cluster", 1)
 }
 
 func TestNamesAreValid(t *testing.T) {
-	w := newWorld(t)
+	f := newFixture(t)
 	long := strings.Repeat("long.name-", 25) + "x"
 	for n, name := range []string{"a", "a.b.c", long[:63], long[:250] + "y", strings.Repeat("a", 47) + "-b", strings.Repeat("a", 46) + ".b"} {
-		w.pod(name, nil)
-		machines, _ := w.must(name)
+		f.pod(name, nil)
+		machines, _ := f.mustReconcile(name)
 		if len(machines) != n+1 {
 			t.Fatalf("%d Machines", len(machines))
 		}

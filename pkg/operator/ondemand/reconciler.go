@@ -3,6 +3,7 @@ package ondemand
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"sync"
 	"time"
@@ -20,44 +21,82 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/nstance/nstance/pkg/operator/capi"
+	"github.com/nstance/nstance/pkg/operator/shards"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// again is after how long is looked at what has to go and is still there.
-const again = 3 * time.Second
+const (
+	// again is the requeue delay while objects are being deleted, or a shard is only beginning
+	// to report its state.
+	again = 3 * time.Second
+	// refusedPause is the requeue delay of a refused pod: a group, a Namespace or the number
+	// of instances may have changed.
+	refusedPause = 30 * time.Second
+	// heldPause is that of a held pod, whose changes are watched.
+	heldPause = 5 * time.Minute
+	// othersPause is that of a pod that another tenant's operator serves.
+	othersPause = 10 * time.Minute
+)
 
-// Workload is the cluster in which pods are.
+// Workload is the cluster with the pods.
 type Workload interface {
-	// Client reads nodes and the metadata of pods from a cache, and whole pods past it.
+	// NodesByProviderID returns the cached Nodes with a provider ID.
+	NodesByProviderID(ctx context.Context, id string) ([]corev1.Node, error)
+	// Client reads nodes and the metadata of pods from a cache, and full pods uncached.
 	Client() client.Client
-	// Source feeds a controller with what happens to the objects of a kind.
+	// Reader reads uncached.
+	Reader() client.Reader
+	// Source returns a watch source for the objects of a kind.
 	Source(o client.Object, requests handler.MapFunc, predicates ...predicate.Predicate) source.Source
 }
 
-// Reconciler keeps Machines for pods. Its fields are set once, before it is used; then
-// it is safe for concurrent use.
-type Reconciler struct {
-	// Client is of the cluster in which Machines are.
-	Client client.Client
-	// Reader reads there past the cache.
-	Reader   client.Reader
-	Workload Workload
-	// Recorder is of the workload cluster: its events are about pods.
-	Recorder events.EventRecorder
-	// Cluster is the Cluster that the Machines belong to.
-	Cluster types.NamespacedName
-
-	told   sync.Map // by pod: what was said of it last
-	served sync.Map // the pods for which something was made
+// Shards is what the controller needs of the shards.
+type Shards interface {
+	Names() []string
+	State(shard string) (shards.State, bool)
+	Group(shard, group string) *nstancev1.GroupStatus
+	Instances(shard, group string) []*nstancev1.InstanceStatus
 }
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
+var _ Shards = (*shards.Set)(nil)
+
+// Reconciler maintains Machines for pods. Its fields must not change after the start; then it
+// is safe for concurrent use.
+type Reconciler struct {
+	// Client accesses the cluster with the Machines.
+	Client client.Client
+	// Reader reads that uncached.
+	Reader   client.Reader
+	Workload Workload
+	Shards   Shards
+	// Tenant is the operator's: it serves the pods of Namespaces with that label.
+	Tenant string
+	Now    func() time.Time
+	// Random is the source of idempotency keys.
+	Random io.Reader
+	// Recorder records events of pods, in the workload cluster.
+	Recorder events.EventRecorder
+	// Cluster is the Cluster of the Machines.
+	Cluster types.NamespacedName
+
+	told   sync.Map // by pod: its last event
+	served sync.Map // pods that have objects
+	holds  sync.Map // pods that are held and have a request
+	looks  looks
+	slots  slots
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;persistentvolumes,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=clusters,verbs=list;watch
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=machines,verbs=get;list;watch;create;delete
-// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachines,verbs=list;watch;create;delete
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=machines,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,namespace=nstance,resources=nstancemachines,verbs=get;list;watch;create;patch;delete
 
-// Reconcile sees to what one pod needs.
+// Reconcile serves one pod.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var cluster clusterv1.Cluster
 	err := r.Client.Get(ctx, r.Cluster, &cluster)
@@ -73,104 +112,67 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	r.serves(req.NamespacedName, len(all) > 0)
-	if err := r.dropOthers(ctx, req.NamespacedName, pod, all); err != nil {
+	after, err := r.dropOthers(ctx, req.NamespacedName, pod, all)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if pod == nil {
-		r.told.Delete(req.NamespacedName)
-		if len(all) > 0 { // each step of their end is told too; this is for one that is missed
+		r.forget(req.NamespacedName)
+		if len(all) > 0 { // in case a deletion event is missed
 			return reconcile.Result{RequeueAfter: again}, nil
 		}
 		return reconcile.Result{}, nil
 	}
-	if pod.DeletionTimestamp.IsZero() && cluster.DeletionTimestamp.IsZero() {
-		err = r.serve(ctx, pod, all[pod.GetUID()])
+	r.slots.free(req.NamespacedName, pod.UID)
+	if !pod.DeletionTimestamp.IsZero() || !cluster.DeletionTimestamp.IsZero() {
+		return reconcile.Result{RequeueAfter: after}, nil
 	}
-	return reconcile.Result{}, err
+	own, err := r.attend(ctx, pod, all[pod.GetUID()])
+	return reconcile.Result{RequeueAfter: sooner(after, own)}, err
 }
 
-// dropOthers drops the claims of pods of the name that are gone. pod is what the cache has,
-// which may be behind: of an operator that has just begun, by more than the one before it
-// had seen. So it is the API server that says whose pod is gone.
+// sooner returns the shorter requeue delay; zero is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// dropOthers drops the claims of the name's pods that are gone. pod is from the cache, which
+// may be stale: on a new operator even older than what its predecessor saw. So the API server
+// decides which pods are gone.
 func (r *Reconciler) dropOthers(
-	ctx context.Context, key types.NamespacedName, pod *metav1.PartialObjectMetadata, all map[types.UID]claim,
-) error {
+	ctx context.Context, key types.NamespacedName, pod *metav1.PartialObjectMetadata, all map[types.UID][]claim,
+) (after time.Duration, err error) {
 	others := maps.Clone(all)
 	if pod != nil {
 		delete(others, pod.GetUID())
 	}
 	if len(others) == 0 {
-		return nil
+		return 0, nil
 	}
-	var now corev1.Pod // a whole one is read past the cache
-	err := r.Workload.Client().Get(ctx, key, &now)
+	var now corev1.Pod // a full object is read uncached
+	err = r.Workload.Client().Get(ctx, key, &now)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read pod %s: %w", key, err)
+		return 0, fmt.Errorf("read pod %s: %w", key, err)
 	}
 	if err == nil {
 		delete(others, now.UID)
 	}
-	for _, c := range others {
-		if err := r.drop(ctx, c); err != nil {
-			return err
+	for _, of := range others {
+		for _, c := range of {
+			later, err := r.reclaim(ctx, c, true)
+			if err != nil {
+				return 0, err
+			}
+			after = sooner(after, later)
 		}
 	}
-	return nil
+	return after, nil
 }
 
-// serve makes what a pod asks for and lacks.
-func (r *Reconciler) serve(ctx context.Context, pod *metav1.PartialObjectMetadata, c claim) error {
-	a, ok := asks(pod)
-	todo := c.next()
-	if !ok || todo == nothing {
-		return nil
-	}
-	if err := a.check(); err != nil {
-		r.tell(pod, corev1.EventTypeWarning, "OnDemandRefused", err.Error())
-		return nil
-	}
-	if todo == unmake {
-		return r.unmake(ctx, c)
-	}
-	if waits, err := r.waits(ctx, pod); err != nil || !waits {
-		return err
-	}
-	if todo == makeBoth || todo == makeInfrastructure {
-		if err := r.make(ctx, infrastructure(pod, a, r.Cluster)); err != nil {
-			return err
-		}
-	}
-	if todo == makeBoth || todo == makeMachine {
-		if err := r.make(ctx, machine(pod, a, r.Cluster)); err != nil {
-			return err
-		}
-	}
-	r.serves(client.ObjectKeyFromObject(pod), true)
-	r.tell(pod, corev1.EventTypeNormal, "OnDemandRequested",
-		fmt.Sprintf("an instance of group %s is asked for: Machine %s/%s", a.group, r.Cluster.Namespace, objectName(pod)))
-	return nil
-}
-
-// serves notes whether there is something that has to go with a pod, be it that the pod
-// does not ask any more.
-func (r *Reconciler) serves(pod types.NamespacedName, something bool) {
-	if something {
-		r.served.Store(pod, nil)
-	} else {
-		r.served.Delete(pod)
-	}
-}
-
-// make creates an object. One that is there already was made a moment ago.
-func (r *Reconciler) make(ctx context.Context, o client.Object) error {
-	err := r.Client.Create(ctx, o, capi.FieldOwner)
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create %T %s: %w", o, o.GetName(), err)
-	}
-	return nil
-}
-
-// pod returns the metadata of a pod; nil: it is gone.
+// pod returns a pod's metadata; nil if it is gone.
 func (r *Reconciler) pod(ctx context.Context, key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
 	pod := podMeta()
 	err := r.Workload.Client().Get(ctx, key, pod)
@@ -189,32 +191,11 @@ func podMeta() *metav1.PartialObjectMetadata {
 	return pod
 }
 
-// waits reports whether an instance can be of use to a pod, as it is now.
-func (r *Reconciler) waits(ctx context.Context, pod *metav1.PartialObjectMetadata) (bool, error) {
-	c := r.Workload.Client()
-	var now corev1.Pod
-	if err := c.Get(ctx, client.ObjectKeyFromObject(pod), &now); err != nil {
-		return false, client.IgnoreNotFound(err) // that it is gone comes as an event too
-	}
-	if now.UID != pod.UID || !now.DeletionTimestamp.IsZero() {
-		return false, nil
-	}
-	there := true
-	if now.Spec.NodeName != "" {
-		err := c.Get(ctx, client.ObjectKey{Name: now.Spec.NodeName}, &corev1.Node{})
-		if client.IgnoreNotFound(err) != nil {
-			return false, err
-		}
-		there = err == nil
-	}
-	return !finished(&now, there), nil
-}
-
-// tell says something about a pod, unless it was said last.
-func (r *Reconciler) tell(pod *metav1.PartialObjectMetadata, kind, reason, note string) {
+// recordEvent records an event of a pod, unless it equals the last one.
+func (r *Reconciler) recordEvent(pod *metav1.PartialObjectMetadata, kind, reason, note string) {
 	key := client.ObjectKeyFromObject(pod)
 	if said, ok := r.told.Swap(key, string(pod.UID)+note); ok && said == string(pod.UID)+note {
 		return
 	}
-	r.Recorder.Eventf(pod, nil, kind, reason, "Provision", "%s", note)
+	r.Recorder.Eventf(pod, nil, kind, reason, "Provision", "%.1000s", note)
 }

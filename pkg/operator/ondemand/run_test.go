@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	mathrand "math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -27,31 +28,33 @@ import (
 
 var _ ondemand.Workload = (*workload.Cluster)(nil)
 
-// run has this controller and that of NstanceMachines run in a manager, as in the
-// operator, until the test or stop ends them.
-func (w *world) run(shards *shardstest.World) (stop func()) {
-	w.Helper()
-	options := shared.Plane(w.T).ManagerOptions(w.ns)
-	options.Cache.ByObject = w.kept()
-	mgr, err := ctrl.NewManager(w.config, options)
+// run runs this controller and that of NstanceMachines in a manager, as in the operator, until the
+// test or stop ends them.
+func (f *fixture) run(shards *shardstest.World) (stop func()) {
+	f.Helper()
+	f.live = true
+	options := shared.Plane(f.T).ManagerOptions(f.ns)
+	options.Cache.ByObject = f.cacheByObject()
+	mgr, err := ctrl.NewManager(f.config, options)
 	if err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
-	pods, err := workload.Local(w.Context(), mgr)
+	cluster, err := workload.Local(f.Context(), mgr)
 	if err != nil {
-		w.Fatal(err)
+		f.Fatal(err)
 	}
-	made := &machine.Reconciler{
+	pods := &ondemand.Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Workload: cluster, Recorder: mgr.GetEventRecorder("test"),
+		Cluster: client.ObjectKey{Namespace: f.ns, Name: clusterName}, Shards: shards.Set, Tenant: "default", Now: time.Now, Random: rand.Reader,
+	}
+	machines := &machine.Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Shards: shards.Set,
-		Recorder: &events.FakeRecorder{}, Random: rand.Reader, Now: time.Now,
+		Recorder: &events.FakeRecorder{}, Random: rand.Reader,
+		Jitter: mathrand.Float64, Pods: pods, Now: time.Now,
 	}
-	asked := &ondemand.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Workload: pods, Recorder: mgr.GetEventRecorder("test"),
-		Cluster: client.ObjectKey{Namespace: w.ns, Name: clusterName},
-	}
-	for _, r := range []interface{ SetupWithManager(ctrl.Manager) error }{made, asked} {
+	for _, r := range []interface{ SetupWithManager(ctrl.Manager) error }{machines, pods} {
 		if err := r.SetupWithManager(mgr); err != nil {
-			w.Fatal(err)
+			f.Fatal(err)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -63,37 +66,37 @@ func (w *world) run(shards *shardstest.World) (stop func()) {
 			stopped = true
 			cancel()
 			if err := <-done; err != nil {
-				w.Errorf("the manager: %v", err)
+				f.Errorf("manager: %v", err)
 			}
 		}
 	}
-	w.Cleanup(stop)
+	f.Cleanup(stop)
 	return stop
 }
 
-// kept is the cache of an operator, with this test's pods alone: other tests leave
-// theirs behind.
-func (w *world) kept() map[client.Object]cache.ByObject {
+// cacheByObject returns the options of an operator's cache, limited to this test's pods,
+// because pods of other tests remain.
+func (f *fixture) cacheByObject() map[client.Object]cache.ByObject {
 	all := workload.Cache()
 	for o, how := range all {
 		if _, pods := o.(*corev1.Pod); pods {
-			how.Namespaces = map[string]cache.Config{w.pods: {}}
+			how.Namespaces = map[string]cache.Config{f.pods: {}}
 			all[o] = how
 		}
 	}
 	return all
 }
 
-func (w *world) eventually(what string, check func() error) {
-	w.Helper()
-	planetest.Eventually(w, time.Minute, what, func(context.Context) error { return check() })
+func (f *fixture) eventually(what string, check func() error) {
+	f.Helper()
+	planetest.Eventually(f, planetest.Patience, what, func(context.Context) error { return check() })
 }
 
-// ready waits until so many instances are ready, with a Machine each.
-func (w *world) ready(want int) {
-	w.Helper()
-	w.eventually(fmt.Sprintf("%d are ready", want), func() error {
-		machines, infrastructures := w.made()
+// awaitReady waits until that many instances are ready, with a Machine each.
+func (f *fixture) awaitReady(want int) {
+	f.Helper()
+	f.eventually(fmt.Sprintf("%d instances are ready", want), func() error {
+		machines, infrastructures := f.objects()
 		ready := 0
 		for _, i := range infrastructures {
 			if meta.IsStatusConditionTrue(i.Status.Conditions, v1beta1.ConditionReady) {
@@ -101,29 +104,30 @@ func (w *world) ready(want int) {
 			}
 		}
 		if ready != want || len(infrastructures) != want || len(machines) != want {
-			return fmt.Errorf("%d of %d NstanceMachines are, of %d Machines", ready, len(infrastructures), len(machines))
+			return fmt.Errorf("%d of %d NstanceMachines are ready, %d Machines", ready, len(infrastructures), len(machines))
 		}
 		return nil
 	})
 }
 
-func there(shard *shardstest.Shard) int {
+func countInstances(shard *shardstest.Shard) int {
 	return len(slices.DeleteFunc(shard.Instances("web"), func(i *nstancev1.InstanceStatus) bool {
 		return i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
 	}))
 }
 
-// instances waits until the shard has so many, and says what there is when it has not.
-func (w *world) instances(shards *shardstest.World, want int) {
-	w.Helper()
+// awaitInstances waits until the shard has that many instances, and prints the state if it does
+// not.
+func (f *fixture) awaitInstances(shards *shardstest.World, want int) {
+	f.Helper()
 	shard := shards.Shard("a")
-	w.eventually(fmt.Sprintf("the shard has %d instances", want), func() error {
-		got := there(shard)
+	f.eventually(fmt.Sprintf("the shard has %d instances", want), func() error {
+		got := countInstances(shard)
 		if got == want {
 			return nil
 		}
 		text := fmt.Sprintf("it has %d", got)
-		machines, infrastructures := w.made()
+		machines, infrastructures := f.objects()
 		for _, m := range machines {
 			text += fmt.Sprintf("\nMachine %s: deleted at %v, %v", m.Name, m.DeletionTimestamp, m.Status.Conditions)
 		}
@@ -136,102 +140,104 @@ func (w *world) instances(shards *shardstest.World, want int) {
 	})
 }
 
-func TestPodsComeAndGo(t *testing.T) {
-	w := newWorld(t)
-	shards := shardstest.Start(t, "a")
+func TestMachinesFollowPods(t *testing.T) {
+	f := newFixture(t)
+	shards := f.shards
 	shard := shards.Shard("a")
-	shard.AddGroup("web", 0, "knd")
 	shard.SetTiming(func(t *shardstest.Timing) { t.Drain = 0 })
 	shards.Synced()
-	stop := w.run(shards)
+	stop := f.run(shards)
 
-	first := w.pod("first", nil) // when it has come and gone, everything has begun
-	w.instances(shards, 1)
-	w.gone(first)
-	w.instances(shards, 0)
+	first := f.pod("first", nil) // its creation and deletion show that the controllers have started
+	f.awaitInstances(shards, 1)
+	f.delete(first)
+	f.awaitInstances(shards, 0)
 	const count = 20
 	var pods []*corev1.Pod
 	var waits []time.Duration
 	for n := range count {
 		began := time.Now()
-		pods = append(pods, w.pod(fmt.Sprintf("p%d", n), nil))
-		w.instances(shards, n+1)
+		pods = append(pods, f.pod(fmt.Sprintf("p%d", n), nil))
+		f.awaitInstances(shards, n+1)
 		waits = append(waits, time.Since(began))
 	}
 	slices.Sort(waits)
-	t.Logf("from a pod to its instance: median %v, most %v", waits[count/2], waits[count-1])
-	w.ready(count)
-	if calls := len(shard.Calls("CreateInstance")); calls != count+1 {
-		t.Errorf("%d calls for %d pods", calls, count)
+	t.Logf("from a pod to its instance: median %v, maximum %v", waits[count/2], waits[count-1])
+	f.awaitReady(count)
+	// A create may be repeated, with the same key, if the cache is stale about its result.
+	keys := map[string]bool{}
+	for _, call := range shard.Calls("CreateInstance") {
+		keys[call.(*nstancev1.CreateInstanceRequest).GetIdempotencyKey()] = true
+	}
+	if len(keys) != count+1 {
+		t.Errorf("%d keys for %d pods", len(keys), count+1)
 	}
 
-	// Some go while nobody looks, and some come.
+	// While the operator is stopped, pods are deleted and created.
 	stop()
 	for _, p := range pods[:5] {
-		w.gone(p)
+		f.delete(p)
 	}
-	w.pod("late", nil)
-	w.run(shards)
-	w.ready(count - 4)
+	f.pod("late", nil)
+	f.run(shards)
+	f.awaitReady(count - 4)
 
-	// One is left by its annotation first.
+	// One pod loses its annotation before its deletion.
 	patch := client.MergeFrom(pods[5].DeepCopy())
 	pods[5].Annotations = nil
-	if err := w.api.Patch(t.Context(), pods[5], patch); err != nil {
+	if err := f.api.Patch(t.Context(), pods[5], patch); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range pods[5:] {
-		w.gone(p)
+		f.delete(p)
 	}
-	w.ready(1)
-	w.instances(shards, 1)
+	f.awaitReady(1)
+	f.awaitInstances(shards, 1)
 
-	// What the instance of a pod that waits is lost, comes again.
-	before, _ := w.made()
+	// The instance of a waiting pod is replaced after its death.
+	before, _ := f.objects()
 	for _, i := range shard.Instances("web") {
 		if i.GetPhase() != nstancev1.InstancePhase_INSTANCE_PHASE_DELETED {
 			shard.Kill(i.GetId())
 		}
 	}
-	w.eventually("the pod has another Machine", func() error {
-		now, infrastructures := w.made()
+	f.eventually("the pod has another Machine", func() error {
+		now, infrastructures := f.objects()
 		if len(now) == 1 && now[0].UID == before[0].UID && !now[0].DeletionTimestamp.IsZero() {
 			return fmt.Errorf("it is being deleted")
 		}
 		if len(now) != 1 || now[0].UID == before[0].UID {
-			return w.collect(infrastructures, now)
+			return f.collect(infrastructures, now)
 		}
 		return nil
 	})
-	w.ready(1)
-	if n := there(shard); n != 1 {
+	f.awaitReady(1)
+	if n := countInstances(shard); n != 1 {
 		t.Errorf("%d instances", n)
 	}
 }
 
-// collect deletes what no Machine owns any more, as Kubernetes' garbage collector does,
-// which doesn't run here.
-func (w *world) collect(infrastructures []v1beta1.NstanceMachine, machines []clusterv1.Machine) error {
+// collect deletes objects whose owner is gone, as the garbage collector does, which does not
+// run here.
+func (f *fixture) collect(infrastructures []v1beta1.NstanceMachine, machines []clusterv1.Machine) error {
 	for _, i := range infrastructures {
 		owned := slices.ContainsFunc(machines, func(m clusterv1.Machine) bool { return m.Name == i.Name })
 		if !owned && i.DeletionTimestamp.IsZero() {
-			if err := w.api.Delete(w.Context(), &i); err != nil {
+			if err := f.api.Delete(f.Context(), &i); err != nil {
 				return err
 			}
 		}
 	}
-	return fmt.Errorf("there are %d Machines and %d NstanceMachines", len(machines), len(infrastructures))
+	return fmt.Errorf("%d Machines and %d NstanceMachines", len(machines), len(infrastructures))
 }
 
-func TestARefusedPodIsTold(t *testing.T) {
-	w := newWorld(t)
-	shards := shardstest.Start(t, "a")
-	shards.Synced()
-	w.run(shards)
-	pod := w.pod("wrong", func(p *corev1.Pod) { p.Annotations[v1beta1.AnnotationOnDemandGroup] = "No" })
-	w.eventually("an event says why", func() error {
+func TestRefusedPodGetsEvent(t *testing.T) {
+	f := newFixture(t)
+	f.run(f.shards)
+	pod := f.pod("wrong", func(p *corev1.Pod) { p.Annotations[v1beta1.AnnotationOnDemandGroup] = "No" })
+	f.eventually("an event gives the reason", func() error {
 		var all corev1.EventList
-		if err := w.api.List(t.Context(), &all, client.InNamespace(w.pods)); err != nil {
+		if err := f.api.List(t.Context(), &all, client.InNamespace(f.pods)); err != nil {
 			return err
 		}
 		for _, e := range all.Items {

@@ -2,6 +2,8 @@ package ondemand
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,15 +22,20 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// workers is how many pods are worked on at a time.
+// workers bounds concurrent reconciliations.
 const workers = 8
 
-// SetupWithManager has the manager run the controller.
+// SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	made := handler.EnqueueRequestsFromMapFunc(ofObject)
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1beta1.NstanceMachine{}, byProviderID, providerID)
+	if err != nil {
+		return fmt.Errorf("index NstanceMachines: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("ondemand").
 		WatchesRawSource(r.Workload.Source(podMeta(), ofPod, r.podChanges())).
+		WatchesRawSource(r.Workload.Source(&corev1.Node{}, r.ofNode, predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&clusterv1.Machine{}, made, builder.WithPredicates(comesOrGoes())).
 		Watches(&v1beta1.NstanceMachine{}, made, builder.WithPredicates(comesOrGoes())).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster),
@@ -40,20 +47,26 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// counts reports whether a pod asks for an instance.
+// counts reports whether a pod requests an instance.
 func counts(pod client.Object) bool {
 	_, ok := asks(pod)
 	return ok
 }
 
-// podChanges lets through what of a pod counts here: that it asks, and that one that
-// asked is gone. Its status changes often.
+// podChanges selects relevant changes of pods: of those with a request, and the deletion of
+// pods that had one. A pod's status changes often.
 func (r *Reconciler) podChanges() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return counts(e.Object) },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, _ := asks(e.ObjectOld)
 			now, _ := asks(e.ObjectNew)
+			key := client.ObjectKeyFromObject(e.ObjectNew)
+			_, held := r.holds.Load(key)
+			_, served := r.served.Load(key)
+			if (held || served) && e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
+				return true // by fields outside its metadata
+			}
 			return was != now || e.ObjectOld.GetUID() != e.ObjectNew.GetUID()
 		},
 		DeleteFunc: func(e event.DeleteEvent) bool {
@@ -68,7 +81,7 @@ func ofPod(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 }
 
-// ofObject is the pod that an object was made for.
+// ofObject returns the pod that an object was created for.
 func ofObject(_ context.Context, o client.Object) []reconcile.Request {
 	if pod, ok := podOf(o); ok {
 		return []reconcile.Request{{NamespacedName: pod}}
@@ -76,15 +89,52 @@ func ofObject(_ context.Context, o client.Object) []reconcile.Request {
 	return nil
 }
 
-// comesOrGoes lets through that an object is there, is to go, or is gone.
+// comesOrGoes selects the creation and the start and end of the deletion of objects, their
+// hand-over to another pod, and that the provider ID of a Node becomes known.
 func comesOrGoes() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+		return (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil) ||
+			ownerOf(e.ObjectOld) != ownerOf(e.ObjectNew) || !slices.Equal(providerID(e.ObjectOld), providerID(e.ObjectNew))
 	}}
 }
 
-// ofCluster are all pods that ask, and all for which something was made, when the
-// Cluster comes, or is not paused any more.
+// byProviderID is this package's index of pods' NstanceMachines.
+const byProviderID = "on-demand.nstance.dev/provider-id"
+
+func providerID(o client.Object) []string {
+	if m, ok := o.(*v1beta1.NstanceMachine); ok && m.Spec.ProviderID != "" && ownerOf(m) != "" {
+		return []string{m.Spec.ProviderID}
+	}
+	return nil
+}
+
+// ofNode returns the pod that a Node's machine was requested for.
+func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
+	node, ok := o.(*corev1.Node)
+	if !ok || node.Spec.ProviderID == "" {
+		return nil
+	}
+	var machines v1beta1.NstanceMachineList
+	err := r.Client.List(ctx, &machines, client.InNamespace(r.Cluster.Namespace), client.MatchingFields{byProviderID: node.Spec.ProviderID})
+	if err != nil {
+		return nil // the cache has stopped, and so does this controller
+	}
+	var requests []reconcile.Request
+	for i := range machines.Items {
+		requests = append(requests, ofObject(ctx, &machines.Items[i])...)
+	}
+	return requests
+}
+
+// nodeChanged ignores the frequent updates of kubelets.
+func nodeChanged(e event.UpdateEvent) bool {
+	old, ok := e.ObjectOld.(*corev1.Node)
+	now, ok2 := e.ObjectNew.(*corev1.Node)
+	return !ok || !ok2 || old.Spec.ProviderID != now.Spec.ProviderID
+}
+
+// ofCluster returns all pods with a request or with objects, when the Cluster is created or
+// unpaused.
 func (r *Reconciler) ofCluster(ctx context.Context, o client.Object) []reconcile.Request {
 	if client.ObjectKeyFromObject(o) != r.Cluster {
 		return nil
@@ -98,7 +148,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, o client.Object) []reconcile
 				requests = append(requests, ofPod(ctx, &pods.Items[i])...)
 			}
 		}
-	} // or else there is no connection, and a new one tells of all pods
+	} // on an error there is no connection, and a new one lists all pods
 	var machines clusterv1.MachineList
 	err := r.Client.List(ctx, &machines, client.InNamespace(o.GetNamespace()), client.HasLabels{LabelPodUID}, client.UnsafeDisableDeepCopy)
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// auditPolicy has the API server note who asked for what, administrators left out.
+// auditPolicy logs the metadata of all requests, except those of administrators.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -22,17 +22,16 @@ rules:
   - level: Metadata
 `
 
-// Call is what somebody asked of the API server. A watch is there twice, with its begin
-// and its end.
+// Call is one request to the API server. A watch is logged twice, at its start and end.
 type Call struct {
 	User     string
 	Verb     string
 	Group    string
 	Resource string // with its subresource, as in pods/eviction
-	Code     int    // of the answer
+	Code     int    // HTTP status
 }
 
-// String names the call as a role would.
+// String formats the call like a rule of a role.
 func (c Call) String() string { return fmt.Sprintf("%s %s of %q", c.Verb, c.Resource, c.Group) }
 
 func audited(env *envtest.Environment, folder string) error {
@@ -47,8 +46,8 @@ func audited(env *envtest.Environment, folder string) error {
 
 func auditLog(folder string) string { return filepath.Join(folder, "audit.log") }
 
-// Calls are all calls of users that are no administrators, in their order; none, if the
-// control plane was never started. It is to be asked after Stop.
+// Calls returns all requests of users that are no administrators, in order; none if the
+// control plane was never started. It must be called after Stop.
 func (s *SharedCore) Calls() ([]Call, error) {
 	if s.logs == "" {
 		return nil, nil
@@ -71,7 +70,7 @@ func (s *SharedCore) Calls() ([]Call, error) {
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return nil, fmt.Errorf("read the API server's audit log: %w", err)
 		}
-		if e.ObjectRef == nil || e.Status == nil { // of no resource, or without an answer
+		if e.ObjectRef == nil || e.Status == nil { // not about a resource, or without a response
 			continue
 		}
 		c := Call{User: e.User.Username, Verb: e.Verb, Group: e.ObjectRef.APIGroup, Resource: e.ObjectRef.Resource, Code: e.Status.Code}

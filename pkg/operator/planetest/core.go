@@ -15,20 +15,21 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/nstance/nstance/pkg/freeport"
 	"github.com/nstance/nstance/pkg/leaktest"
 )
 
 // stopTimeout is how long a process may take to end in order.
-const stopTimeout = 10 * time.Second
+const stopTimeout = 30 * time.Second
 
-// controllers are those of Kubernetes that a cluster has in the tests. The node
-// lifecycle one is left out: it would judge nodes by heartbeats that nobody sends.
+// controllers are those of kube-controller-manager that run in the tests. The node lifecycle
+// controller is left out: it expects heartbeats that are never sent.
 const controllers = "garbage-collector-controller,disruption-controller,namespace-controller,serviceaccount-controller"
 
-// SharedCore is, like Shared, a control plane for all tests of a package, and a whole
-// one: the core of Cluster API with its webhooks and conversions, Kubernetes' own
-// controllers and scheduler, and kwok, which plays the nodes that tests create. Its kinds
-// can't be changed either.
+// SharedCore is, like Shared, one control plane for all tests of a package, but a complete
+// one: Cluster API's core with its webhooks and conversions, Kubernetes' own controllers and
+// scheduler, and kwok, which simulates the nodes that tests create. Its kinds can't be changed
+// either.
 type SharedCore struct {
 	start sync.Once
 	plane *Plane
@@ -37,9 +38,9 @@ type SharedCore struct {
 	err   error
 }
 
-// Main is a package's TestMain, and checks what the tests leave behind (leaktest). What the
-// processes said is kept if a test failed. When none of all the package's tests did, check
-// looks back at them; its error fails the run.
+// Main is a package's TestMain, and checks for leaks (leaktest). The logs are kept if a test
+// failed. If all tests of the package ran and passed, check inspects the result; its error
+// fails the run.
 func (s *SharedCore) Main(m *testing.M, check func() error) {
 	leaktest.Main(func() int { return s.tests(m, check) })
 }
@@ -55,14 +56,14 @@ func (s *SharedCore) tests(m *testing.M, check func() error) int {
 	switch {
 	case s.logs == "":
 	case code != 0:
-		fmt.Fprintln(os.Stderr, "what the control plane said:", s.logs)
+		fmt.Fprintln(os.Stderr, "logs of the control plane:", s.logs)
 	default:
 		_ = os.RemoveAll(s.logs)
 	}
 	return code
 }
 
-// whole reports that no test of the package was left out by name.
+// whole reports whether no test of the package was excluded by name.
 func whole() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
@@ -72,7 +73,7 @@ func whole() bool {
 	return true
 }
 
-// Plane returns the control plane, started if it is not yet.
+// Plane returns the control plane, and starts it on first use.
 func (s *SharedCore) Plane(tb testing.TB) *Plane {
 	tb.Helper()
 	folder := Folder(tb)
@@ -83,8 +84,8 @@ func (s *SharedCore) Plane(tb testing.TB) *Plane {
 	return s.plane
 }
 
-// Core is one more whole control plane, of a test's own: for what goes from one to
-// another. It ends with the test.
+// Core returns a separate complete control plane, for tests that move objects from one to
+// another. It stops with the test.
 func Core(tb testing.TB) *Plane {
 	tb.Helper()
 	s := &SharedCore{}
@@ -95,7 +96,7 @@ func Core(tb testing.TB) *Plane {
 		switch {
 		case s.logs == "":
 		case tb.Failed():
-			tb.Logf("what the control plane said: %s", s.logs)
+			tb.Logf("logs of the control plane: %s", s.logs)
 		default:
 			_ = os.RemoveAll(s.logs)
 		}
@@ -107,10 +108,10 @@ func Core(tb testing.TB) *Plane {
 	return s.plane
 }
 
-// Logs is the folder with what the processes said, a file for each.
+// Logs returns the folder with the processes' logs, a file for each.
 func (s *SharedCore) Logs() string { return s.logs }
 
-// Stop ends all processes. It is for a program that has no Main.
+// Stop stops all processes. It is for programs without Main.
 func (s *SharedCore) Stop() error {
 	var err error
 	for _, part := range s.parts {
@@ -122,7 +123,7 @@ func (s *SharedCore) Stop() error {
 	return err
 }
 
-// run starts all of it; shared: its kinds stay as they are.
+// run starts everything; if shared, kinds are immutable.
 func (s *SharedCore) run(folder string, shared bool) error {
 	logs, err := os.MkdirTemp("", "nstance-plane-")
 	if err != nil {
@@ -133,18 +134,23 @@ func (s *SharedCore) run(folder string, shared bool) error {
 	if err := audited(env, logs); err != nil {
 		return err
 	}
-	// It would keep pods off new nodes until the node lifecycle controller comes.
+	// It would taint new nodes until the node lifecycle controller runs.
 	env.ControlPlane.GetAPIServer().Configure().Append("disable-admission-plugins", "TaintNodesByCondition")
+	ports, err := freeport.Find(1 + partCount)
+	if err != nil {
+		return err
+	}
 	env.WebhookInstallOptions = envtest.WebhookInstallOptions{
 		Paths:                   []string{filepath.Join(folder, "capi", "webhooks.yaml")},
-		LocalServingHost:        "127.0.0.1",
+		LocalServingHost:        freeport.Host,
+		LocalServingPort:        ports[partCount],
 		IgnoreSchemeConvertible: true, // Cluster API's conversions are in its manager, not in our scheme
 		MaxTime:                 startTimeout,
 	}
 	if s.plane, err = start(env, folder); err != nil {
 		return err
 	}
-	if s.parts, err = parts(env, folder, logs); err != nil {
+	if s.parts, err = parts(env, folder, logs, ports[:partCount]); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -163,19 +169,23 @@ func (s *SharedCore) run(folder string, shared bool) error {
 	for range starts {
 		err = errors.Join(err, <-started)
 		if err != nil {
-			cancel() // the others wait for nothing
+			cancel() // stop waiting for the others
 		}
 	}
 	return err
 }
 
-func parts(env *envtest.Environment, folder, logs string) ([]*process, error) {
+// partCount is the number of processes besides the API server.
+const partCount = 4
+
+// parts returns those processes; each listens on one of the ports.
+func parts(env *envtest.Environment, folder, logs string, ports []int) ([]*process, error) {
 	kubeconfig := filepath.Join(logs, "kubeconfig")
 	if err := os.WriteFile(kubeconfig, env.KubeConfig, 0o600); err != nil {
 		return nil, err
 	}
 	var all []*process
-	for _, part := range []func(host, port string) *process{
+	for n, part := range [partCount]func(host, port string) *process{
 		func(host, port string) *process {
 			return command(folder, logs, "kube-controller-manager", "https://"+net.JoinHostPort(host, port)+"/healthz",
 				"--kubeconfig="+kubeconfig, "--leader-elect=false", "--bind-address="+host, "--secure-port="+port, "--cert-dir="+logs,
@@ -198,11 +208,7 @@ func parts(env *envtest.Environment, folder, logs string) ([]*process, error) {
 				"--webhook-port="+strconv.Itoa(hooks.LocalServingPort), "--webhook-cert-dir="+hooks.LocalServingCertDir)
 		},
 	} {
-		host, port, err := address()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, part(host, port))
+		all = append(all, part(freeport.Host, strconv.Itoa(ports[n])))
 	}
 	return all, nil
 }

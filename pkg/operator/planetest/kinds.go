@@ -17,18 +17,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// kept is the name of the policy that keepKinds makes, and begins its message.
+// kept is the name of the policy of keepKinds, and the prefix of its message.
 const kept = "shared-kinds"
 
-// unchanged allows an update that leaves a kind what it is. Cluster API's core notes in
-// annotations which ones it has migrated.
+// unchanged allows updates that leave spec as it is: Cluster API's core annotates the kinds
+// that it has migrated.
 const unchanged = `request.operation == 'UPDATE' && object.spec == oldObject.spec &&
 	has(object.metadata.labels) == has(oldObject.metadata.labels) &&
 	(!has(object.metadata.labels) || object.metadata.labels == oldObject.metadata.labels)`
 
-// keepKinds has the API server refuse to install, change or remove kinds, for any caller,
-// and returns once it does. An API server takes up to minutes to let go of a kind, and a
-// test beside the one that changes it sees objects that are refused.
+// keepKinds makes the API server refuse to install, change or remove kinds, for any caller,
+// and returns once it does. An API server takes up to minutes to drop a kind, and meanwhile
+// requests of concurrent tests fail.
 func keepKinds(ctx context.Context, api client.Client) error {
 	forbidden, fail := metav1.StatusReasonForbidden, admissionv1.Fail
 	rule := admissionv1.RuleWithOperations{
@@ -45,8 +45,8 @@ func keepKinds(ctx context.Context, api client.Client) error {
 				MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: rule}}},
 				Validations: []admissionv1.Validation{{
 					Expression: unchanged, Reason: &forbidden,
-					Message: "all tests of the package share this control plane, so its kinds stay as they are: " +
-						"a test that installs, changes or removes kinds has a control plane of its own (planetest.Own, Core, Bare)",
+					Message: "all tests of the package share this control plane, so its kinds can't change: " +
+						"a test that installs, changes or removes kinds needs its own control plane (planetest.Own, Core, Bare)",
 				}},
 			},
 		},
@@ -58,10 +58,10 @@ func keepKinds(ctx context.Context, api client.Client) error {
 		},
 	} {
 		if err := api.Create(ctx, o); err != nil {
-			return fmt.Errorf("have the kinds stay: %w", err)
+			return fmt.Errorf("make the kinds immutable: %w", err)
 		}
 	}
-	// The API server reads its policies about once a second.
+	// The API server reloads its policies about once a second.
 	for {
 		err := api.Create(ctx, probe(), client.DryRunAll)
 		if err != nil && strings.Contains(err.Error(), kept) {
@@ -69,13 +69,13 @@ func keepKinds(ctx context.Context, api client.Client) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the kinds could still be changed: %w", errors.Join(err, ctx.Err()))
+			return fmt.Errorf("the kinds can still be changed: %w", errors.Join(err, ctx.Err()))
 		case <-time.After(pause):
 		}
 	}
 }
 
-// probe is a kind like any other.
+// probe is an arbitrary kind.
 func probe() *apiextensionsv1.CustomResourceDefinition {
 	const group = "planetest.nstance.dev"
 	schema := &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}
@@ -89,17 +89,17 @@ func probe() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// clusterctl is the label by which clusterctl finds kinds whose objects it moves.
+// clusterctl is the label by which clusterctl finds the kinds whose objects it moves.
 const clusterctl = "clusterctl.cluster.x-k8s.io"
 
-// clusterAPIKinds are the kinds of Cluster API in the control plane's folder, with the
-// label that clusterctl puts on what it installs.
+// clusterAPIKinds returns the kinds of Cluster API in the control plane's folder, with the
+// label that clusterctl sets when it installs them.
 func clusterAPIKinds(folder string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return readKinds(filepath.Join(folder, "capi", "crds"), map[string]string{clusterctl: ""})
 }
 
-// installKinds installs the project's, with the labels that config/crd puts on them. They
-// have no conversions, which all kinds that envtest starts with may get.
+// installKinds installs the project's kinds, with the labels that config/crd sets. They have
+// no conversions, which envtest may add to all kinds that it installs itself.
 func installKinds(config *rest.Config) error {
 	labels := map[string]string{clusterctl: "", "cluster.x-k8s.io/provider": "infrastructure-nstance"}
 	all, err := readKinds(filepath.Join(Root(), "config", "crd", "bases"), labels)

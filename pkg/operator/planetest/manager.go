@@ -7,9 +7,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// ManagerOptions are those of a manager that sees one namespace. As in the operator,
-// its controllers have no priority queue: that of controller-runtime 0.24 can hold up
-// the manager's end, by waiting for a worker that has left.
+// ManagerOptions are those of a manager of one namespace. As in the operator, the priority
+// queue is off: with that of controller-runtime 0.24, the manager's stop can hang on a worker
+// that has exited.
 func (p *Plane) ManagerOptions(ns string) ctrl.Options {
 	return ctrl.Options{
 		Scheme:     p.Client.Scheme(),

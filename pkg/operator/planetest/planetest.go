@@ -29,18 +29,18 @@ import (
 	"github.com/nstance/nstance/pkg/leaktest"
 )
 
-// Want is the environment variable that, set to 0, leaves out tests that need a
-// control plane, and, set to 1, lets them fail where they would be skipped.
+// Want is an environment variable: 0 skips tests that need a control plane, 1 fails them where
+// they would be skipped.
 const Want = "PLANE"
 
-// startTimeout bounds the start, and the end, of each process.
+// startTimeout bounds the start and the stop of each process.
 const startTimeout = 2 * time.Minute
 
 // Plane is a running control plane.
 type Plane struct {
-	// Config is an administrator's way to it.
+	// Config is an administrator's access.
 	Config *rest.Config
-	// Client reads and writes all kinds that the project knows, past any cache.
+	// Client reads and writes all kinds that the project knows, uncached.
 	Client client.Client
 
 	env *envtest.Environment
@@ -55,12 +55,12 @@ func Root() string {
 	return filepath.Dir(strings.TrimSpace(string(out)))
 }
 
-// Folder returns where the control plane's binaries are. It skips the test, and
-// says why, when they were not built or are not wanted.
+// Folder returns the folder of the control plane's binaries. It skips the test, with a reason,
+// if they are not built or not wanted.
 func Folder(tb testing.TB) string {
 	tb.Helper()
 	if os.Getenv(Want) == "0" {
-		tb.Skip("SKIPPED: " + Want + "=0: no test runs on a control plane")
+		tb.Skip("SKIPPED: " + Want + "=0: tests on a control plane are off")
 	}
 	root := Root()
 	find := exec.CommandContext(tb.Context(), filepath.Join(root, ".ci", "plane"), "-n")
@@ -70,14 +70,14 @@ func Folder(tb testing.TB) string {
 	case err == nil:
 		return strings.TrimSpace(string(out))
 	case os.Getenv(Want) == "1":
-		tb.Fatal("the control plane is not built, and " + Want + "=1 wants it: make testplane builds it")
+		tb.Fatal("the control plane is not built, and " + Want + "=1 requires it: run make testplane")
 	default:
-		tb.Skip("SKIPPED: the control plane is not built: make testplane builds it")
+		tb.Skip("SKIPPED: the control plane is not built: run make testplane")
 	}
 	return ""
 }
 
-// Scheme knows Kubernetes' own kinds, Cluster API's and the project's.
+// Scheme returns a scheme with Kubernetes' own kinds, Cluster API's and the project's.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -90,17 +90,16 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// Shared is a control plane for all tests of a package: its Plane starts it with
-// the first test that needs it, and its Main stops it with the last. There are the
-// API server and its storage, and no controller but those of the test. It refuses to have
-// its kinds installed, changed or removed: a test that does that has Own or Bare.
+// Shared is one control plane for all tests of a package: Plane starts it on first use, and
+// Main stops it. It has the API server and its storage, and no controllers but the test's. Its
+// kinds can't be installed, changed or removed: a test that does so uses Own or Bare.
 type Shared struct {
 	start sync.Once
 	plane *Plane
 	err   error
 }
 
-// Main is a package's TestMain, and checks what the tests leave behind (leaktest).
+// Main is a package's TestMain, and checks for leaks (leaktest).
 func (s *Shared) Main(m *testing.M) {
 	leaktest.Main(func() int {
 		code := m.Run()
@@ -111,7 +110,7 @@ func (s *Shared) Main(m *testing.M) {
 	})
 }
 
-// Plane returns the control plane, started if it is not yet.
+// Plane returns the control plane, and starts it on first use.
 func (s *Shared) Plane(tb testing.TB) *Plane {
 	tb.Helper()
 	folder := Folder(tb)
@@ -135,15 +134,15 @@ func startShared(folder string) (*Plane, error) {
 	return plane, nil
 }
 
-// Own returns a control plane of one test's own, which stops with it: for what changes or
-// removes kinds.
+// Own returns a control plane for one test, which stops with it: for tests that change or
+// remove kinds.
 func Own(tb testing.TB) *Plane {
 	tb.Helper()
 	folder := Folder(tb)
 	return own(tb, folder, folder)
 }
 
-// Bare is Own without any kinds but Kubernetes' own: for what installs the project's.
+// Bare is like Own with only Kubernetes' own kinds: for tests that install the project's.
 func Bare(tb testing.TB) *Plane {
 	tb.Helper()
 	return own(tb, Folder(tb), "")
@@ -167,25 +166,25 @@ func environment(folder string) *envtest.Environment {
 	env := &envtest.Environment{
 		BinaryAssetsDirectory: folder,
 		CRDInstallOptions:     envtest.CRDInstallOptions{MaxTime: startTimeout},
-		// Other builds and tests may want the same processors.
+		// Other builds and tests may be using the same processors.
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  startTimeout,
 	}
-	// Else it takes the address of the default route's interface, and does not start where
-	// there is no such route. Loopback can't be an endpoint of the service kubernetes, which
-	// nothing here uses.
+	// By default it uses the address of the default route's interface, and does not start
+	// without such a route. Loopback can't be an endpoint of the service kubernetes, which is
+	// unused here.
 	env.ControlPlane.GetAPIServer().Configure().Set("advertise-address", "127.0.0.1").Set("endpoint-reconciler-type", "none")
 	return env
 }
 
-// start starts a control plane, with Cluster API's kinds of a folder and the project's;
-// none, if the folder is empty.
+// start starts a control plane with the project's kinds and Cluster API's from the folder
+// kinds; with neither if that is empty.
 func start(env *envtest.Environment, kinds string) (*Plane, error) {
 	logs := io.Discard
 	if testing.Testing() && testing.Verbose() {
 		logs = os.Stderr
 	}
-	log.SetLogger(zap.New(zap.UseDevMode(true), zap.WriteTo(logs)))
+	log.SetLogger(zap.New(zap.ConsoleEncoder(), zap.WriteTo(logs)))
 	scheme, err := Scheme()
 	if err != nil {
 		return nil, err

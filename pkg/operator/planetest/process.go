@@ -5,29 +5,26 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// process is a part of the control plane beside the API server. Its output is in a
-// file of its own.
+// process is a process of the control plane besides the API server, with its own log file.
 type process struct {
 	name   string
-	health string // the URL that answers 200 once it works
+	health string // URL that answers 200 when ready
 	cmd    *exec.Cmd
 	log    string
 	ended  chan struct{} // closed when err is set
 	err    error
 }
 
-// command prepares a process of the control plane's folder; logs is where it runs.
+// command prepares a process of the control plane's folder; logs is its working directory.
 func command(folder, logs, name, health string, args ...string) *process {
 	cmd := exec.Command(filepath.Join(folder, name), args...) //nolint:noctx // it ends with the last test, not with one
 	cmd.Dir = logs
@@ -36,7 +33,7 @@ func command(folder, logs, name, health string, args ...string) *process {
 	return &process{name: name, health: health, cmd: cmd, log: filepath.Join(logs, name+".log"), ended: make(chan struct{})}
 }
 
-// start returns when the process works.
+// start starts the process and waits until it is ready.
 func (p *process) start(ctx context.Context) error {
 	out, err := os.Create(p.log)
 	if err != nil {
@@ -58,7 +55,7 @@ func (p *process) start(ctx context.Context) error {
 }
 
 func (p *process) ready(ctx context.Context) error {
-	insecure := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // its certificate is made as it starts, and this is loopback
+	insecure := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // its certificate is generated at start, and this is loopback
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{TLSClientConfig: insecure, DisableKeepAlives: true}}
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.health, nil)
@@ -75,7 +72,7 @@ func (p *process) ready(ctx context.Context) error {
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("it ended: %w", p.err)
+			return fmt.Errorf("it exited: %w", p.err)
 		case <-ctx.Done():
 			return fmt.Errorf("not ready: %w", err)
 		case <-time.After(pause):
@@ -83,7 +80,7 @@ func (p *process) ready(ctx context.Context) error {
 	}
 }
 
-// stop ends the process and all that it began.
+// stop stops the process and its children.
 func (p *process) stop() error {
 	if p.cmd.Process == nil {
 		return nil
@@ -98,10 +95,10 @@ func (p *process) stop() error {
 		case <-time.After(stopTimeout):
 		}
 	}
-	return fmt.Errorf("stop %s: it did not end", p.name)
+	return fmt.Errorf("stop %s: it did not exit", p.name)
 }
 
-// tail is the end of what the process said.
+// tail returns the end of the process's log.
 func (p *process) tail() string {
 	said, err := os.ReadFile(p.log)
 	if err != nil {
@@ -109,15 +106,4 @@ func (p *process) tail() string {
 	}
 	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
-}
-
-// address is a free one on loopback.
-func address() (host, port string, err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
-	if err != nil {
-		return "", "", err
-	}
-	defer l.Close()
-	at := l.Addr().(*net.TCPAddr)
-	return at.IP.String(), strconv.Itoa(at.Port), nil
 }

@@ -17,15 +17,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// marker begins a comment that says what the code below it has to be allowed.
+// marker is the prefix of comments with the permissions that the code needs.
 const marker = "// +kubebuilder:rbac:"
 
-// Allowed returns the way to the API server of a user of a namespace who may do what
-// the markers in the Go files of these folders say, and nothing else: what they
-// say of a namespace holds in this one, the rest everywhere. The folders are told from
-// the test's own. The test fails when anything is denied to the user, for a controller
-// that tries again may get by without.
+// Allowed returns the access to the API server of a user who may do exactly what the markers
+// in the Go files of these folders say: markers with a namespace apply to ns, the others
+// cluster-wide. The folders are relative to the test's. The test fails if any request is
+// forbidden, since a controller that retries may cope with that.
 func (p *Plane) Allowed(tb testing.TB, ns string, folders ...string) *rest.Config {
+	tb.Helper()
+	return p.AllowedNames(tb, ns, nil, folders...)
+}
+
+// AllowedNames is like Allowed, with other names for objects that markers name.
+func (p *Plane) AllowedNames(tb testing.TB, ns string, names map[string][]string, folders ...string) *rest.Config {
 	tb.Helper()
 	var here, everywhere []rbacv1.PolicyRule
 	for _, folder := range folders {
@@ -35,6 +40,9 @@ func (p *Plane) Allowed(tb testing.TB, ns string, folders ...string) *rest.Confi
 		}
 		for _, file := range files {
 			h, e := rules(tb, file)
+			for i := range h {
+				h[i].ResourceNames = renamed(h[i].ResourceNames, names)
+			}
 			here, everywhere = append(here, h...), append(everywhere, e...)
 		}
 	}
@@ -56,7 +64,7 @@ func (p *Plane) Allowed(tb testing.TB, ns string, folders ...string) *rest.Confi
 	config := p.User(tb, user)
 	var denied sync.Map
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return denying{next, &denied} })
-	tb.Cleanup(func() { // after those of what uses the config
+	tb.Cleanup(func() { // runs after the cleanups of the config's users
 		for what := range denied.Range {
 			tb.Errorf("no marker allows it: %s", what)
 		}
@@ -64,10 +72,22 @@ func (p *Plane) Allowed(tb testing.TB, ns string, folders ...string) *rest.Confi
 	return config
 }
 
-// denying notes on their way which calls were denied for want of a right.
+// renamed replaces the names that have a replacement.
+func renamed(from []string, names map[string][]string) (to []string) {
+	for _, name := range from {
+		if instead, ok := names[name]; ok {
+			to = append(to, instead...)
+		} else {
+			to = append(to, name)
+		}
+	}
+	return to
+}
+
+// denying records which requests were forbidden by RBAC.
 type denying struct {
 	next   http.RoundTripper
-	denied *sync.Map // by what is shown of them
+	denied *sync.Map // by their text
 }
 
 func (t denying) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -80,14 +100,14 @@ func (t denying) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	answer.Body = io.NopCloser(bytes.NewReader(body))
-	// A namespace that ends, or a quota, forbids in other words.
+	// A terminating namespace or a quota forbids in other words.
 	if bytes.Contains(body, []byte(" cannot ")) {
 		t.denied.Store(r.Method+" "+r.URL.Path, nil)
 	}
 	return answer, nil
 }
 
-// rules reads the markers of a file: those of a namespace, and the others.
+// rules parses the markers of a file: those with a namespace, and the others.
 func rules(tb testing.TB, file string) (here, everywhere []rbacv1.PolicyRule) {
 	tb.Helper()
 	source, err := os.ReadFile(file)

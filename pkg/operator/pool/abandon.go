@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -14,38 +13,40 @@ import (
 	"github.com/nstance/nstance/pkg/operator/capi"
 )
 
-// abandonAll abandons the instances that live on without the pool.
+// abandonAll abandons the instances that outlive the pool.
 func (r *Reconciler) abandonAll(ctx context.Context, s *scope) error {
 	e := eraser{Client: r.Client, reader: r.Reader}
-	var errs []error
+	var living []*v1beta1.NstanceMachine
 	for _, m := range s.infra {
-		if !r.lives(s, m) {
-			continue
-		}
-		owner, err := r.machineFor(ctx, m)
-		if err == nil {
-			err = e.abandon(ctx, m, owner)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("leave instance %s as it is: %w", m.Spec.InstanceID, err))
+		if r.lives(s, m) {
+			living = append(living, m)
 		}
 	}
-	return errors.Join(errs...)
+	return inParallel(living, func(m *v1beta1.NstanceMachine) error {
+		owner, err := r.machineFor(ctx, m)
+		if err == nil {
+			err = e.abandon(ctx, m.DeepCopy(), owner)
+		}
+		if err != nil {
+			return fmt.Errorf("abandon instance %s: %w", m.Spec.InstanceID, err)
+		}
+		return nil
+	})
 }
 
-// eraser removes objects and leaves what they stand for.
+// eraser removes objects without deleting their instances.
 type eraser struct {
 	client.Client
 
-	reader client.Reader // past the cache
+	reader client.Reader // uncached
 }
 
-// abandon removes the objects that stand for an instance, and nothing else. With the pool
-// they would be deleted all the same, and then core would drain the instance's Node and
-// delete it, for good: a kubelet that runs does not register again.
+// abandon removes the objects of an instance, and nothing else. If they were deleted with the
+// pool, core would drain the instance's Node and delete it for good: a running kubelet does
+// not register again.
 func (e eraser) abandon(ctx context.Context, m *v1beta1.NstanceMachine, owner *clusterv1.Machine) error {
-	ctrl.LoggerFrom(ctx).Info("leave an instance as it is", "instance", m.Spec.InstanceID, "shard", m.Spec.Shard)
-	if owner != nil { // first, since the other one leads to it
+	ctrl.LoggerFrom(ctx).Info("abandon an instance", "instance", m.Spec.InstanceID, "shard", m.Spec.Shard)
+	if owner != nil { // first, since it is found through the NstanceMachine
 		if err := e.erase(ctx, owner, clusterv1.MachineFinalizer); err != nil {
 			return fmt.Errorf("remove its Machine: %w", err)
 		}
@@ -56,9 +57,9 @@ func (e eraser) abandon(ctx context.Context, m *v1beta1.NstanceMachine, owner *c
 	return nil
 }
 
-// erase deletes an object without the work that its controller does then: that one
-// leaves alone what is paused, but for its finalizer, which it puts back on an object
-// that is not being deleted.
+// erase deletes an object without its controller's cleanup. It pauses the object first: the
+// controller then does nothing except restore its finalizer, and that only until the object is
+// being deleted.
 func (e eraser) erase(ctx context.Context, o client.Object, finalizer string) error {
 	err := edit(ctx, e, o, func() bool {
 		all := o.GetAnnotations()
@@ -83,8 +84,8 @@ func (e eraser) erase(ctx context.Context, o client.Object, finalizer string) er
 	return client.IgnoreNotFound(err)
 }
 
-// edit writes a change of an object, if it is one, unless somebody else has changed the
-// object since it was read.
+// edit patches an object if change reports a difference; the patch conflicts if the object has
+// changed since it was read.
 func edit(ctx context.Context, c client.Client, o client.Object, change func() bool) error {
 	old := o.DeepCopyObject().(client.Object)
 	if !change() {

@@ -11,49 +11,49 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// Of a group that its shard keeps, or of a shard that can't be asked any more, the
-// instances live on without their pool. Nobody drains or deletes their nodes, neither
-// core nor what collects the garbage of the MachinePool.
-func TestADeletedPoolLeavesLivingMachinesAlone(t *testing.T) {
-	for name, before := range map[string]func(*stage){
-		"static":         func(*stage) {},
-		"not configured": func(s *stage) { s.world.Configure("b") },
+// Instances of a static group, or on a shard that is no longer configured, outlive their pool.
+// Their nodes are neither drained nor deleted, by Cluster API or by the garbage collection of
+// the MachinePool.
+func TestDeletedPoolKeepsRemainingInstances(t *testing.T) {
+	for name, before := range map[string]func(*fixture){
+		"static group":         func(*fixture) {},
+		"shard not configured": func(f *fixture) { f.shards.Configure("b") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a", "b")
-			s.world.Shard("a").Static("web", 2, "knd")
-			s.world.Synced()
-			s.run(s.world)
-			s.pool("web", 2, "a")
-			s.settled("web", []string{"a"}, 2)
-			s.machines("web", 2)
-			ids := s.living("a", "web")
+			f := newFixture(t, "a", "b")
+			f.shards.Shard("a").Static("web", 2, "knd")
+			f.shards.Synced()
+			f.runOperator(f.shards)
+			f.pool("web", 2, "a")
+			f.awaitSizes("web", []string{"a"}, 2)
+			f.awaitMachines("web", 2)
+			ids := f.liveInstances("a", "web")
 			for _, id := range ids {
-				s.patch(&v1beta1.NstanceMachine{ObjectMeta: s.meta(id)}, `{"metadata":{"finalizers":["`+v1beta1.Finalizer+`"]}}`)
+				f.patch(&v1beta1.NstanceMachine{ObjectMeta: f.meta(id)}, `{"metadata":{"finalizers":["`+v1beta1.Finalizer+`"]}}`)
 			}
-			before(s)
-			s.must(s.api.Delete(t.Context(), s.get("web")))
-			s.eventually("the pool is gone", func() error {
-				if err := s.api.Get(t.Context(), s.key("web"), &v1beta1.NstanceMachinePool{}); !apierrors.IsNotFound(err) {
-					return fmt.Errorf("it is there: %w", err)
+			before(f)
+			f.must(f.api.Delete(t.Context(), f.get("web")))
+			f.eventually("the pool is gone", func() error {
+				if err := f.api.Get(t.Context(), f.key("web"), &v1beta1.NstanceMachinePool{}); !apierrors.IsNotFound(err) {
+					return fmt.Errorf("it exists: %w", err)
 				}
 				return nil
 			})
-			s.must(s.api.DeleteAllOf(t.Context(), &clusterv1.Machine{}, client.InNamespace(s.ns)))
-			s.must(s.api.DeleteAllOf(t.Context(), &v1beta1.NstanceMachine{}, client.InNamespace(s.ns)))
-			s.eventually("all its machines are gone", func() error {
+			f.must(f.api.DeleteAllOf(t.Context(), &clusterv1.Machine{}, client.InNamespace(f.ns)))
+			f.must(f.api.DeleteAllOf(t.Context(), &v1beta1.NstanceMachine{}, client.InNamespace(f.ns)))
+			f.eventually("all its machines are gone", func() error {
 				var machines clusterv1.MachineList
 				var infra v1beta1.NstanceMachineList
-				s.must(s.api.List(t.Context(), &machines, client.InNamespace(s.ns)))
-				s.must(s.api.List(t.Context(), &infra, client.InNamespace(s.ns)))
-				if len(machines.Items) > 0 || len(infra.Items) > 0 || len(s.core.hasDrained()) > 0 {
-					return fmt.Errorf("%d Machines and %d NstanceMachines are left, core drained %v",
-						len(machines.Items), len(infra.Items), s.core.hasDrained())
+				f.must(f.api.List(t.Context(), &machines, client.InNamespace(f.ns)))
+				f.must(f.api.List(t.Context(), &infra, client.InNamespace(f.ns)))
+				if len(machines.Items) > 0 || len(infra.Items) > 0 || len(f.core.drainedMachines()) > 0 {
+					return fmt.Errorf("%d Machines and %d NstanceMachines are left, and nodes of %v were drained",
+						len(machines.Items), len(infra.Items), f.core.drainedMachines())
 				}
 				return nil
 			})
-			if now := s.living("a", "web"); fmt.Sprint(now) != fmt.Sprint(ids) {
-				t.Errorf("of the instances %v live %v", ids, now)
+			if now := f.liveInstances("a", "web"); fmt.Sprint(now) != fmt.Sprint(ids) {
+				t.Errorf("instances %v before, %v now", ids, now)
 			}
 		})
 	}

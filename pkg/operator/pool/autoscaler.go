@@ -18,24 +18,23 @@ import (
 	"github.com/nstance/nstance/pkg/operator/capi"
 )
 
-// The Cluster Autoscaler reads of the pool what a machine of it has and is, from
-// status.capacity and status.nodeInfo. How its nodes are labelled and tainted, which it
-// has to know while there is none, it reads from these annotations of the MachinePool.
+// The Cluster Autoscaler reads a machine's capacity and architecture from the pool's
+// status.capacity and status.nodeInfo. The nodes' labels and taints, which it needs to scale
+// from zero, it reads from these annotations of the MachinePool.
 const (
 	templateLabels = "capacity.cluster-autoscaler.kubernetes.io/labels"
 	templateTaints = "capacity.cluster-autoscaler.kubernetes.io/taints"
 )
 
-// templateOwners own one annotation each, and nothing else: what an owner has applied
-// goes when it applies less, and where somebody else has set one of them, the other is
-// still to be applied.
+// templateOwners returns a field owner for each annotation. One owner for both would drop one
+// annotation by applying only the other, and a conflict on one must not prevent applying the
+// other.
 func templateOwners() map[string]client.FieldOwner {
 	return map[string]client.FieldOwner{templateLabels: capi.FieldOwner + "-labels", templateTaints: capi.FieldOwner + "-taints"}
 }
 
-// keepTemplate writes the annotations where they differ. Whoever else has set one is
-// right.
-func (r *Reconciler) keepTemplate(ctx context.Context, s *scope) error {
+// syncTemplate applies annotations that differ, except those that another owner has set.
+func (r *Reconciler) syncTemplate(ctx context.Context, s *scope) error {
 	if !s.scalable() {
 		return nil
 	}
@@ -50,7 +49,7 @@ func (r *Reconciler) keepTemplate(ctx context.Context, s *scope) error {
 		o.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("MachinePool"))
 		o.SetNamespace(s.owner.Namespace)
 		o.SetName(s.owner.Name)
-		o.SetUID(s.owner.UID) // so that one that is gone is not made again
+		o.SetUID(s.owner.UID) // so that a deleted MachinePool is not created again
 		if wanted {
 			o.SetAnnotations(map[string]string{key: value})
 		}
@@ -62,13 +61,14 @@ func (r *Reconciler) keepTemplate(ctx context.Context, s *scope) error {
 	return errors.Join(errs...)
 }
 
-// mayOwn: the owner has applied something, or the cache does not tell who has.
+// mayOwn reports whether the owner has applied something, or the cache does not show managed
+// fields.
 func mayOwn(o client.Object, by client.FieldOwner) bool {
 	fields := o.GetManagedFields()
 	return len(fields) == 0 || slices.ContainsFunc(fields, func(f metav1.ManagedFieldsEntry) bool { return f.Manager == string(by) })
 }
 
-// template are the annotations that say what a pool's nodes are like.
+// template returns the annotations that describe a pool's nodes.
 func template(spec *v1beta1.NstanceMachinePoolSpec) map[string]string {
 	want := map[string]string{}
 	var labels, taints []string

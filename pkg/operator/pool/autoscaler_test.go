@@ -16,19 +16,19 @@ const (
 	templateTaints = "capacity.cluster-autoscaler.kubernetes.io/taints"
 )
 
-// While there is no node, the Cluster Autoscaler learns from the MachinePool how its
-// nodes are labelled and tainted. What somebody else says there stays.
-func TestTheAutoscalerIsToldOfLabelsAndTaints(t *testing.T) {
-	s := start(t, "a")
-	s.pool("web", 0, "a")
+// While a pool has no node, the Cluster Autoscaler reads the labels and taints of its nodes
+// from annotations of the MachinePool. Annotations of another owner are kept.
+func TestAutoscalerAnnotations(t *testing.T) {
+	f := startFixture(t, "a")
+	f.pool("web", 0, "a")
 	mp := func() *clusterv1.MachinePool {
 		return &clusterv1.MachinePool{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	}
-	says := func(labels, taints string) {
+	awaitAnnotations := func(labels, taints string) {
 		t.Helper()
-		s.eventually("the annotations", func() error {
+		f.eventually("the annotations", func() error {
 			var p clusterv1.MachinePool
-			s.must(s.api.Get(t.Context(), s.key("web"), &p))
+			f.must(f.api.Get(t.Context(), f.key("web"), &p))
 			if p.Annotations[templateLabels] != labels || p.Annotations[templateTaints] != taints {
 				return fmt.Errorf("they are %v", p.Annotations)
 			}
@@ -41,20 +41,20 @@ func TestTheAutoscalerIsToldOfLabelsAndTaints(t *testing.T) {
 	plain := clusterv1.MachineTaint{
 		Key: "boot", Effect: corev1.TaintEffectNoExecute, Propagation: clusterv1.MachineTaintPropagationOnInitialization,
 	}
-	s.dress(map[string]string{"tier": "web", "arch": "x"}, always, plain)
-	says("arch=x,tier=web", "boot=:NoExecute,dedicated=web:NoSchedule")
-	s.dress(map[string]string{"tier": "db"})
-	says("tier=db", "")
+	f.setLabelsAndTaints(map[string]string{"tier": "web", "arch": "x"}, always, plain)
+	awaitAnnotations("arch=x,tier=web", "boot=:NoExecute,dedicated=web:NoSchedule")
+	f.setLabelsAndTaints(map[string]string{"tier": "db"})
+	awaitAnnotations("tier=db", "")
 
-	s.patch(mp(), `{"metadata":{"annotations":{"`+templateLabels+`":"own=1"}}}`)
-	s.dress(map[string]string{"tier": "cache"}, always)
-	says("own=1", "dedicated=web:NoSchedule")
-	s.dress(nil)
-	s.scale("web", 1)
-	s.settled("web", []string{"a"}, 1)
-	says("own=1", "")
-	s.patch(&v1beta1.NstanceMachinePool{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, `{"spec":{"nodeLabels":{"tier":"web"}}}`)
-	says("own=1", "")
-	s.patch(mp(), `{"metadata":{"annotations":{"`+templateLabels+`":null}}}`)
-	says("tier=web", "")
+	f.patch(mp(), `{"metadata":{"annotations":{"`+templateLabels+`":"own=1"}}}`)
+	f.setLabelsAndTaints(map[string]string{"tier": "cache"}, always)
+	awaitAnnotations("own=1", "dedicated=web:NoSchedule")
+	f.setLabelsAndTaints(nil)
+	f.scale("web", 1)
+	f.awaitSizes("web", []string{"a"}, 1)
+	awaitAnnotations("own=1", "")
+	f.patch(&v1beta1.NstanceMachinePool{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, `{"spec":{"nodeLabels":{"tier":"web"}}}`)
+	awaitAnnotations("own=1", "")
+	f.patch(mp(), `{"metadata":{"annotations":{"`+templateLabels+`":null}}}`)
+	awaitAnnotations("tier=web", "")
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// conditions says what is the matter with a pool. Its parts say more about each shard.
+// conditions sets the pool's conditions. Its NstanceShardGroups have more detail on each
+// shard.
 func (s *scope) conditions(status *v1beta1.NstanceMachinePoolStatus) {
 	s.set(status, v1beta1.ConditionPaused, metav1.ConditionFalse, "NotPaused", "")
 	if reason, message := s.notReady(); reason != "" {
@@ -26,8 +27,8 @@ func (s *scope) conditions(status *v1beta1.NstanceMachinePoolStatus) {
 	}
 }
 
-// reachable says which shards are silent. While one may only change its leader, or has
-// not been heard yet, what was said before stays.
+// reachable sets which shards are unreachable. While a shard may only be changing its leader,
+// or has not been contacted yet, the condition stays.
 func (s *scope) reachable(status *v1beta1.NstanceMachinePoolStatus) {
 	var lost []string
 	answering := 0
@@ -42,16 +43,16 @@ func (s *scope) reachable(status *v1beta1.NstanceMachinePoolStatus) {
 	switch {
 	case len(lost) > 0:
 		s.set(status, v1beta1.ConditionShardReachable, metav1.ConditionFalse, "Unreachable",
-			"shards that can't be reached: "+strings.Join(lost, ", "))
+			"unreachable shards: "+strings.Join(lost, ", "))
 	case answering == len(s.places):
 		s.set(status, v1beta1.ConditionShardReachable, metav1.ConditionTrue, "Reachable", "")
 	}
 }
 
-// notReady is the first thing that keeps a pool from being what is wanted.
+// notReady returns the first reason why a pool is not ready; empty if it is.
 func (s *scope) notReady() (reason, message string) {
 	if s.owner == nil {
-		return "WaitingForMachinePool", "no MachinePool owns it: one whose spec.template.spec.infrastructureRef names it will"
+		return "WaitingForMachinePool", "no MachinePool owns it: create one whose spec.template.spec.infrastructureRef names it"
 	}
 	if n := deref(s.owner.Spec.Replicas, 1); n > maxReplicas {
 		return "TooManyReplicas", fmt.Sprintf("spec.replicas of MachinePool %s: %d, want at most %d", s.owner.Name, n, maxReplicas)
@@ -62,7 +63,7 @@ func (s *scope) notReady() (reason, message string) {
 		selected = selected || p.selected
 		switch {
 		case p.foreign:
-			return "GroupTaken", fmt.Sprintf("group %s on shard %s belongs to another NstanceMachinePool: want another group, or not this shard",
+			return "GroupTaken", fmt.Sprintf("group %s on shard %s belongs to another NstanceMachinePool: use another group, or remove the shard",
 				s.pool.Spec.Group, p.shard)
 		case p.unknown():
 			unknown = append(unknown, p.shard)
@@ -76,16 +77,16 @@ func (s *scope) notReady() (reason, message string) {
 	}
 	switch {
 	case !selected:
-		return "NoShard", fmt.Sprintf("spec.failureDomains of MachinePool %s names none of spec.shards: want at least one", s.owner.Name)
+		return "NoShard", fmt.Sprintf("spec.failureDomains of MachinePool %s has none of spec.shards: want at least one", s.owner.Name)
 	case len(unknown) > 0:
-		return "ShardsUnknown", "nothing is known yet of the shards " + strings.Join(unknown, ", ")
+		return "ShardsUnknown", "no state received yet from the shards " + strings.Join(unknown, ", ")
 	case len(waiting) > 0:
 		return "ShardGroupsNotReady", "the group is not ready on the shards " + strings.Join(waiting, ", ")
 	}
 	return "", ""
 }
 
-// failing says which shards fail to make instances, and why the first of them does.
+// failing returns which shards fail to create instances, and the first one's error.
 func (s *scope) failing() (reason, message string) {
 	var all []string
 	for _, p := range s.places {

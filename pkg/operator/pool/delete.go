@@ -15,18 +15,18 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// delete takes the pool's parts away, waits until their shards have let go of them, and
-// then lets go of the pool. Machines whose instances are gone go on being cleaned up,
-// and instances that live on are abandoned.
+// delete deletes the pool's NstanceShardGroups, waits until their shards have removed the
+// groups, and then removes the pool's finalizer. Machines of deleted instances are still
+// cleaned up, and instances that live on are abandoned.
 func (r *Reconciler) delete(ctx context.Context, cached *scope) error {
 	key := client.ObjectKeyFromObject(cached.pool)
 	if !slices.Contains(cached.pool.Finalizers, v1beta1.Finalizer) {
 		return nil
 	}
-	if r.sizing.of(key) { // it may make a part, and from the next pass on it makes none
+	if r.sizing.of(key) { // the sizer may be creating an NstanceShardGroup; after this pass it won't
 		return errSizing
 	}
-	s, err := r.read(ctx, r.Reader, key) // a part may be younger than the cache
+	s, err := r.read(ctx, r.Reader, key) // the cache may lack a recent NstanceShardGroup
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (r *Reconciler) delete(ctx context.Context, cached *scope) error {
 			errs = append(errs, r.remove(ctx, p.group))
 		}
 	}
-	if len(left) == 0 { // nothing makes others now, and the cache may lack the last ones
+	if len(left) == 0 { // no others are created now, but the cache may lack recent ones
 		if s.infra, err = r.infraMachines(ctx, r.Reader, s); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
@@ -58,7 +58,7 @@ func (r *Reconciler) delete(ctx context.Context, cached *scope) error {
 	if len(left) > 0 {
 		errs = append(errs, r.patchStatus(ctx, s, func(status *v1beta1.NstanceMachinePoolStatus) {
 			s.set(status, v1beta1.ConditionReady, metav1.ConditionFalse, "Deleting",
-				"waits for the shards that remove the group: "+strings.Join(left, ", "))
+				"waiting for shards to remove the group: "+strings.Join(left, ", "))
 		}))
 		return errors.Join(errs...)
 	}
@@ -68,7 +68,7 @@ func (r *Reconciler) delete(ctx context.Context, cached *scope) error {
 	return r.letGo(ctx, s.pool)
 }
 
-// letGo takes our finalizer off the pool.
+// letGo removes our finalizer from the pool.
 func (r *Reconciler) letGo(ctx context.Context, pool *v1beta1.NstanceMachinePool) error {
 	err := edit(ctx, r.Client, pool, func() bool { return controllerutil.RemoveFinalizer(pool, v1beta1.Finalizer) })
 	if client.IgnoreNotFound(err) != nil {
@@ -77,14 +77,14 @@ func (r *Reconciler) letGo(ctx context.Context, pool *v1beta1.NstanceMachinePool
 	return nil
 }
 
-// lives: nobody has told that the machine's instance is gone.
+// lives reports whether no shard has reported the machine's instance gone.
 func (r *Reconciler) lives(s *scope, m *v1beta1.NstanceMachine) bool {
 	return m.Spec.InstanceID != "" && !gone(r.Shards, s, string(m.Spec.Shard), string(m.Spec.InstanceID))
 }
 
-// lingers: the group is gone and the instance, whose Machine nobody would clean up
-// later, is not, or its shard can't tell yet. A group that is there though the pool has
-// no part of it lives on with its instances: its shard's static config names it.
+// lingers reports whether the group is gone but the instance, whose Machine would never be
+// cleaned up later, is not, or its shard can't say yet. A group that exists without an
+// NstanceShardGroup lives on with its instances: its shard's static config names it.
 func (r *Reconciler) lingers(s *scope, m *v1beta1.NstanceMachine) bool {
 	shard := string(m.Spec.Shard)
 	_, configured := r.Shards.State(shard)

@@ -31,115 +31,121 @@ func TestMain(m *testing.M) {
 
 const clusterName = "example--default"
 
-// stage is a namespace with shards behind it, and what plays the other controllers.
-type stage struct {
+// fixture is a namespace with shards, and with stand-ins for the other controllers.
+type fixture struct {
 	t      *testing.T
 	api    client.Client
 	plane  *planetest.Plane
 	config *rest.Config // with the rights of the controller
 	ns     string
-	world  *shardstest.World
+	shards *shardstest.World
 	nodes  *nodes
 	core   *core
 	grace  time.Duration
-	doubt  time.Duration // 0: a second
-	sync   time.Duration
-	stop   func() // the operator
+	doubt  time.Duration // 0: 1 s
+	resync time.Duration
+	wrap   func(client.Client) client.Client // nil: the operator's client is not wrapped
+	stop   func()                            // stops the operator
 }
 
-// newStage makes a stage on which no operator runs yet. Nothing is drained there.
-func newStage(t *testing.T, shards ...string) *stage {
+// newFixture returns a fixture without a running operator. Its shards delete instances without
+// a drain.
+func newFixture(t *testing.T, shards ...string) *fixture {
 	t.Helper()
 	plane := shared.Plane(t)
-	s := &stage{t: t, api: plane.Client, plane: plane, ns: plane.Namespace(t), world: shardstest.Start(t, shards...)}
+	f := &fixture{t: t, api: plane.Client, plane: plane, ns: plane.Namespace(t), shards: shardstest.Start(t, shards...)}
 	for _, id := range shards {
-		s.world.Shard(id).SetTiming(func(timing *shardstest.Timing) { timing.Drain = 0 })
+		f.shards.Shard(id).SetTiming(func(timing *shardstest.Timing) { timing.Drain = 0 })
 	}
-	s.config = plane.Allowed(t, s.ns, ".")
-	s.nodes = &nodes{api: plane.Client}
-	s.create(&clusterv1.Cluster{
+	f.config = plane.Allowed(t, f.ns, ".")
+	f.nodes = &nodes{api: plane.Client}
+	f.create(&clusterv1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Name: clusterName},
 		Spec:       clusterv1.ClusterSpec{ControlPlaneEndpoint: clusterv1.APIEndpoint{Host: "api", Port: 6443}},
 	})
-	return s
+	return f
 }
 
-// start is a stage with an operator.
-func start(t *testing.T, shards ...string) *stage {
+// startFixture returns a fixture with a running operator.
+func startFixture(t *testing.T, shards ...string) *fixture {
 	t.Helper()
-	s := newStage(t, shards...)
-	s.run(s.world)
-	return s
+	f := newFixture(t, shards...)
+	f.runOperator(f.shards)
+	return f
 }
 
-// run starts an operator that knows these shards.
-func (s *stage) run(world *shardstest.World) {
-	s.t.Helper()
-	options := s.plane.ManagerOptions(s.ns)
+// runOperator starts an operator of these shards.
+func (f *fixture) runOperator(shards *shardstest.World) {
+	f.t.Helper()
+	options := f.plane.ManagerOptions(f.ns)
 	options.Logger = logr.Discard()
-	if s.sync > 0 {
-		options.Cache.SyncPeriod = &s.sync
+	if f.resync > 0 {
+		options.Cache.SyncPeriod = &f.resync
 	}
-	mgr, err := ctrl.NewManager(s.config, options)
-	s.must(err)
-	// Those that play the others see what the operator sees, and may do everything.
-	others, err := client.New(s.plane.Config, client.Options{Scheme: s.api.Scheme(), Cache: &client.CacheOptions{Reader: mgr.GetCache()}})
-	s.must(err)
-	s.nodes.cache = mgr.GetCache()
+	mgr, err := ctrl.NewManager(f.config, options)
+	f.must(err)
+	// The stand-ins for other controllers read the operator's cache, and have all rights.
+	others, err := client.New(f.plane.Config, client.Options{Scheme: f.api.Scheme(), Cache: &client.CacheOptions{Reader: mgr.GetCache()}})
+	f.must(err)
+	f.nodes.cache = mgr.GetCache()
 	r := &pool.Reconciler{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Shards: world.Set, Nodes: s.nodes, Now: time.Now, Grace: s.grace,
-		Doubt: cmp.Or(s.doubt, time.Second),
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Shards: shards.Set, Nodes: f.nodes, Now: time.Now, Grace: f.grace,
+		Doubt: cmp.Or(f.doubt, time.Second),
 	}
-	s.must(r.SetupWithManager(mgr))
-	s.must((&pusher{others, world.Set}).setup(mgr))
-	s.core = &core{api: others, drained: map[string]bool{}}
-	s.must(s.core.setup(mgr))
+	if f.wrap != nil {
+		r.Client = f.wrap(r.Client)
+	}
+	f.must(r.SetupWithManager(mgr))
+	f.must((&pusher{others, shards.Set}).setup(mgr))
+	f.core = &core{api: others, drained: map[string]bool{}}
+	f.must(f.core.setup(mgr))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := mgr.Start(ctx); err != nil {
-			s.t.Errorf("the manager: %v", err)
+			f.t.Errorf("manager: %v", err)
 		}
 	}()
-	s.stop = func() { cancel(); <-done }
-	s.t.Cleanup(s.stop)
+	f.stop = func() { cancel(); <-done }
+	f.t.Cleanup(f.stop)
 }
 
-// forget has the operator know nothing of a shard that it can't reach, as after a start.
-func (s *stage) forget(shard string, all ...string) {
-	s.t.Helper()
-	s.world.Shard(shard).Stop()
-	s.world.Configure(slices.DeleteFunc(slices.Clone(all), func(id string) bool { return id == shard })...)
-	s.world.Configure(all...)
-	if state, _ := s.world.Set.State(shard); state.Known {
-		s.t.Fatalf("shard %s is known", shard)
+// makeUnknown stops a shard and makes it unknown to the operator, as after a start without a
+// connection.
+func (f *fixture) makeUnknown(shard string, all ...string) {
+	f.t.Helper()
+	f.shards.Shard(shard).Stop()
+	f.shards.Configure(slices.DeleteFunc(slices.Clone(all), func(id string) bool { return id == shard })...)
+	f.shards.Configure(all...)
+	if state, _ := f.shards.Set.State(shard); state.Known {
+		f.t.Fatalf("shard %s is known", shard)
 	}
 }
 
-func (s *stage) must(err error) {
-	s.t.Helper()
+func (f *fixture) must(err error) {
+	f.t.Helper()
 	if err != nil {
-		s.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 }
 
-func (s *stage) create(o client.Object) {
-	s.t.Helper()
+func (f *fixture) create(o client.Object) {
+	f.t.Helper()
 	if o.GetNamespace() == "" {
-		o.SetNamespace(s.ns)
+		o.SetNamespace(f.ns)
 	}
-	s.must(s.api.Create(s.t.Context(), o))
+	f.must(f.api.Create(f.t.Context(), o))
 }
 
-// pool makes a MachinePool and its infrastructure, both of the group's name.
-func (s *stage) pool(group string, replicas int32, shards ...v1beta1.Name) {
-	s.t.Helper()
-	s.create(&v1beta1.NstanceMachinePool{
+// pool creates an NstanceMachinePool and its MachinePool, both named like the group.
+func (f *fixture) pool(group string, replicas int32, shards ...v1beta1.Name) {
+	f.t.Helper()
+	f.create(&v1beta1.NstanceMachinePool{
 		ObjectMeta: metav1.ObjectMeta{Name: group},
 		Spec:       v1beta1.NstanceMachinePoolSpec{Group: v1beta1.Name(group), Shards: shards, Template: "knd"},
 	})
-	s.create(machinePool(group, replicas))
+	f.create(machinePool(group, replicas))
 }
 
 func machinePool(group string, replicas int32) *clusterv1.MachinePool {
@@ -157,50 +163,50 @@ func machinePool(group string, replicas int32) *clusterv1.MachinePool {
 	return p
 }
 
-func (s *stage) key(name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: s.ns, Name: name}
+func (f *fixture) key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: f.ns, Name: name}
 }
 
-func (s *stage) meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: s.ns, Name: name}
+func (f *fixture) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: f.ns, Name: name}
 }
 
-func (s *stage) get(name string) *v1beta1.NstanceMachinePool {
-	s.t.Helper()
+func (f *fixture) get(name string) *v1beta1.NstanceMachinePool {
+	f.t.Helper()
 	var p v1beta1.NstanceMachinePool
-	s.must(s.api.Get(s.t.Context(), s.key(name), &p))
+	f.must(f.api.Get(f.t.Context(), f.key(name), &p))
 	return &p
 }
 
 // scale sets the replicas of a MachinePool.
-func (s *stage) scale(name string, replicas int32) {
-	s.t.Helper()
-	s.patch(&clusterv1.MachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name}},
+func (f *fixture) scale(name string, replicas int32) {
+	f.t.Helper()
+	f.patch(&clusterv1.MachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: name}},
 		fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
 
-func (s *stage) patch(o client.Object, merge string) {
-	s.t.Helper()
+func (f *fixture) patch(o client.Object, merge string) {
+	f.t.Helper()
 	if o.GetNamespace() == "" {
-		o.SetNamespace(s.ns)
+		o.SetNamespace(f.ns)
 	}
-	s.must(s.api.Patch(s.t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(merge))))
+	f.must(f.api.Patch(f.t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(merge))))
 }
 
-func (s *stage) eventually(what string, holds func() error) {
-	s.t.Helper()
-	planetest.Eventually(s.t, time.Minute, what, func(context.Context) error { return holds() })
+func (f *fixture) eventually(what string, holds func() error) {
+	f.t.Helper()
+	planetest.Eventually(f.t, planetest.Patience, what, func(context.Context) error { return holds() })
 }
 
-// sizes are what a group's parts are to have; -1: there is none.
-func (s *stage) sizes(group string, shards ...string) []int32 {
-	s.t.Helper()
+// sizes returns the sizes of a group's parts on these shards; -1 if there is no part.
+func (f *fixture) sizes(group string, shards ...string) []int32 {
+	f.t.Helper()
 	var all []int32
 	for _, shard := range shards {
 		var g v1beta1.NstanceShardGroup
-		err := s.api.Get(s.t.Context(), s.key(group+"--"+shard), &g)
+		err := f.api.Get(f.t.Context(), f.key(group+"--"+shard), &g)
 		if client.IgnoreNotFound(err) != nil {
-			s.t.Fatal(err)
+			f.t.Fatal(err)
 		}
 		if err != nil {
 			all = append(all, -1)
@@ -211,24 +217,25 @@ func (s *stage) sizes(group string, shards ...string) []int32 {
 	return all
 }
 
-func (s *stage) settled(group string, shards []string, want ...int32) {
-	s.t.Helper()
-	s.eventually(fmt.Sprintf("the sizes of %s are %v", group, want), func() error {
-		if got := s.sizes(group, shards...); !slices.Equal(got, want) {
+func (f *fixture) awaitSizes(group string, shards []string, want ...int32) {
+	f.t.Helper()
+	f.eventually(fmt.Sprintf("the sizes of %s are %v", group, want), func() error {
+		if got := f.sizes(group, shards...); !slices.Equal(got, want) {
 			return fmt.Errorf("they are %v", got)
 		}
 		for i, shard := range shards {
-			if n := len(s.living(shard, group)); n != int(max(want[i], 0)) {
-				return fmt.Errorf("%d instances live on shard %s", n, shard)
+			if n := len(f.liveInstances(shard, group)); n != int(max(want[i], 0)) {
+				return fmt.Errorf("%d instances exist on shard %s", n, shard)
 			}
 		}
 		return nil
 	})
 }
 
-// living are the ids of a group's instances that have a machine and are not deleted.
-func (s *stage) living(shard, group string) (ids []string) {
-	for _, i := range s.world.Shard(shard).Instances(group) {
+// liveInstances returns the IDs of a group's instances that have a VM and are not deleted,
+// sorted.
+func (f *fixture) liveInstances(shard, group string) (ids []string) {
+	for _, i := range f.shards.Shard(shard).Instances(group) {
 		if i.GetPhase() != nstancev1.InstancePhase_INSTANCE_PHASE_DELETED && i.GetNodeProviderId() != "" {
 			ids = append(ids, i.GetId())
 		}
@@ -237,10 +244,10 @@ func (s *stage) living(shard, group string) (ids []string) {
 	return ids
 }
 
-// providerIDs are those of the instances that live on these shards, sorted.
-func (s *stage) providerIDs(group string, shards ...string) (ids []string) {
+// providerIDs returns the provider IDs of the live instances on these shards, sorted.
+func (f *fixture) providerIDs(group string, shards ...string) (ids []string) {
 	for _, shard := range shards {
-		for _, id := range s.living(shard, group) {
+		for _, id := range f.liveInstances(shard, group) {
 			ids = append(ids, "process:///"+id)
 		}
 	}
@@ -248,22 +255,23 @@ func (s *stage) providerIDs(group string, shards ...string) (ids []string) {
 	return ids
 }
 
-// listed waits until a pool's list is this, its status counts it, and core has it.
-func (s *stage) listed(name string, want []string) {
-	s.t.Helper()
-	s.eventually("the list of "+name, func() error {
-		p := s.get(name)
+// awaitProviderIDs waits until a pool's providerIDList is want, its status counts it, and the
+// MachinePool has it.
+func (f *fixture) awaitProviderIDs(name string, want []string) {
+	f.t.Helper()
+	f.eventually("the providerIDList of "+name, func() error {
+		p := f.get(name)
 		var m clusterv1.MachinePool
-		s.must(s.api.Get(s.t.Context(), s.key(name), &m))
+		f.must(f.api.Get(f.t.Context(), f.key(name), &m))
 		if !slices.Equal(p.Spec.ProviderIDList, want) || !slices.Equal(m.Spec.ProviderIDList, want) ||
 			deref(p.Status.Replicas, -1) != int32(len(want)) {
-			return fmt.Errorf("it is %v, core has %v, want %v", p.Spec.ProviderIDList, m.Spec.ProviderIDList, want)
+			return fmt.Errorf("it is %v, the MachinePool has %v, want %v", p.Spec.ProviderIDList, m.Spec.ProviderIDList, want)
 		}
 		return nil
 	})
 }
 
-// deref is what p points to, or else another value.
+// deref returns what p points to, or a default.
 func deref[T any](p *T, or T) T {
 	if p == nil {
 		return or

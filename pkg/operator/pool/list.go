@@ -15,24 +15,24 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// evidence is what is known of the machines behind ids.
+// evidence is what is known of the machines behind provider IDs.
 type evidence struct {
-	// told are the ids of all instances of the group that shards tell of, and ours those
-	// that are this pool's beyond doubt: while a part of it is not there yet, or another
-	// pool has it, the group need not be its own.
+	// told are the IDs of all instances of the group that shards report, and ours those that
+	// are certainly this pool's: without an NstanceShardGroup, or with another pool's, the
+	// group may not be its own.
 	told map[string]bool
 	ours []string
-	// lost says of each id whose instance is known whether that is certainly gone.
+	// lost maps each ID whose instance is known to whether that is certainly gone.
 	lost map[string]bool
-	// all of the pool's shards are synced: they tell everything.
+	// all: all of the pool's shards are synced.
 	all bool
 }
 
-// next is the list of ids after one that had these. Cluster API deletes the Node of
-// every id that goes missing, so one stays until its instance is certainly gone; or,
-// when nobody knows which instance that was, until all shards have told everything for
-// so long that they would have told of it: another operator may know of one that the
-// streams here have not told yet. missing reports that they have.
+// next returns the list of IDs that follows had. Cluster API deletes the Node of every ID that
+// is removed, so an ID stays until its instance is certainly gone; or, if its instance is
+// unknown, until missing reports that all shards have been synced long enough without
+// reporting it: another operator may have listed an instance that our streams have not
+// reported yet.
 func (e evidence) next(had []string, missing func(id string) bool) []string {
 	ids := slices.Clone(e.ours)
 	for _, id := range had {
@@ -48,11 +48,11 @@ func (e evidence) next(had []string, missing func(id string) bool) []string {
 	return slices.Compact(ids)
 }
 
-// evidence collects what shards and objects say.
+// evidence collects it from shards and objects.
 func (r *Reconciler) evidence(s *scope) evidence {
 	e := evidence{told: map[string]bool{}, lost: map[string]bool{}, all: true}
 	for _, shard := range s.shardNames() {
-		// The state first: if the streams break in between, no more is missing.
+		// Read the state first: if the stream breaks in between, nothing counts as missing.
 		state, _ := r.Shards.State(shard)
 		e.all = e.all && state.Synced
 		for _, i := range r.Shards.Instances(shard, string(s.pool.Spec.Group)) {
@@ -80,12 +80,12 @@ func (e *evidence) add(i *nstancev1.InstanceStatus, ours bool) {
 	}
 }
 
-// has: the group on a shard is this pool's.
+// has reports whether the group on a shard is this pool's.
 func (s *scope) has(shard string) bool {
 	return slices.ContainsFunc(s.places, func(p place) bool { return p.shard == shard && p.ours() })
 }
 
-// shardNames are all shards where something of the pool is or may be, sorted.
+// shardNames returns all shards where the pool has or may have something, sorted.
 func (s *scope) shardNames() []string {
 	names := map[string]bool{}
 	for _, p := range s.places {
@@ -99,9 +99,9 @@ func (s *scope) shardNames() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// keepList writes spec.providerIDList when it is different. A pool that has not been
-// ready yet, made anew or restored, begins with what core knew of it.
-func (r *Reconciler) keepList(ctx context.Context, s *scope) error {
+// syncList writes spec.providerIDList if it differs. For a pool that has never been ready,
+// such as a recreated or restored one, it starts from core's copy of the list.
+func (r *Reconciler) syncList(ctx context.Context, s *scope) error {
 	had := s.pool.Spec.ProviderIDList
 	if !deref(s.pool.Status.Ready, false) {
 		had = slices.Concat(had, s.owner.Spec.ProviderIDList)
@@ -110,9 +110,9 @@ func (r *Reconciler) keepList(ctx context.Context, s *scope) error {
 	e := r.evidence(s)
 	next := e.next(had, func(id string) bool { return now.Sub(r.strangers.since(key, id, now)) >= r.Doubt })
 	if !e.all {
-		r.strangers.keep(key, nil) // what it lacks means nothing, and the wait begins anew
+		r.strangers.retain(key, nil) // missing instances mean nothing now; restart the wait
 	} else {
-		r.strangers.keep(key, next)
+		r.strangers.retain(key, next)
 	}
 	if slices.Equal(next, s.pool.Spec.ProviderIDList) {
 		s.listed = true
@@ -130,14 +130,14 @@ func (r *Reconciler) keepList(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// strangers are ids of lists that no shard told of and no object stands for, and since
-// when they were missed. The zero value is empty. It is safe for concurrent use.
+// strangers are listed IDs that no shard reports and no object names, with the time since
+// when. The zero value is empty. It is safe for concurrent use.
 type strangers struct {
 	mu  sync.Mutex
 	all map[types.NamespacedName]map[string]time.Time
 }
 
-// since is when an id of a pool was missed first, which is now if it was not before.
+// since returns since when an ID has been missing; now if it was not before.
 func (x *strangers) since(pool types.NamespacedName, id string, now time.Time) time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -154,8 +154,8 @@ func (x *strangers) since(pool types.NamespacedName, id string, now time.Time) t
 	return now
 }
 
-// keep forgets all of a pool but those that it has still.
-func (x *strangers) keep(pool types.NamespacedName, ids []string) {
+// retain drops a pool's IDs except the given ones.
+func (x *strangers) retain(pool types.NamespacedName, ids []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.all[pool], func(id string, _ time.Time) bool { return !slices.Contains(ids, id) })
@@ -164,7 +164,7 @@ func (x *strangers) keep(pool types.NamespacedName, ids []string) {
 	}
 }
 
-// any reports whether a pool has some that may leave by mere waiting.
+// any reports whether a pool has IDs that may expire without an event.
 func (x *strangers) any(pool types.NamespacedName) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

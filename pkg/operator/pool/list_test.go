@@ -28,180 +28,187 @@ func instanceIDs(ids ...string) (all []v1beta1.InstanceID) {
 	return all
 }
 
-func (s *stage) part(name string) *v1beta1.NstanceShardGroup {
-	s.t.Helper()
+func (f *fixture) part(name string) *v1beta1.NstanceShardGroup {
+	f.t.Helper()
 	var g v1beta1.NstanceShardGroup
-	s.must(s.api.Get(s.t.Context(), s.key(name), &g))
+	f.must(f.api.Get(f.t.Context(), f.key(name), &g))
 	return &g
 }
 
-// node makes the Node of an instance.
-func (s *stage) node(id string, taints ...corev1.Taint) {
-	s.t.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1.NodeSpec{ProviderID: "process:///" + id, Taints: taints}}
-	s.must(s.api.Create(s.t.Context(), n))
-	s.t.Cleanup(func() { _ = s.api.Delete(context.Background(), n) })
+// node creates the Node of an instance.
+func (f *fixture) node(id string, taints ...corev1.Taint) {
+	f.t.Helper()
+	f.nodeNamed(id, id, taints...)
 }
 
-// stays holds that a list does not change for a while.
-func (s *stage) stays(name string, want []string) {
-	s.t.Helper()
-	planetest.Consistently(s.t, time.Second, "the list stays", func(context.Context) error {
-		if got := s.get(name).Spec.ProviderIDList; !slices.Equal(got, want) {
+// nodeNamed creates a Node with that name and the provider ID of an instance.
+func (f *fixture) nodeNamed(name, id string, taints ...corev1.Taint) {
+	f.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: "process:///" + id, Taints: taints}}
+	f.must(f.api.Create(f.t.Context(), n))
+	f.t.Cleanup(func() { _ = f.api.Delete(context.Background(), n) })
+}
+
+// listStays checks that a pool's providerIDList does not change for a second.
+func (f *fixture) listStays(name string, want []string) {
+	f.t.Helper()
+	planetest.Consistently(f.t, time.Second, "the providerIDList does not change", func(context.Context) error {
+		if got := f.get(name).Spec.ProviderIDList; !slices.Equal(got, want) {
 			return fmt.Errorf("it is %v, want %v", got, want)
 		}
 		return nil
 	})
 }
 
-func TestIDsStayWhileTheirShardIsLost(t *testing.T) {
-	s := start(t, "a", "b")
-	s.pool("web", 4, "a", "b")
-	s.settled("web", []string{"a", "b"}, 2, 2)
-	all := s.providerIDs("web", "a", "b")
-	s.listed("web", all)
-	s.world.Shard("b").Stop()
-	s.stays("web", all)
+func TestProviderIDsStayWhileShardIsUnreachable(t *testing.T) {
+	f := startFixture(t, "a", "b")
+	f.pool("web", 4, "a", "b")
+	f.awaitSizes("web", []string{"a", "b"}, 2, 2)
+	all := f.providerIDs("web", "a", "b")
+	f.awaitProviderIDs("web", all)
+	f.shards.Shard("b").Stop()
+	f.listStays("web", all)
 
-	// The operator begins anew and knows nothing of b.
-	s.stop()
-	s.forget("b", "a", "b")
-	s.run(s.world)
-	s.scale("web", 6) // it is at work
-	s.settled("web", []string{"a"}, 3)
-	all = s.providerIDs("web", "a", "b")
-	s.listed("web", all)
-	s.stays("web", all)
+	// After a restart, the operator does not know the state of b.
+	f.stop()
+	f.makeUnknown("b", "a", "b")
+	f.runOperator(f.shards)
+	f.scale("web", 6) // to see that the operator works
+	f.awaitSizes("web", []string{"a"}, 3)
+	all = f.providerIDs("web", "a", "b")
+	f.awaitProviderIDs("web", all)
+	f.listStays("web", all)
 
-	s.world.Shard("b").Start()
-	s.settled("web", []string{"a", "b"}, 3, 3)
-	s.listed("web", s.providerIDs("web", "a", "b"))
+	f.shards.Shard("b").Start()
+	f.awaitSizes("web", []string{"a", "b"}, 3, 3)
+	f.awaitProviderIDs("web", f.providerIDs("web", "a", "b"))
 }
 
-// What died while nobody was connected leaves once the shard has told everything.
-func TestIDsThatWentUnseenLeaveWithEvidence(t *testing.T) {
-	s := start(t, "a", "b")
-	s.pool("web", 4, "a", "b")
-	s.settled("web", []string{"a", "b"}, 2, 2)
-	s.listed("web", s.providerIDs("web", "a", "b"))
-	s.stop()
-	s.must(s.world.Set.DeleteInstance(t.Context(), "b", s.living("b", "web")[0]))
-	s.world.Shard("b").SetTiming(func(timing *shardstest.Timing) { timing.Tombstone = 0 })
-	s.settled("web", []string{"a", "b"}, 2, 2)
-	s.world.Configure("a")
-	s.world.Configure("a", "b")
-	s.run(s.world)
-	s.listed("web", s.providerIDs("web", "a", "b"))
+// Instances that were deleted without a running operator are removed from the list once the
+// shard is synced.
+func TestProviderIDsOfGoneInstancesAreRemovedOnceSynced(t *testing.T) {
+	f := startFixture(t, "a", "b")
+	f.pool("web", 4, "a", "b")
+	f.awaitSizes("web", []string{"a", "b"}, 2, 2)
+	f.awaitProviderIDs("web", f.providerIDs("web", "a", "b"))
+	f.stop()
+	f.must(f.shards.Set.DeleteInstance(t.Context(), "b", f.liveInstances("b", "web")[0]))
+	f.shards.Shard("b").SetTiming(func(timing *shardstest.Timing) { timing.Tombstone = 0 })
+	f.awaitSizes("web", []string{"a", "b"}, 2, 2)
+	f.shards.Configure("a")
+	f.shards.Configure("a", "b")
+	f.runOperator(f.shards)
+	f.awaitProviderIDs("web", f.providerIDs("web", "a", "b"))
 }
 
-// Without a word about its shard an id waits for all of them.
-func TestAnIDOfNoKnownShardWaitsForAll(t *testing.T) {
-	s := start(t, "a", "b")
-	s.pool("web", 2, "a", "b")
-	s.settled("web", []string{"a", "b"}, 1, 1)
-	living := s.providerIDs("web", "a", "b")
-	s.listed("web", living)
-	s.world.Shard("b").Stop()
-	s.eventually("b is lost", func() error {
-		if state, _ := s.world.Set.State("b"); state.Synced {
+// An ID of no known shard is removed only once all shards are synced.
+func TestUnknownProviderIDStaysUntilAllShardsAreSynced(t *testing.T) {
+	f := startFixture(t, "a", "b")
+	f.pool("web", 2, "a", "b")
+	f.awaitSizes("web", []string{"a", "b"}, 1, 1)
+	living := f.providerIDs("web", "a", "b")
+	f.awaitProviderIDs("web", living)
+	f.shards.Shard("b").Stop()
+	f.eventually("b is not synced", func() error {
+		if state, _ := f.shards.Set.State("b"); state.Synced {
 			return fmt.Errorf("it is synced")
 		}
 		return nil
 	})
-	odd := slices.Sorted(slices.Values(append(living, "process:///of-nobody")))
-	s.patch(s.get("web"), fmt.Sprintf(`{"spec":{"providerIDList":["%s"]}}`, strings.Join(odd, `","`)))
-	s.stays("web", odd)
-	s.world.Shard("b").Start()
-	s.listed("web", living)
+	unknown := slices.Sorted(slices.Values(append(living, "process:///unknown")))
+	f.patch(f.get("web"), fmt.Sprintf(`{"spec":{"providerIDList":["%s"]}}`, strings.Join(unknown, `","`)))
+	f.listStays("web", unknown)
+	f.shards.Shard("b").Start()
+	f.awaitProviderIDs("web", living)
 }
 
-// Another operator, started by mistake, knows of an instance that the stream here has
-// not told yet, and writes its id into the list. Its Node must not go.
-func TestAnIDThatTheStreamIsYetToTellStays(t *testing.T) {
-	s := newStage(t, "a")
-	s.doubt = time.Minute
-	s.run(s.world)
-	s.pool("web", 1, "a")
-	s.settled("web", []string{"a"}, 1)
-	s.listed("web", s.providerIDs("web", "a"))
-	shard := s.world.Shard("a")
+// Another operator, started by mistake, adds an instance to the list before the stream here has
+// reported it. The ID stays, so that its Node is not deleted.
+func TestProviderIDStaysBeforeStreamReportsIt(t *testing.T) {
+	f := newFixture(t, "a")
+	f.doubt = time.Minute
+	f.runOperator(f.shards)
+	f.pool("web", 1, "a")
+	f.awaitSizes("web", []string{"a"}, 1)
+	f.awaitProviderIDs("web", f.providerIDs("web", "a"))
+	shard := f.shards.Shard("a")
 	shard.Mute()
-	_, err := shard.Service().UpsertGroup(t.Context(), &nstancev1.UpsertGroupRequest{Key: "web", Size: new(int32(2))})
-	s.must(err)
-	both := s.providerIDs("web", "a")
+	shard.Upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: new(int32(2))})
+	both := f.providerIDs("web", "a")
 	if len(both) != 2 {
 		t.Fatalf("the shard has %v", both)
 	}
-	s.patch(s.get("web"), fmt.Sprintf(`{"spec":{"providerIDList":["%s"]}}`, strings.Join(both, `","`)))
-	s.stays("web", both)
+	f.patch(f.get("web"), fmt.Sprintf(`{"spec":{"providerIDList":["%s"]}}`, strings.Join(both, `","`)))
+	f.listStays("web", both)
 }
 
-// A pool that was made anew, without list and status, goes on with what core has: core
-// would delete the nodes of the shard that is lost just now.
-func TestAPoolMadeAnewKeepsWhatCoreKnows(t *testing.T) {
-	s := start(t, "a", "b")
-	s.pool("web", 4, "a", "b")
-	s.settled("web", []string{"a", "b"}, 2, 2)
-	all := s.providerIDs("web", "a", "b")
-	s.listed("web", all)
-	s.stop()
-	s.forget("b", "a", "b")
+// A recreated pool, without list and status, starts with the MachinePool's list. Otherwise
+// Cluster API would delete the nodes of a shard that is currently unreachable.
+func TestRecreatedPoolKeepsProviderIDsOfMachinePool(t *testing.T) {
+	f := startFixture(t, "a", "b")
+	f.pool("web", 4, "a", "b")
+	f.awaitSizes("web", []string{"a", "b"}, 2, 2)
+	all := f.providerIDs("web", "a", "b")
+	f.awaitProviderIDs("web", all)
+	f.stop()
+	f.makeUnknown("b", "a", "b")
 
-	old := s.get("web")
-	s.patch(old, `{"metadata":{"finalizers":null}}`)
-	s.must(s.api.Delete(t.Context(), old))
-	anew := &v1beta1.NstanceMachinePool{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: old.Spec}
-	anew.Spec.ProviderIDList = nil
-	s.create(anew)
-	s.parents(old.UID, anew)
-	s.run(s.world)
-	s.listed("web", all)
-	s.stays("web", all)
-	s.world.Shard("b").Start()
-	s.listed("web", all)
-	s.settled("web", []string{"a", "b"}, 2, 2)
+	old := f.get("web")
+	f.patch(old, `{"metadata":{"finalizers":null}}`)
+	f.must(f.api.Delete(t.Context(), old))
+	recreated := &v1beta1.NstanceMachinePool{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: old.Spec}
+	recreated.Spec.ProviderIDList = nil
+	f.create(recreated)
+	f.reparent(old.UID, recreated)
+	f.runOperator(f.shards)
+	f.awaitProviderIDs("web", all)
+	f.listStays("web", all)
+	f.shards.Shard("b").Start()
+	f.awaitProviderIDs("web", all)
+	f.awaitSizes("web", []string{"a", "b"}, 2, 2)
 }
 
-// Restored without its parts and machines a pool keeps what its shards tell of, and
-// makes the others anew.
-func TestAPoolWithoutItsPartsLosesNoID(t *testing.T) {
-	s := start(t, "a", "b")
-	s.pool("web", 4, "a", "b")
-	s.settled("web", []string{"a", "b"}, 2, 2)
-	all := s.providerIDs("web", "a", "b")
-	s.listed("web", all)
-	s.machines("web", 4)
-	s.stop()
+// A pool that is restored without its parts and Machines keeps the IDs that its shards report,
+// and recreates the objects.
+func TestRestoredPoolWithoutPartsKeepsProviderIDs(t *testing.T) {
+	f := startFixture(t, "a", "b")
+	f.pool("web", 4, "a", "b")
+	f.awaitSizes("web", []string{"a", "b"}, 2, 2)
+	all := f.providerIDs("web", "a", "b")
+	f.awaitProviderIDs("web", all)
+	f.awaitMachines("web", 4)
+	f.stop()
 	for _, list := range []client.ObjectList{&v1beta1.NstanceShardGroupList{}, &v1beta1.NstanceMachineList{}, &clusterv1.MachineList{}} {
-		s.must(s.api.List(t.Context(), list, client.InNamespace(s.ns)))
+		f.must(f.api.List(t.Context(), list, client.InNamespace(f.ns)))
 		items, err := meta.ExtractList(list)
-		s.must(err)
+		f.must(err)
 		for _, item := range items {
 			o := item.(client.Object)
-			s.patch(o, `{"metadata":{"finalizers":null}}`)
-			s.must(s.api.Delete(t.Context(), o))
+			f.patch(o, `{"metadata":{"finalizers":null}}`)
+			f.must(f.api.Delete(t.Context(), o))
 		}
 	}
-	seen := s.watch("web")
-	s.run(s.world)
-	s.machines("web", 4)
-	s.settled("web", []string{"a", "b"}, 2, 2)
-	s.listed("web", all)
-	for _, list := range seen() {
+	recorded := f.recordLists("web")
+	f.runOperator(f.shards)
+	f.awaitMachines("web", 4)
+	f.awaitSizes("web", []string{"a", "b"}, 2, 2)
+	f.awaitProviderIDs("web", all)
+	for _, list := range recorded() {
 		if !slices.Equal(list, all) {
 			t.Errorf("the list was %v, want %v", list, all)
 		}
 	}
 }
 
-// watch records what a list is, from now on until the answer is asked for.
-func (s *stage) watch(name string) func() [][]string {
-	s.t.Helper()
-	c, err := client.NewWithWatch(s.plane.Config, client.Options{Scheme: s.api.Scheme()})
-	s.must(err)
-	w, err := c.Watch(s.t.Context(), &v1beta1.NstanceMachinePoolList{}, client.InNamespace(s.ns),
+// recordLists records a pool's providerIDList after each change, until the returned function is
+// called.
+func (f *fixture) recordLists(name string) func() [][]string {
+	f.t.Helper()
+	c, err := client.NewWithWatch(f.plane.Config, client.Options{Scheme: f.api.Scheme()})
+	f.must(err)
+	w, err := c.Watch(f.t.Context(), &v1beta1.NstanceMachinePoolList{}, client.InNamespace(f.ns),
 		client.MatchingFields{"metadata.name": name})
-	s.must(err)
+	f.must(err)
 	var all [][]string
 	done := make(chan struct{})
 	go func() {
@@ -215,16 +222,17 @@ func (s *stage) watch(name string) func() [][]string {
 	return func() [][]string { w.Stop(); <-done; return all }
 }
 
-// parents has the parts of one pool belong to another, as a backup's restore does.
-func (s *stage) parents(old types.UID, now *v1beta1.NstanceMachinePool) {
-	s.t.Helper()
+// reparent changes the owner of a pool's parts to a recreated pool, as the restore of a backup
+// does.
+func (f *fixture) reparent(old types.UID, now *v1beta1.NstanceMachinePool) {
+	f.t.Helper()
 	for _, name := range []string{"web--a", "web--b"} {
-		g := s.part(name)
+		g := f.part(name)
 		for i := range g.OwnerReferences {
 			if g.OwnerReferences[i].UID == old {
 				g.OwnerReferences[i].UID = now.UID
 			}
 		}
-		s.must(s.api.Update(s.t.Context(), g))
+		f.must(f.api.Update(f.t.Context(), g))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -16,14 +17,34 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// infraMachines are the NstanceMachines of a pool, by name.
+// atOnce bounds how many of a pool's machines are created, deleted or abandoned at once.
+const atOnce = 16
+
+// inParallel runs do for all items, and joins the errors.
+func inParallel[T any](items []T, do func(T) error) error {
+	errs := make([]error, len(items))
+	var work errgroup.Group
+	work.SetLimit(atOnce)
+	for i, item := range items {
+		work.Go(func() error {
+			errs[i] = do(item)
+			return nil
+		})
+	}
+	_ = work.Wait() // the errors are in errs
+	return errors.Join(errs...)
+}
+
+// infraMachines returns the NstanceMachines of a pool, by name. They may share memory with the
+// cache, so they must not be changed.
 func (r *Reconciler) infraMachines(ctx context.Context, from client.Reader, s *scope) (map[string]*v1beta1.NstanceMachine, error) {
 	all := map[string]*v1beta1.NstanceMachine{}
 	if s.owner == nil {
 		return all, nil
 	}
 	var list v1beta1.NstanceMachineList
-	if err := from.List(ctx, &list, client.InNamespace(s.pool.Namespace), client.MatchingLabels(labels(s.owner))); err != nil {
+	err := from.List(ctx, &list, client.InNamespace(s.pool.Namespace), client.MatchingLabels(labels(s.owner)), client.UnsafeDisableDeepCopy)
+	if err != nil {
 		return nil, fmt.Errorf("list the pool's NstanceMachines: %w", err)
 	}
 	for i := range list.Items {
@@ -32,28 +53,30 @@ func (r *Reconciler) infraMachines(ctx context.Context, from client.Reader, s *s
 	return all, nil
 }
 
-// keepMachines sees to it that there is an NstanceMachine for every instance that has a
-// machine, for which Cluster API's core then makes a Machine, and to it that both go
-// once the instance is gone.
-func (r *Reconciler) keepMachines(ctx context.Context, s *scope) error {
-	errs := []error{r.retireMachines(ctx, s)}
+// syncMachines ensures an NstanceMachine for every instance that has a machine (Cluster API's
+// core then creates a Machine for it), and deletes both once the instance is gone.
+func (r *Reconciler) syncMachines(ctx context.Context, s *scope) error {
+	var lacking []*v1beta1.NstanceMachine
 	for _, p := range s.places {
 		if !p.ours() {
 			continue
 		}
 		for _, i := range r.Shards.Instances(p.shard, string(s.pool.Spec.Group)) {
-			if s.infra[i.GetId()] != nil || !shown(i) {
-				continue
-			}
-			if err := r.Client.Create(ctx, r.machineOf(s, p.shard, i), capi.FieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
-				errs = append(errs, fmt.Errorf("make the NstanceMachine %s: %w", i.GetId(), err))
+			if s.infra[i.GetId()] == nil && shown(i) {
+				lacking = append(lacking, r.machineOf(s, p.shard, i))
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(r.retireMachines(ctx, s), inParallel(lacking, func(m *v1beta1.NstanceMachine) error {
+		if err := r.Client.Create(ctx, m, capi.FieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create NstanceMachine %s: %w", m.Name, err)
+		}
+		return nil
+	}))
 }
 
-// shown: the instance is the pool's, and has a machine that is not being deleted.
+// shown reports whether the instance is the pool's and has a machine that is not being
+// deleted.
 func shown(i *nstancev1.InstanceStatus) bool {
 	switch i.GetPhase() {
 	case nstancev1.InstancePhase_INSTANCE_PHASE_PENDING, nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING,
@@ -64,8 +87,8 @@ func shown(i *nstancev1.InstanceStatus) bool {
 	}
 }
 
-// machineOf is the NstanceMachine of an instance. The pool owns it without controlling
-// it: that is for the Machine, which core makes.
+// machineOf returns the NstanceMachine of an instance. The pool owns it without being its
+// controller: that is the Machine, which core creates.
 func (r *Reconciler) machineOf(s *scope, shard string, i *nstancev1.InstanceStatus) *v1beta1.NstanceMachine {
 	m := &v1beta1.NstanceMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.pool.Namespace, Name: i.GetId(), Labels: labels(s.owner)},
@@ -75,26 +98,59 @@ func (r *Reconciler) machineOf(s *scope, shard string, i *nstancev1.InstanceStat
 		},
 	}
 	m.Labels[v1beta1.LabelGroup], m.Labels[v1beta1.LabelShard] = string(s.pool.Spec.Group), shard
-	_ = controllerutil.SetOwnerReference(s.pool, m, r.Client.Scheme()) // both are of one namespace
+	_ = controllerutil.SetOwnerReference(s.pool, m, r.Client.Scheme()) // can't fail: both are in one namespace
 	return m
 }
 
-// retireMachines deletes what stands for instances that are gone.
+// retireMachines deletes the objects of instances that are gone, and the Machines of those
+// that their shard drains.
 func (r *Reconciler) retireMachines(ctx context.Context, s *scope) error {
-	var errs []error
+	var ended, drained []*v1beta1.NstanceMachine
 	for _, m := range s.infra {
-		if m.Spec.InstanceID == "" || m.Spec.Shard == "" || !gone(r.Shards, s, string(m.Spec.Shard), string(m.Spec.InstanceID)) {
-			continue
-		}
-		if err := r.retire(ctx, m); err != nil {
-			errs = append(errs, fmt.Errorf("remove the machine of instance %s, which is gone: %w", m.Spec.InstanceID, err))
+		shard, id := string(m.Spec.Shard), string(m.Spec.InstanceID)
+		switch {
+		case id == "" || shard == "":
+		case gone(r.Shards, s, shard, id):
+			ended = append(ended, m)
+		case r.Shards.Instance(shard, id).GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING:
+			drained = append(drained, m)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(inParallel(ended, func(m *v1beta1.NstanceMachine) error {
+		if err := r.retire(ctx, m); err != nil {
+			return fmt.Errorf("delete the Machine of instance %s, which is gone: %w", m.Spec.InstanceID, err)
+		}
+		return nil
+	}), inParallel(drained, func(m *v1beta1.NstanceMachine) error {
+		owner, err := announced(ctx, r.Client, m)
+		if err == nil && owner != nil {
+			err = r.remove(ctx, owner)
+		}
+		if err != nil {
+			return fmt.Errorf("delete the Machine of instance %s, which is being drained: %w", m.Spec.InstanceID, err)
+		}
+		return nil
+	}))
 }
 
-// retire deletes a Machine, which then deletes its NstanceMachine; or the latter, if
-// core has made no Machine. Nothing is drained: there is no machine any more.
+// announced returns the Machine to delete because its shard drains the instance, for good; nil
+// if there is none. The Cluster Autoscaler then counts it as leaving and names another, the
+// owners of its hooks act, and it shows why it goes. Core drains the node too, and waits for
+// the finalizer of the NstanceMachine before it deletes the Node; without the finalizer, the
+// Machine stays.
+func announced(ctx context.Context, from client.Reader, m *v1beta1.NstanceMachine) (*clusterv1.Machine, error) {
+	if !m.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(m, v1beta1.Finalizer) {
+		return nil, nil //nolint:nilnil // documented
+	}
+	owner, err := capi.MachineFor(ctx, from, m, v1beta1.MachineKind())
+	if err != nil || owner == nil || !owner.DeletionTimestamp.IsZero() || capi.Paused(nil, owner) {
+		return nil, err
+	}
+	return owner, nil
+}
+
+// retire deletes a Machine, which then deletes its NstanceMachine; or the latter, if core has
+// created no Machine. Nothing is drained or detached: there is no machine any more.
 func (r *Reconciler) retire(ctx context.Context, m *v1beta1.NstanceMachine) error {
 	owner, err := r.machineFor(ctx, m)
 	if err != nil {
@@ -106,12 +162,8 @@ func (r *Reconciler) retire(ctx context.Context, m *v1beta1.NstanceMachine) erro
 		}
 		return nil
 	}
-	if _, excluded := owner.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]; !excluded {
-		old := owner.DeepCopy()
-		metav1.SetMetaDataAnnotation(&owner.ObjectMeta, clusterv1.ExcludeNodeDrainingAnnotation, "")
-		if err := r.Client.Patch(ctx, owner, client.MergeFrom(old), capi.FieldOwner); err != nil {
-			return client.IgnoreNotFound(err)
-		}
+	if err := capi.SkipDrain(ctx, r.Client, owner); err != nil {
+		return err
 	}
 	if owner.DeletionTimestamp.IsZero() {
 		return r.remove(ctx, owner)
@@ -119,20 +171,11 @@ func (r *Reconciler) retire(ctx context.Context, m *v1beta1.NstanceMachine) erro
 	return nil
 }
 
-// machineFor is the Machine of an NstanceMachine; nil: there is none. Core names it
-// alike, and has it own the other only a moment later, so it is looked for by name,
-// past the cache.
+// machineFor returns the Machine of an NstanceMachine; nil if there is none. One that the cache
+// does not show yet is read uncached.
 func (r *Reconciler) machineFor(ctx context.Context, m *v1beta1.NstanceMachine) (*clusterv1.Machine, error) {
-	if owner, err := capi.OwnerMachine(ctx, r.Reader, m); err != nil || owner != nil {
+	if owner, err := capi.MachineFor(ctx, r.Client, m, v1beta1.MachineKind()); err != nil || owner != nil {
 		return owner, err
 	}
-	var owner clusterv1.Machine
-	err := r.Reader.Get(ctx, client.ObjectKeyFromObject(m), &owner)
-	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // documented
-	}
-	if err != nil || owner.Spec.InfrastructureRef.Name != m.Name || owner.Spec.InfrastructureRef.Kind != "NstanceMachine" {
-		return nil, err
-	}
-	return &owner, nil
+	return capi.MachineFor(ctx, r.Reader, m, v1beta1.MachineKind())
 }

@@ -16,11 +16,12 @@ import (
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/capi"
+	"github.com/nstance/nstance/pkg/operator/workload"
 )
 
-// AnnotationFromPool on a Node says which of its labels and taints come from its pool,
-// so that they go when the pool has them no more; and that the Node has been through
-// its beginning.
+// AnnotationFromPool on a Node lists the labels and taints that come from its pool, so that
+// they are removed when the pool drops them. It also shows that taints for initialization were
+// set once.
 const AnnotationFromPool = "nstance.dev/from-pool"
 
 // fromPool is the annotation's value.
@@ -35,25 +36,24 @@ type nodesLostError struct{ err error }
 func (e *nodesLostError) Error() string { return "read nodes: " + e.err.Error() }
 func (e *nodesLostError) Unwrap() error { return e.err }
 
-// keepNodes puts the pool's labels and taints on its nodes, and returns these; none if
-// they can't all be read.
-func (r *Reconciler) keepNodes(ctx context.Context, s *scope) ([]*corev1.Node, error) {
-	var nodes []*corev1.Node
-	for _, id := range s.pool.Spec.ProviderIDList {
-		node, err := r.Nodes.NodeByProviderID(ctx, id)
-		if err != nil {
-			return nil, &nodesLostError{err}
-		}
-		if node != nil && node.DeletionTimestamp.IsZero() {
-			nodes = append(nodes, node)
-		}
+// syncNodes sets the pool's labels and taints on its nodes and on those of its group's
+// on-demand machines, and returns its nodes; none if they can't all be read.
+func (r *Reconciler) syncNodes(ctx context.Context, s *scope) ([]*corev1.Node, error) {
+	nodes, err := nodesWith(ctx, r.Nodes, s.pool.Spec.ProviderIDList, identities(r.Shards, s))
+	if err != nil {
+		return nil, err
 	}
-	spec, err := r.specFor(ctx, s, nodes)
+	beside, err := nodesWith(ctx, r.Nodes, s.onDemand, nil)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(nodes, beside)
+	spec, err := r.specFor(ctx, s, all)
 	if err != nil {
 		return nodes, err
 	}
 	var errs []error
-	for _, node := range nodes {
+	for _, node := range all {
 		if err := r.dress(ctx, spec, node); client.IgnoreNotFound(err) != nil {
 			errs = append(errs, fmt.Errorf("label or taint node %s: %w", node.Name, err))
 		}
@@ -61,8 +61,50 @@ func (r *Reconciler) keepNodes(ctx context.Context, s *scope) ([]*corev1.Node, e
 	return nodes, errors.Join(errs...)
 }
 
-// specFor is the pool's spec by which nodes are dressed. A taint for the beginning is
-// never set later, so a new node needs the spec as it is, past the cache.
+// nodesWith returns the nodes of machines; known has what they are recognized by beside the
+// provider ID.
+func nodesWith(ctx context.Context, from Nodes, ids []string, known map[string]workload.Identity) (nodes []*corev1.Node, err error) {
+	for _, id := range ids {
+		node, err := nodeOf(ctx, from, known[id], id)
+		if err != nil {
+			return nil, &nodesLostError{err}
+		}
+		if node != nil && node.DeletionTimestamp.IsZero() {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes, nil
+}
+
+// identities returns what the nodes of the pool's machines are recognized by, by provider ID.
+func identities(from Shards, s *scope) map[string]workload.Identity {
+	all := make(map[string]workload.Identity, len(s.infra))
+	for _, m := range s.infra {
+		if m.Spec.ProviderID == "" {
+			continue
+		}
+		i := from.Instance(string(m.Spec.Shard), string(m.Spec.InstanceID))
+		w := workload.Identify(m.Spec.ProviderID, string(m.Spec.InstanceID), i.GetHostname(), i.GetIps())
+		w.Saw(m.Status.NodeName)
+		w.Other = func(id string) bool { return slices.Contains(s.pool.Spec.ProviderIDList, id) }
+		all[m.Spec.ProviderID] = w
+	}
+	return all
+}
+
+// nodeOf returns the node of a machine of the pool; nil if there is none, or if it is unclear
+// which one it is.
+func nodeOf(ctx context.Context, from Nodes, w workload.Identity, id string) (*corev1.Node, error) {
+	w.ProviderID = id
+	node, err := from.NodeOf(ctx, w)
+	if errors.As(err, new(*workload.AmbiguousError)) {
+		return nil, nil //nolint:nilnil // documented
+	}
+	return node, err
+}
+
+// specFor returns the pool's spec for its nodes. A taint for initialization is never set
+// later, so a new node needs the current spec, read uncached.
 func (r *Reconciler) specFor(ctx context.Context, s *scope, nodes []*corev1.Node) (*v1beta1.NstanceMachinePoolSpec, error) {
 	if !slices.ContainsFunc(nodes, func(n *corev1.Node) bool { _, seen := n.Annotations[AnnotationFromPool]; return !seen }) {
 		return &s.pool.Spec, nil
@@ -74,8 +116,8 @@ func (r *Reconciler) specFor(ctx context.Context, s *scope, nodes []*corev1.Node
 	return &now.Spec, nil
 }
 
-// dress writes what a node lacks. The lock is for the taints, which are one list that
-// others write too.
+// dress patches a node if its labels or taints differ. The patch is conditional because of the
+// taints, a single list that others write too.
 func (r *Reconciler) dress(ctx context.Context, spec *v1beta1.NstanceMachinePoolSpec, node *corev1.Node) error {
 	changed := node.DeepCopy()
 	dressed(changed, spec.NodeLabels, spec.NodeTaints)
@@ -87,14 +129,14 @@ func (r *Reconciler) dress(ctx context.Context, spec *v1beta1.NstanceMachinePool
 	return r.Nodes.Client().Patch(ctx, changed, locked, capi.FieldOwner)
 }
 
-// dressed changes a node's labels and taints to what its pool wants. A taint for the
-// beginning is set only on a node that has not been seen before; one that is always
-// wanted goes when it is wanted no more.
+// dressed sets a node's labels and taints to what its pool wants. A taint for initialization
+// is set only on a node that is seen for the first time; an always-wanted taint is removed
+// when the pool drops it.
 func dressed(node *corev1.Node, labels map[string]string, taints []clusterv1.MachineTaint) {
 	var before, now fromPool
 	text, seen := node.Annotations[AnnotationFromPool]
 	if json.Unmarshal([]byte(text), &before) != nil {
-		before = fromPool{} // somebody else has written it: then nothing is known to be ours
+		before = fromPool{} // invalid: nothing is known to be ours
 	}
 	for _, key := range before.Labels {
 		if _, wanted := labels[key]; !wanted {

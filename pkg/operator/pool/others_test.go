@@ -23,11 +23,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/operator/capi"
 	"github.com/nstance/nstance/pkg/operator/shards"
+	"github.com/nstance/nstance/pkg/operator/workload"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// pusher plays the controller of NstanceShardGroups.
+// pusher is a stand-in for the controller of NstanceShardGroups.
 type pusher struct {
 	api client.Client
 	set *shards.Set
@@ -43,6 +45,9 @@ func (p *pusher) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	shard, group := string(g.Spec.Shard), string(g.Spec.Group)
+	if state, configured := p.set.State(shard); configured && !state.Reachable {
+		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil // a call would block, and delay the other shards
+	}
 	old := g.DeepCopy()
 	if !g.DeletionTimestamp.IsZero() {
 		if _, configured := p.set.State(shard); configured && !p.set.Group(shard, group).GetIsStatic() {
@@ -78,20 +83,21 @@ func (p *pusher) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	g.Status.ObservedGeneration = g.Generation
 	meta.SetStatusCondition(&g.Status.Conditions,
 		metav1.Condition{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Pushed"})
-	return ctrl.Result{}, client.IgnoreNotFound(p.api.Status().Patch(ctx, &g, client.MergeFrom(old)))
+	// The cache may be stale, and a test may have set another condition.
+	return ctrl.Result{}, client.IgnoreNotFound(p.api.Status().Patch(ctx, &g, capi.Locked(old)))
 }
 
-// core plays what Cluster API's core does with MachinePools: it takes hold of the
-// infrastructure, copies its list, and makes and removes Machines.
+// core is a stand-in for Cluster API's controllers of MachinePools and Machines: it sets the
+// owner of the infrastructure, copies its list, and creates and deletes Machines.
 type core struct {
 	api client.Client
 
 	mu      sync.Mutex
-	drained map[string]bool // Machines whose nodes it drained and deleted
+	drained map[string]bool // Machines whose nodes were drained and deleted
 }
 
-// hasDrained are the Machines whose nodes core has drained.
-func (c *core) hasDrained() []string {
+// drainedMachines returns the Machines whose nodes were drained.
+func (c *core) drainedMachines() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Sorted(maps.Keys(c.drained))
@@ -115,11 +121,12 @@ func (c *core) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, er
 	if err := c.api.Get(ctx, req.NamespacedName, &p); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	return ctrl.Result{}, errors.Join(c.pool(ctx, &p), c.machines(ctx, &p))
+	return ctrl.Result{}, errors.Join(c.reconcilePool(ctx, &p), c.reconcileMachines(ctx, &p))
 }
 
-// pool takes hold of a pool that is not being deleted.
-func (c *core) pool(ctx context.Context, p *clusterv1.MachinePool) error {
+// reconcilePool adopts a pool that is not being deleted, copies its list, and creates the
+// missing Machines.
+func (c *core) reconcilePool(ctx context.Context, p *clusterv1.MachinePool) error {
 	var infra v1beta1.NstanceMachinePool
 	if err := c.api.Get(ctx, client.ObjectKeyFromObject(p), &infra); err != nil || !infra.DeletionTimestamp.IsZero() {
 		return client.IgnoreNotFound(err)
@@ -149,7 +156,7 @@ func (c *core) pool(ctx context.Context, p *clusterv1.MachinePool) error {
 		return err
 	}
 	for i := range all.Items {
-		if err := c.make(ctx, p, &all.Items[i]); err != nil {
+		if err := c.createMachine(ctx, p, &all.Items[i]); err != nil {
 			return err
 		}
 	}
@@ -160,8 +167,8 @@ func labels(p *clusterv1.MachinePool) map[string]string {
 	return map[string]string{clusterv1.MachinePoolNameLabel: p.Name, clusterv1.ClusterNameLabel: p.Spec.ClusterName}
 }
 
-// machines keeps and ends the Machines of a pool.
-func (c *core) machines(ctx context.Context, p *clusterv1.MachinePool) error {
+// reconcileMachines adds finalizers to the Machines of a pool, and finishes their deletions.
+func (c *core) reconcileMachines(ctx context.Context, p *clusterv1.MachinePool) error {
 	var infra v1beta1.NstanceMachineList
 	if err := c.api.List(ctx, &infra, client.InNamespace(p.Namespace), client.MatchingLabels(labels(p))); err != nil {
 		return err
@@ -175,19 +182,19 @@ func (c *core) machines(ctx context.Context, p *clusterv1.MachinePool) error {
 		return err
 	}
 	for i := range all.Items {
-		if err := c.keep(ctx, &all.Items[i], has); err != nil {
+		if err := c.reconcileMachine(ctx, &all.Items[i], has); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *core) make(ctx context.Context, p *clusterv1.MachinePool, o *v1beta1.NstanceMachine) error {
+func (c *core) createMachine(ctx context.Context, p *clusterv1.MachinePool, o *v1beta1.NstanceMachine) error {
 	var m clusterv1.Machine
 	if err := c.api.Get(ctx, client.ObjectKeyFromObject(o), &m); client.IgnoreNotFound(err) != nil || err == nil {
 		return err
 	}
-	// It was listed before: the Machine may be missing since it has gone after the other.
+	// The list may be stale: the Machine may be missing because both are gone.
 	if err := c.api.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 		return client.IgnoreNotFound(err)
 	}
@@ -211,9 +218,9 @@ func (c *core) make(ctx context.Context, p *clusterv1.MachinePool, o *v1beta1.Ns
 	return client.IgnoreNotFound(c.api.Patch(ctx, o, client.MergeFrom(old)))
 }
 
-// keep holds a Machine by its finalizer, even one that is paused, and ends it when it is
-// deleted, which is left alone while it is.
-func (c *core) keep(ctx context.Context, m *clusterv1.Machine, infra map[string]bool) error {
+// reconcileMachine adds the finalizer to a Machine, even a paused one, and finishes its
+// deletion unless it is paused.
+func (c *core) reconcileMachine(ctx context.Context, m *clusterv1.Machine, infra map[string]bool) error {
 	old := m.DeepCopy()
 	if m.DeletionTimestamp.IsZero() && controllerutil.AddFinalizer(m, clusterv1.MachineFinalizer) {
 		return client.IgnoreNotFound(c.api.Patch(ctx, m, client.MergeFrom(old)))
@@ -221,11 +228,12 @@ func (c *core) keep(ctx context.Context, m *clusterv1.Machine, infra map[string]
 	if _, paused := m.Annotations[clusterv1.PausedAnnotation]; m.DeletionTimestamp.IsZero() || paused {
 		return nil
 	}
-	return c.end(ctx, m, infra[m.Name])
+	return c.finishDeletion(ctx, m, infra[m.Name])
 }
 
-// end lets go of a Machine once its infrastructure is gone.
-func (c *core) end(ctx context.Context, m *clusterv1.Machine, infra bool) error {
+// finishDeletion deletes the infrastructure of a Machine, and removes the Machine's finalizer
+// once it is gone.
+func (c *core) finishDeletion(ctx context.Context, m *clusterv1.Machine, infra bool) error {
 	if _, excluded := m.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]; !excluded {
 		c.mu.Lock()
 		c.drained[m.Name] = true
@@ -240,32 +248,34 @@ func (c *core) end(ctx context.Context, m *clusterv1.Machine, infra bool) error 
 	return client.IgnoreNotFound(c.api.Patch(ctx, m, client.MergeFrom(old)))
 }
 
-// nodes plays the workload cluster, with the Nodes of the test's own API server.
+// nodes is a stand-in for the workload cluster, with the Nodes of the test's own API server.
 type nodes struct {
-	api   client.Client
-	cache cache.Cache
-	lost  error // nobody gets there
-	asked atomic.Int64
+	api     client.Client
+	cache   cache.Cache
+	err     error // of each read; nil: the cluster is reachable
+	lookups atomic.Int64
+	stale   atomic.Pointer[func(*corev1.Node)] // changes a Node as a stale cache does; nil: up to date
 }
 
-func (n *nodes) NodeByProviderID(ctx context.Context, id string) (*corev1.Node, error) {
-	n.asked.Add(1)
-	if n.lost != nil {
-		return nil, n.lost
+func (n *nodes) NodeOf(ctx context.Context, w workload.Identity) (*corev1.Node, error) {
+	n.lookups.Add(1)
+	if n.err != nil {
+		return nil, n.err
 	}
 	var all corev1.NodeList
 	if err := n.api.List(ctx, &all); err != nil {
 		return nil, err
 	}
-	for i := range all.Items {
-		if all.Items[i].Spec.ProviderID == id {
-			return &all.Items[i], nil
-		}
+	found, err := w.Choose(all.Items)
+	if stale := n.stale.Load(); found != nil && stale != nil {
+		(*stale)(found)
 	}
-	return nil, nil
+	return found, err
 }
 
 func (n *nodes) Client() client.Client { return n.api }
+
+func (n *nodes) Reader() client.Reader { return n.api }
 
 func (n *nodes) Source(o client.Object, requests handler.MapFunc, predicates ...predicate.Predicate) source.Source {
 	return source.Kind(n.cache, o, handler.EnqueueRequestsFromMapFunc(requests), predicates...)

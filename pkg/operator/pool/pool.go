@@ -23,54 +23,58 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/capi"
 	"github.com/nstance/nstance/pkg/operator/shards"
+	"github.com/nstance/nstance/pkg/operator/workload"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// DefaultGrace is the Grace of a Reconciler that names none.
+// DefaultGrace is used when Reconciler.Grace is zero.
 const DefaultGrace = 50 * time.Millisecond
 
-// DefaultDoubt is the Doubt of a Reconciler that names none: much longer than a stream
-// that stands takes to tell something.
+// DefaultDoubt is used when Reconciler.Doubt is zero: much longer than the delay of a working
+// stream.
 const DefaultDoubt = time.Minute
 
-// nodesAgain is when nodes are looked for again that could not be read.
+// nodesAgain is the retry delay after nodes could not be read.
 const nodesAgain = 30 * time.Second
 
-// Shards is what a pool needs to know of all shards.
+// Shards is what a pool needs of the shards.
 type Shards interface {
 	State(shard string) (shards.State, bool)
 	Group(shard, group string) *nstancev1.GroupStatus
 	Instance(shard, id string) *nstancev1.InstanceStatus
-	// Missing reports whether there certainly is none. It may know that only later, and
-	// tells that by an event.
+	// Missing reports whether the instance certainly does not exist. If it finds out only
+	// later, an event follows.
 	Missing(shard, group, id string) bool
 	Instances(shard, group string) []*nstancev1.InstanceStatus
 	Source(requests func(shards.Event) []reconcile.Request) source.Source
 }
 
-// Nodes are those of the workload cluster.
+// Nodes are the workload cluster's.
 type Nodes interface {
-	// NodeByProviderID returns nil when there is no such node.
-	NodeByProviderID(ctx context.Context, id string) (*corev1.Node, error)
+	// NodeOf returns a machine's Node; nil if there is none. The error is a
+	// *workload.AmbiguousError if it is unclear which one it is.
+	NodeOf(ctx context.Context, machine workload.Identity) (*corev1.Node, error)
 	Client() client.Client
+	// Reader reads uncached.
+	Reader() client.Reader
 	Source(o client.Object, requests handler.MapFunc, predicates ...predicate.Predicate) source.Source
 }
 
-// Reconciler keeps NstanceMachinePools: their parts on the shards, the list of their
-// machines, and an NstanceMachine for each of these.
+// Reconciler reconciles NstanceMachinePools: their NstanceShardGroups, the list of their
+// machines, and an NstanceMachine for each machine.
 type Reconciler struct {
 	Client client.Client
-	// Reader reads past the cache.
+	// Reader reads uncached.
 	Reader client.Reader
 	Shards Shards
 	Nodes  Nodes
 	Now    func() time.Time
-	// Grace is how long a pool with fewer replicas waits for somebody to say which
-	// machines are to go, before their shards may choose; 0: DefaultGrace. Who lowers
-	// the replicas first and names the machine after that is still understood.
+	// Grace is how long a pool with fewer replicas waits until the machines to remove are
+	// named, before the shards may choose; 0: DefaultGrace. So the replicas may be lowered
+	// before a machine is named.
 	Grace time.Duration
-	// Doubt is how long an id that is in a pool's list, and that nothing else is known
-	// of, stays there though all shards tell everything; 0: DefaultDoubt.
+	// Doubt is how long an otherwise unknown ID stays in a pool's list while all shards are
+	// synced; 0: DefaultDoubt.
 	Doubt time.Duration
 
 	index     index
@@ -79,8 +83,8 @@ type Reconciler struct {
 	strangers strangers
 }
 
-// SetupWithManager starts the controllers with a manager: one for the sizes of a pool's
-// parts, and one for all else, which a pool that is scaled need not wait for.
+// SetupWithManager registers two controllers: one for the sizes of a pool's
+// NstanceShardGroups, and one for everything else, so that scaling does not wait for that.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.Grace == 0 {
 		r.Grace = DefaultGrace
@@ -97,6 +101,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1beta1.NstanceMachinePool{}).
 		Owns(&v1beta1.NstanceShardGroup{}).
 		Watches(&v1beta1.NstanceMachine{}, owned, wanted()).
+		Watches(&v1beta1.NstanceMachine{}, handler.EnqueueRequestsFromMapFunc(r.index.ofOnDemand), builder.WithPredicates(identified())).
 		Watches(&clusterv1.MachinePool{}, handler.EnqueueRequestsFromMapFunc(ofMachinePool), wanted()).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofMachine), wanted()).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster), wanted()).
@@ -106,7 +111,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// wanted leaves out what others write into a status all the time.
+// wanted ignores status updates, which are frequent.
 func wanted() builder.Predicates {
 	return builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))
 }
@@ -120,14 +125,14 @@ func wanted() builder.Predicates {
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=clusters,verbs=list;watch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=machinepools,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,namespace=nstance,resources=machines,verbs=get;list;watch;patch;delete
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 
-// Reconcile brings one pool closer to what is wanted.
+// Reconcile makes one pass over a pool.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	s, err := r.read(ctx, r.Client, req.NamespacedName)
 	if apierrors.IsNotFound(err) {
 		r.index.forget(req.NamespacedName)
-		r.strangers.keep(req.NamespacedName, nil)
+		r.strangers.retain(req.NamespacedName, nil)
 		return ctrl.Result{}, nil
 	}
 	if err != nil {
@@ -136,34 +141,34 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	r.index.note(s)
 	switch {
 	case s.paused:
-		return ctrl.Result{}, r.writePaused(ctx, s)
+		return again(ctrl.Result{}, r.writePaused(ctx, s))
 	case !s.pool.DeletionTimestamp.IsZero():
 		return again(ctrl.Result{}, r.delete(ctx, s))
 	case s.owner == nil:
-		return ctrl.Result{}, r.writeStatus(ctx, s, nil)
+		return again(ctrl.Result{}, r.writeStatus(ctx, s, nil))
 	}
 	if err := r.ensureFinalizer(ctx, s.pool); err != nil {
 		return again(ctrl.Result{}, err)
 	}
-	return r.keep(ctx, s)
+	return r.sync(ctx, s)
 }
 
-// keep does every part of the work, whatever becomes of the others.
-func (r *Reconciler) keep(ctx context.Context, s *scope) (ctrl.Result, error) {
+// sync does all parts of a pass, even if one fails.
+func (r *Reconciler) sync(ctx context.Context, s *scope) (ctrl.Result, error) {
 	result := s.again
-	machinesErr := r.keepMachines(ctx, s)
-	listErr := r.keepList(ctx, s)
+	machinesErr := r.syncMachines(ctx, s)
+	listErr := r.syncList(ctx, s)
 	if r.strangers.any(client.ObjectKeyFromObject(s.pool)) {
 		result = sooner(result, ctrl.Result{RequeueAfter: r.Doubt})
 	}
-	nodes, nodesErr := r.keepNodes(ctx, s)
+	nodes, nodesErr := r.syncNodes(ctx, s)
 	var lost *nodesLostError
 	if errors.As(nodesErr, &lost) {
-		ctrl.LoggerFrom(ctx).V(1).Info("can't read nodes", "error", lost.err.Error())
+		ctrl.LoggerFrom(ctx).V(1).Info("could not read nodes", "error", lost.err.Error())
 		nodesErr = nil
 		result = sooner(result, ctrl.Result{RequeueAfter: nodesAgain})
 	}
-	templateErr := r.keepTemplate(ctx, s)
+	templateErr := r.syncTemplate(ctx, s)
 	statusErr := r.writeStatus(ctx, s, nodes)
 	return again(result, machinesErr, listErr, nodesErr, templateErr, statusErr)
 }
@@ -179,8 +184,8 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, pool *v1beta1.NstanceM
 	return nil
 }
 
-// again joins errors. A conflict is none: soon the cache has what was written meanwhile.
-// Nor is a moment in which the sizes are looked at.
+// again joins errors. A conflict is not an error: the cache soon has the newer object. Nor is
+// errSizing.
 func again(result ctrl.Result, errs ...error) (ctrl.Result, error) {
 	var bad []error
 	for _, err := range errs {

@@ -21,38 +21,39 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// scope is what one pass sees of a pool.
+// scope is a pool as one pass sees it.
 type scope struct {
 	pool   *v1beta1.NstanceMachinePool
-	owner  *clusterv1.MachinePool // nil: nobody has taken the pool yet
+	owner  *clusterv1.MachinePool // nil: the pool has no owner yet
 	paused bool
-	// places are spec.shards in their order, then the others that have a part still.
+	// places are spec.shards in order, then other shards that still have a part.
 	places []place
 	// infra are the NstanceMachines of the pool's instances, by name.
 	infra map[string]*v1beta1.NstanceMachine
-	// listed: spec.providerIDList is as it is to be.
+	// onDemand are the provider IDs of pods' machines of the group.
+	onDemand []string
+	// listed: spec.providerIDList is up to date.
 	listed bool
-	// again is when to look again by itself.
+	// again is the requeue delay.
 	again ctrl.Result
 }
 
-// place is a pool's part on one shard, if there is one.
+// place is a shard and the pool's part on it, if any.
 type place struct {
 	shard    string
 	listed   bool // in spec.shards
-	selected bool // listed, and no failure domains leave it out
+	selected bool // listed, and not excluded by failure domains
 	state    shards.State
-	silent   bool                       // it has not answered for a while
-	group    *v1beta1.NstanceShardGroup // nil: there is none
+	silent   bool                       // unreachable for a while
+	group    *v1beta1.NstanceShardGroup // nil if there is none
 	foreign  bool                       // the NstanceShardGroup is another pool's
-	told     *nstancev1.GroupStatus     // nil: the shard tells of none
+	told     *nstancev1.GroupStatus     // nil: the shard reports none
 }
 
-// ours: the group on the shard is this pool's.
+// ours reports whether the group on the shard is this pool's.
 func (p *place) ours() bool { return p.group != nil && !p.foreign }
 
-// read collects what there is: parts and sizes through the reader, all else from the
-// cache.
+// read reads parts and sizes through from, and everything else from the cache.
 func (r *Reconciler) read(ctx context.Context, from client.Reader, key client.ObjectKey) (*scope, error) {
 	s := &scope{pool: &v1beta1.NstanceMachinePool{}}
 	if err := from.Get(ctx, key, s.pool); err != nil {
@@ -72,6 +73,9 @@ func (r *Reconciler) read(ctx context.Context, from client.Reader, key client.Ob
 	}
 	s.paused = capi.Paused(cluster, s.pool)
 	if s.infra, err = r.infraMachines(ctx, r.Client, s); err != nil {
+		return nil, err
+	}
+	if s.onDemand, err = onDemandIDs(ctx, r.Client, s.pool); err != nil {
 		return nil, err
 	}
 	return s, r.readPlaces(ctx, from, s)
@@ -98,18 +102,18 @@ func (r *Reconciler) readPlaces(ctx context.Context, from client.Reader, s *scop
 		}
 	}
 	for i := range s.places {
-		r.look(s, &s.places[i])
+		r.readShard(s, &s.places[i])
 	}
 	return nil
 }
 
-// part is the NstanceShardGroup of a name, if there is one: of those that were listed, or
-// else read, since its label may have been taken off.
+// part returns the NstanceShardGroup of a name, if there is one: from the list, or else read
+// by name, since its label may have been removed.
 func part(
 	ctx context.Context, from client.Reader, all []v1beta1.NstanceShardGroup, key client.ObjectKey,
 ) (*v1beta1.NstanceShardGroup, error) {
 	if n := slices.IndexFunc(all, func(g v1beta1.NstanceShardGroup) bool { return g.Name == key.Name }); n >= 0 {
-		return all[n].DeepCopy(), nil // the list is sorted later
+		return all[n].DeepCopy(), nil // the list may be shared with the cache
 	}
 	g := &v1beta1.NstanceShardGroup{}
 	if err := from.Get(ctx, key, g); err != nil {
@@ -118,8 +122,8 @@ func part(
 	return g, nil
 }
 
-// look adds what the shard says.
-func (r *Reconciler) look(s *scope, p *place) {
+// readShard adds the shard's state.
+func (r *Reconciler) readShard(s *scope, p *place) {
 	p.selected = p.listed && (s.owner == nil || len(s.owner.Spec.FailureDomains) == 0 ||
 		slices.Contains(s.owner.Spec.FailureDomains, p.shard))
 	var configured bool
@@ -128,7 +132,7 @@ func (r *Reconciler) look(s *scope, p *place) {
 	p.silent, left = p.state.Silent(r.Now())
 	p.silent = p.silent || !configured
 	if left > 0 {
-		s.again = sooner(s.again, ctrl.Result{RequeueAfter: left}) // to say that it is silent
+		s.again = sooner(s.again, ctrl.Result{RequeueAfter: left}) // to report an unreachable shard
 	}
 	p.told = r.Shards.Group(p.shard, string(s.pool.Spec.Group))
 	if p.group != nil {
@@ -137,7 +141,8 @@ func (r *Reconciler) look(s *scope, p *place) {
 	}
 }
 
-// labels are those by which Cluster API's core finds what belongs to a pool's machines.
+// labels returns the labels by which Cluster API's core finds the objects of a pool's
+// machines.
 func labels(owner *clusterv1.MachinePool) map[string]string {
 	return map[string]string{
 		clusterv1.ClusterNameLabel:     owner.Spec.ClusterName,
@@ -145,8 +150,8 @@ func labels(owner *clusterv1.MachinePool) map[string]string {
 	}
 }
 
-// labelValue is a name as core writes it into a label: itself, or a hash of a name
-// that is not fit for one.
+// labelValue returns a name as core writes it into a label: itself, or its hash if it is no
+// valid label value.
 func labelValue(name string) string {
 	if len(validation.IsValidLabelValue(name)) == 0 {
 		return name
@@ -156,7 +161,7 @@ func labelValue(name string) string {
 	return "hash_" + base64.RawURLEncoding.EncodeToString(h.Sum(nil)) + "_z"
 }
 
-// deref is what p points to, or else another value.
+// deref returns *p, or the default if p is nil.
 func deref[T any](p *T, or T) T {
 	if p == nil {
 		return or

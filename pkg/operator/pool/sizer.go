@@ -15,8 +15,8 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// sizer is the controller of the sizes alone: what is to be done about machines, nodes
-// and statuses takes many writes, and who scales a pool would wait for them.
+// sizer is a separate controller for sizes: machines, nodes and statuses need many writes,
+// which would delay scaling.
 type sizer struct {
 	*Reconciler
 
@@ -36,9 +36,9 @@ func (z *sizer) setup(mgr ctrl.Manager) error {
 		Complete(z)
 }
 
-// Reconcile gives each part of one pool its size.
+// Reconcile sets the size of each part of a pool.
 func (z *sizer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	z.sizing.begin(req.NamespacedName)
+	z.sizing.start(req.NamespacedName)
 	defer z.sizing.end(req.NamespacedName)
 	s, err := z.read(ctx, z.Client, req.NamespacedName)
 	if apierrors.IsNotFound(err) {
@@ -54,17 +54,17 @@ func (z *sizer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		z.waits.end(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	return z.keepSizes(ctx, s)
+	return z.syncSizes(ctx, s)
 }
 
-// sizing are the pools whose sizes are being looked at. The zero value is empty. It is
+// sizing is the set of pools whose sizes are being reconciled. The zero value is empty. It is
 // safe for concurrent use.
 type sizing struct {
 	mu  sync.Mutex
 	all map[types.NamespacedName]bool
 }
 
-func (x *sizing) begin(pool types.NamespacedName) {
+func (x *sizing) start(pool types.NamespacedName) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.all == nil {
@@ -85,5 +85,5 @@ func (x *sizing) of(pool types.NamespacedName) bool {
 	return x.all[pool]
 }
 
-// errSizing: the pool's sizes are being looked at, which is over in a moment.
-var errSizing = errors.New("its sizes are being looked at")
+// errSizing: the pool's sizes are being reconciled, which takes only a moment.
+var errSizing = errors.New("its sizes are being reconciled")

@@ -21,14 +21,14 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// keepSizes gives every shard its part. That something is to change may be seen in a
-// cache; what it is, is decided on what the API server itself says: two parts of a pool
-// that a cache shows from different times would make it shrink twice, and of a victim
-// and the smaller number of replicas a cache may show the second first.
-func (r *Reconciler) keepSizes(ctx context.Context, s *scope) (ctrl.Result, error) {
+// syncSizes sets the size of the pool's part on every shard. A cached read may show that
+// something has to change, but what to change is decided on uncached reads: parts cached at
+// different times could make the pool shrink twice, and the cache may show lower replicas
+// before the name of a victim.
+func (r *Reconciler) syncSizes(ctx context.Context, s *scope) (ctrl.Result, error) {
 	key := client.ObjectKeyFromObject(s.pool)
 	excess := spread.Excess(s.replicas(), s.shards())
-	if excess > 0 { // the grace counts from here on, not from when all has been read
+	if excess > 0 { // the grace period starts here, before the uncached reads
 		r.waits.began(key, s.replicas(), r.Now())
 	}
 	if excess == 0 && len(r.steps(s, nil)) == 0 {
@@ -45,7 +45,7 @@ func (r *Reconciler) keepSizes(ctx context.Context, s *scope) (ctrl.Result, erro
 	}
 	steps := r.steps(s, victims)
 	errs := make([]error, len(steps))
-	var all sync.WaitGroup // one shard's does not wait for another's
+	var all sync.WaitGroup // shards don't wait for each other
 	for i, step := range steps {
 		all.Go(func() {
 			if err := r.write(ctx, s, step); err != nil {
@@ -57,29 +57,29 @@ func (r *Reconciler) keepSizes(ctx context.Context, s *scope) (ctrl.Result, erro
 	return again(ctrl.Result{}, errs...)
 }
 
-// scalable: somebody says how many machines there are to be, and it is to be heard. The
-// finalizer sees to it that no part outlives the pool.
+// scalable reports whether the pool has a size to follow. The finalizer ensures that no part
+// outlives the pool.
 func (s *scope) scalable() bool {
 	return s.owner != nil && !s.paused && s.owner.DeletionTimestamp.IsZero() && s.pool.DeletionTimestamp.IsZero() &&
 		slices.Contains(s.pool.Finalizers, v1beta1.Finalizer)
 }
 
-// maxReplicas are what the schema has room for in a list.
+// maxReplicas is the schema's limit of list items.
 const maxReplicas = 10000
 
-// replicas are 1 where nobody has said it, as Cluster API has it.
+// replicas defaults to 1, as in Cluster API.
 func (s *scope) replicas() int { return int(min(deref(s.owner.Spec.Replicas, 1), maxReplicas)) }
 
-// unknown: it can't be told yet whether the shard has the group.
+// unknown reports whether it is not known yet if the shard has the group.
 func (p *place) unknown() bool { return p.group == nil && p.told == nil && !p.state.Known }
 
-// fixed: the part can't be changed now.
+// fixed reports whether the part can't be changed now.
 func (p *place) fixed() bool {
 	return p.foreign || (p.group != nil && !p.group.DeletionTimestamp.IsZero())
 }
 
-// size is what the part is to have so far; a group that its shard has already and that
-// nobody asked for here begins with what it has.
+// size is the part's present size; for an existing group that has no part yet, the size on its
+// shard.
 func (p *place) size() int {
 	switch {
 	case p.foreign:
@@ -99,17 +99,19 @@ func (s *scope) shards() []spread.Shard {
 	return all
 }
 
-// missing is how many of a part have no machine. It is not known unless what is known
-// of the shard is true now. The Cluster Autoscaler lowers the replicas by those that did
-// not come in time, and counts on it that they are given up, and no node that is there.
+// missing returns how many instances of a part have not come up; zero unless the shard is
+// synced. When the Cluster Autoscaler lowers the replicas by the number that did not come in
+// time, it expects that these are given up, and no existing node. And while the replacement of
+// an instance that is being drained has not come up, a scale-down takes that, so that it counts
+// the one that is on its way out.
 func (r *Reconciler) missing(s *scope, p *place) int {
 	if !p.state.Synced {
 		return 0
 	}
 	n := p.size()
 	for _, i := range r.Shards.Instances(p.shard, string(s.pool.Spec.Group)) {
-		stays := i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_PENDING || i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING
-		if stays && !i.GetOnDemand() && i.GetNodeProviderId() != "" {
+		up := i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING
+		if up && !i.GetOnDemand() && i.GetNodeProviderId() != "" {
 			n--
 		}
 	}
@@ -119,10 +121,10 @@ func (r *Reconciler) missing(s *scope, p *place) int {
 // step is one write.
 type step struct {
 	place *place
-	want  *v1beta1.NstanceShardGroup // nil: it goes
+	want  *v1beta1.NstanceShardGroup // nil: delete it
 }
 
-// steps are the writes that bring the parts to what is wanted.
+// steps returns the writes that bring the parts to their sizes.
 func (r *Reconciler) steps(s *scope, victims []spread.Machine) []step {
 	all := s.shards()
 	for i := range all {
@@ -149,7 +151,7 @@ func (r *Reconciler) steps(s *scope, victims []spread.Machine) []step {
 	return out
 }
 
-// empty: nothing is left of the pool on a shard.
+// empty reports whether nothing of the pool is left on a shard.
 func (r *Reconciler) empty(s *scope, p *place) bool {
 	for _, i := range r.Shards.Instances(p.shard, string(s.pool.Spec.Group)) {
 		if !i.GetOnDemand() && !ended(i) {
@@ -159,8 +161,8 @@ func (r *Reconciler) empty(s *scope, p *place) bool {
 	return p.state.Synced
 }
 
-// want is the part as it is to be. A name stays in spec.remove until its instance is
-// gone, so that the shard hears of it however often its leader changes in between.
+// want returns the desired part. A name stays in spec.remove until its instance is gone, so
+// that the shard gets it even after changes of its leader.
 func (r *Reconciler) want(s *scope, p *place, size int, victims []v1beta1.InstanceID) *v1beta1.NstanceShardGroup {
 	spec := &s.pool.Spec
 	g := &v1beta1.NstanceShardGroup{ObjectMeta: metav1.ObjectMeta{
@@ -184,8 +186,9 @@ func (r *Reconciler) want(s *scope, p *place, size int, victims []v1beta1.Instan
 	g.Spec = v1beta1.NstanceShardGroupSpec{
 		Group: spec.Group, Shard: v1beta1.Name(p.shard), Size: new(int32(size)), Remove: slices.Compact(victims),
 		Template: spec.Template, SubnetPool: spec.SubnetPool, InstanceType: spec.InstanceType, Vars: spec.Vars, Rotation: spec.Rotation,
+		OnDemand: spec.OnDemand,
 	}
-	// It can only fail for the group of another pool, of which no part is wanted.
+	// It fails only for another pool's group, for which there is no step.
 	_ = controllerutil.SetControllerReference(s.pool, g, r.Client.Scheme())
 	return g
 }
@@ -201,18 +204,18 @@ func (r *Reconciler) write(ctx context.Context, s *scope, do step) error {
 		return r.remove(ctx, do.place.group)
 	case do.place.group == nil:
 		err := r.Client.Create(ctx, do.want, capi.FieldOwner)
-		if apierrors.IsAlreadyExists(err) { // since it was read; it comes as an event
+		if apierrors.IsAlreadyExists(err) { // created since the read; an event follows
 			return nil
 		}
 		return err
 	}
-	ctrl.LoggerFrom(ctx).Info("change a part of the pool", "shard", do.place.shard, "replicas", s.replicas(),
+	ctrl.LoggerFrom(ctx).Info("change the pool's size on a shard", "shard", do.place.shard, "replicas", s.replicas(),
 		"from", deref(do.place.group.Spec.Size, 0), "to", *do.want.Spec.Size, "remove", do.want.Spec.Remove)
 	locked := capi.Locked(do.place.group)
 	return r.Client.Patch(ctx, do.want, locked, capi.FieldOwner)
 }
 
-// remove deletes just the object that was read.
+// remove deletes exactly the object that was read.
 func (r *Reconciler) remove(ctx context.Context, o client.Object) error {
 	err := r.Client.Delete(ctx, o, client.Preconditions{UID: new(o.GetUID())})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

@@ -12,35 +12,35 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-func TestReplicasAreSharedAndThenLevelled(t *testing.T) {
-	s := start(t, "a", "b")
+func TestReplicasAreSpreadEvenly(t *testing.T) {
+	f := startFixture(t, "a", "b")
 	ab := []string{"a", "b"}
-	s.pool("web", 5, "a", "b")
-	s.settled("web", ab, 3, 2)
-	s.scale("web", 7)
-	s.settled("web", ab, 4, 3)
-	s.scale("web", 3)
-	s.settled("web", ab, 2, 1)
-	s.scale("web", 0)
-	s.settled("web", ab, 0, 0)
+	f.pool("web", 5, "a", "b")
+	f.awaitSizes("web", ab, 3, 2)
+	f.scale("web", 7)
+	f.awaitSizes("web", ab, 4, 3)
+	f.scale("web", 3)
+	f.awaitSizes("web", ab, 2, 1)
+	f.scale("web", 0)
+	f.awaitSizes("web", ab, 0, 0)
 
 	var g v1beta1.NstanceShardGroup
-	s.must(s.api.Get(t.Context(), s.key("web--b"), &g))
-	if !metav1.IsControlledBy(&g, s.get("web")) || g.Labels[v1beta1.LabelGroup] != "web" || g.Labels[v1beta1.LabelShard] != "b" ||
+	f.must(f.api.Get(t.Context(), f.key("web--b"), &g))
+	if !metav1.IsControlledBy(&g, f.get("web")) || g.Labels[v1beta1.LabelGroup] != "web" || g.Labels[v1beta1.LabelShard] != "b" ||
 		g.Labels[clusterv1.ClusterNameLabel] != clusterName || g.Spec.Template != "knd" {
 		t.Errorf("the part on b: %+v", g)
 	}
 }
 
-func TestAPartFollowsItsPool(t *testing.T) {
-	s := start(t, "a")
-	s.pool("web", 1, "a")
-	s.settled("web", []string{"a"}, 1)
-	s.patch(&v1beta1.NstanceMachinePool{ObjectMeta: metav1.ObjectMeta{Name: "web"}},
+func TestPartFollowsPoolSpec(t *testing.T) {
+	f := startFixture(t, "a")
+	f.pool("web", 1, "a")
+	f.awaitSizes("web", []string{"a"}, 1)
+	f.patch(&v1beta1.NstanceMachinePool{ObjectMeta: metav1.ObjectMeta{Name: "web"}},
 		`{"spec":{"instanceType":"large","subnetPool":"private","vars":{"n":1.50,"o":{"b":1,"a":[2]}},"rotation":{"maxSurge":"10%"}}}`)
-	s.eventually("the part is like its pool", func() error {
+	f.eventually("the part has the pool's spec", func() error {
 		var g v1beta1.NstanceShardGroup
-		s.must(s.api.Get(t.Context(), s.key("web--a"), &g))
+		f.must(f.api.Get(t.Context(), f.key("web--a"), &g))
 		if g.Spec.InstanceType != "large" || g.Spec.SubnetPool != "private" || len(g.Spec.Vars) != 2 ||
 			g.Spec.Rotation.MaxSurge.String() != "10%" || *g.Spec.Size != 1 {
 			return fmt.Errorf("it is %+v", g.Spec)
@@ -49,127 +49,128 @@ func TestAPartFollowsItsPool(t *testing.T) {
 	})
 }
 
-// What a shard has already is where a pool begins: nothing moves.
-func TestAGroupThatIsThereKeepsItsSize(t *testing.T) {
-	s := newStage(t, "a", "b")
-	s.world.Shard("a").AddGroup("web", 1, "knd")
-	s.world.Shard("b").AddGroup("web", 5, "knd")
-	s.world.Synced()
-	s.run(s.world)
-	s.pool("web", 6, "a", "b")
-	s.settled("web", []string{"a", "b"}, 1, 5)
-	s.scale("web", 8)
-	s.settled("web", []string{"a", "b"}, 3, 5)
+// A pool adopts the shards' existing sizes: no instance moves to another shard.
+func TestExistingGroupsKeepTheirSizes(t *testing.T) {
+	f := newFixture(t, "a", "b")
+	f.shards.Shard("a").AddGroup("web", 1, "knd")
+	f.shards.Shard("b").AddGroup("web", 5, "knd")
+	f.shards.Synced()
+	f.runOperator(f.shards)
+	f.pool("web", 6, "a", "b")
+	f.awaitSizes("web", []string{"a", "b"}, 1, 5)
+	f.scale("web", 8)
+	f.awaitSizes("web", []string{"a", "b"}, 3, 5)
 }
 
-// A shard of which nothing is known holds its equal share, whoever else begins.
-func TestAnUnknownShardIsWaitedFor(t *testing.T) {
-	s := newStage(t, "a", "b")
-	s.world.Shard("b").AddGroup("web", 4, "knd")
-	s.forget("b", "a", "b")
-	s.run(s.world)
-	s.pool("web", 6, "a", "b")
-	s.settled("web", []string{"a"}, 3)
-	s.eventually("the pool says what it waits for", func() error {
-		c := meta.FindStatusCondition(s.get("web").Status.Conditions, v1beta1.ConditionReady)
+// A shard in an unknown state is assumed to hold its equal share, in whatever order the shards
+// become known.
+func TestUnknownShardGetsItsShareLater(t *testing.T) {
+	f := newFixture(t, "a", "b")
+	f.shards.Shard("b").AddGroup("web", 4, "knd")
+	f.makeUnknown("b", "a", "b")
+	f.runOperator(f.shards)
+	f.pool("web", 6, "a", "b")
+	f.awaitSizes("web", []string{"a"}, 3)
+	f.eventually("the pool waits for the unknown shard", func() error {
+		c := meta.FindStatusCondition(f.get("web").Status.Conditions, v1beta1.ConditionReady)
 		if c == nil || c.Reason != "ShardsUnknown" {
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
 	})
-	if got := s.sizes("web", "b"); got[0] != -1 {
-		t.Fatalf("a part of size %d was made for a shard that nobody knows", got[0])
+	if got := f.sizes("web", "b"); got[0] != -1 {
+		t.Fatalf("a part of size %d was created for an unknown shard", got[0])
 	}
-	s.world.Shard("b").Start()
-	s.settled("web", []string{"a", "b"}, 3, 3)
+	f.shards.Shard("b").Start()
+	f.awaitSizes("web", []string{"a", "b"}, 3, 3)
 }
 
 func TestFailureDomainsSelectShards(t *testing.T) {
-	s := start(t, "a", "b")
-	s.pool("web", 4, "a", "b")
-	s.settled("web", []string{"a", "b"}, 2, 2)
+	f := startFixture(t, "a", "b")
+	f.pool("web", 4, "a", "b")
+	f.awaitSizes("web", []string{"a", "b"}, 2, 2)
 	mp := func() *clusterv1.MachinePool {
 		return &clusterv1.MachinePool{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	}
-	s.patch(mp(), `{"spec":{"failureDomains":["b"],"replicas":6}}`)
-	s.settled("web", []string{"a", "b"}, 2, 4)
-	s.patch(mp(), `{"spec":{"replicas":5}}`)
-	s.settled("web", []string{"a", "b"}, 1, 4)
-	s.patch(mp(), `{"spec":{"failureDomains":["nowhere"],"replicas":9}}`)
-	s.eventually("the pool says that there is no shard", func() error {
-		if c := meta.FindStatusCondition(s.get("web").Status.Conditions, v1beta1.ConditionReady); c == nil || c.Reason != "NoShard" {
+	f.patch(mp(), `{"spec":{"failureDomains":["b"],"replicas":6}}`)
+	f.awaitSizes("web", []string{"a", "b"}, 2, 4)
+	f.patch(mp(), `{"spec":{"replicas":5}}`)
+	f.awaitSizes("web", []string{"a", "b"}, 1, 4)
+	f.patch(mp(), `{"spec":{"failureDomains":["nowhere"],"replicas":9}}`)
+	f.eventually("the pool reports NoShard", func() error {
+		if c := meta.FindStatusCondition(f.get("web").Status.Conditions, v1beta1.ConditionReady); c == nil || c.Reason != "NoShard" {
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
 	})
-	s.settled("web", []string{"a", "b"}, 1, 4)
+	f.awaitSizes("web", []string{"a", "b"}, 1, 4)
 }
 
-// A shard that the pool names no more is emptied only by shrinking, and then let go.
-func TestAShardThatIsNamedNoMore(t *testing.T) {
-	s := start(t, "a", "b")
-	s.pool("web", 4, "a", "b")
-	s.settled("web", []string{"a", "b"}, 2, 2)
-	s.patch(&v1beta1.NstanceMachinePool{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, `{"spec":{"shards":["a"]}}`)
-	s.scale("web", 5)
-	s.settled("web", []string{"a", "b"}, 3, 2)
-	s.scale("web", 3)
-	s.settled("web", []string{"a", "b"}, 3, -1)
-	if g := s.world.Shard("b").Group("web"); g != nil {
-		s.eventually("the group leaves shard b", func() error {
-			if g := s.world.Shard("b").Group("web"); g != nil {
-				return fmt.Errorf("it has %d", g.GetSize())
+// A shard that is removed from the pool is scaled to zero before its part is deleted.
+func TestRemovedShardIsScaledDownFirst(t *testing.T) {
+	f := startFixture(t, "a", "b")
+	f.pool("web", 4, "a", "b")
+	f.awaitSizes("web", []string{"a", "b"}, 2, 2)
+	f.patch(&v1beta1.NstanceMachinePool{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, `{"spec":{"shards":["a"]}}`)
+	f.scale("web", 5)
+	f.awaitSizes("web", []string{"a", "b"}, 3, 2)
+	f.scale("web", 3)
+	f.awaitSizes("web", []string{"a", "b"}, 3, -1)
+	if g := f.shards.Shard("b").Group("web"); g != nil {
+		f.eventually("the group is gone from shard b", func() error {
+			if g := f.shards.Shard("b").Group("web"); g != nil {
+				return fmt.Errorf("it has size %d", g.GetSize())
 			}
 			return nil
 		})
 	}
 }
 
-// One dead shard does not hold up another, and gets its share when it is back.
-func TestADeadShardIsCountedAndCatchesUp(t *testing.T) {
-	s := start(t, "a", "b")
-	s.pool("web", 4, "a", "b")
-	s.settled("web", []string{"a", "b"}, 2, 2)
-	s.world.Shard("b").Stop()
-	s.scale("web", 8)
-	s.settled("web", []string{"a"}, 4)
-	s.eventually("the pool says which shard is lost", func() error {
-		c := meta.FindStatusCondition(s.get("web").Status.Conditions, v1beta1.ConditionShardReachable)
-		if c == nil || c.Status != metav1.ConditionFalse || c.Message != "shards that can't be reached: b" {
+// An unreachable shard does not delay another, and gets its share when it is back.
+func TestUnreachableShardCatchesUp(t *testing.T) {
+	f := startFixture(t, "a", "b")
+	f.pool("web", 4, "a", "b")
+	f.awaitSizes("web", []string{"a", "b"}, 2, 2)
+	f.shards.Shard("b").Stop()
+	f.scale("web", 8)
+	f.awaitSizes("web", []string{"a"}, 4)
+	f.eventually("the pool reports the unreachable shard", func() error {
+		c := meta.FindStatusCondition(f.get("web").Status.Conditions, v1beta1.ConditionShardReachable)
+		if c == nil || c.Status != metav1.ConditionFalse || c.Message != "unreachable shards: b" {
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
 	})
-	s.world.Shard("b").Start()
-	s.settled("web", []string{"a", "b"}, 4, 4)
-	s.listed("web", s.providerIDs("web", "a", "b"))
+	f.shards.Shard("b").Start()
+	f.awaitSizes("web", []string{"a", "b"}, 4, 4)
+	f.awaitProviderIDs("web", f.providerIDs("web", "a", "b"))
 }
 
-func TestAGroupOfAnotherPoolIsLeftAlone(t *testing.T) {
-	s := start(t, "a")
-	s.pool("web", 2, "a")
-	s.settled("web", []string{"a"}, 2)
-	s.create(&v1beta1.NstanceMachinePool{
-		ObjectMeta: metav1.ObjectMeta{Name: "thief"},
+func TestGroupOfAnotherPoolIsNotTaken(t *testing.T) {
+	f := startFixture(t, "a")
+	f.pool("web", 2, "a")
+	f.awaitSizes("web", []string{"a"}, 2)
+	f.create(&v1beta1.NstanceMachinePool{
+		ObjectMeta: metav1.ObjectMeta{Name: "second"},
 		Spec:       v1beta1.NstanceMachinePoolSpec{Group: "web", Shards: []v1beta1.Name{"a"}, Template: "knd"},
 	})
-	s.create(machinePool("thief", 7))
-	s.eventually("the second pool says so", func() error {
-		if c := meta.FindStatusCondition(s.get("thief").Status.Conditions, v1beta1.ConditionReady); c == nil || c.Reason != "GroupTaken" {
+	f.create(machinePool("second", 7))
+	f.eventually("the second pool reports GroupTaken", func() error {
+		if c := meta.FindStatusCondition(f.get("second").Status.Conditions, v1beta1.ConditionReady); c == nil || c.Reason != "GroupTaken" {
 			return fmt.Errorf("%+v", c)
 		}
 		return nil
 	})
-	if p := s.get("thief"); len(p.Spec.ProviderIDList) > 0 || p.Status.Ready != nil {
-		t.Errorf("it has taken %v", p.Spec.ProviderIDList)
+	if p := f.get("second"); len(p.Spec.ProviderIDList) > 0 || p.Status.Ready != nil {
+		t.Errorf("the second pool lists %v", p.Spec.ProviderIDList)
 	}
-	s.must(s.api.Delete(t.Context(), s.get("thief")))
-	s.eventually("the second pool is gone", func() error {
-		err := s.api.Get(t.Context(), s.key("thief"), &v1beta1.NstanceMachinePool{})
+	f.must(f.api.Delete(t.Context(), f.get("second")))
+	f.eventually("the second pool is gone", func() error {
+		err := f.api.Get(t.Context(), f.key("second"), &v1beta1.NstanceMachinePool{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %w", err)
+			return fmt.Errorf("it exists: %w", err)
 		}
 		return nil
 	})
-	s.settled("web", []string{"a"}, 2)
+	f.awaitSizes("web", []string{"a"}, 2)
 }

@@ -17,14 +17,15 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// patchStatus writes the status if the change makes it another one.
+// patchStatus patches a changed status. The cache may be stale: the patch is conditional, since
+// one made from an old status would write conditions and times from before.
 func (r *Reconciler) patchStatus(ctx context.Context, s *scope, change func(*v1beta1.NstanceMachinePoolStatus)) error {
 	old := s.pool.DeepCopy()
 	change(&s.pool.Status)
 	if equality.Semantic.DeepEqual(old.Status, s.pool.Status) {
 		return nil
 	}
-	if err := r.Client.Status().Patch(ctx, s.pool, client.MergeFrom(old), capi.FieldOwner); err != nil {
+	if err := r.Client.Status().Patch(ctx, s.pool, capi.Locked(old), capi.FieldOwner); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("write the status: %w", err))
 	}
 	return nil
@@ -32,40 +33,41 @@ func (r *Reconciler) patchStatus(ctx context.Context, s *scope, change func(*v1b
 
 func (r *Reconciler) writePaused(ctx context.Context, s *scope) error {
 	return r.patchStatus(ctx, s, func(status *v1beta1.NstanceMachinePoolStatus) {
-		s.set(status, v1beta1.ConditionPaused, metav1.ConditionTrue, "Paused", "nothing is changed while it is paused")
+		s.set(status, v1beta1.ConditionPaused, metav1.ConditionTrue, "Paused", "reconciliation is paused")
 	})
 }
 
-// writeStatus writes what is seen of the pool; nodes are those of its machines.
+// writeStatus writes the pool's observed state; nodes are its machines' nodes.
 func (r *Reconciler) writeStatus(ctx context.Context, s *scope, nodes []*corev1.Node) error {
 	return r.patchStatus(ctx, s, func(status *v1beta1.NstanceMachinePoolStatus) {
 		s.conditions(status)
+		status.ObservedGeneration = s.pool.Generation
 		status.InfrastructureMachineKind = "NstanceMachine"
 		status.Replicas = new(int32(len(s.pool.Spec.ProviderIDList)))
 		status.NodeInfo.OperatingSystem = "linux"
 		s.shape(status, nodes)
-		// Core copies the list from then on, so it must be written first. Once a pool is
-		// provisioned it stays so: core would not copy ids any more.
+		// Core copies the list once the pool is provisioned, so the list must be written
+		// first. A provisioned pool stays so: otherwise core would stop copying IDs.
 		if deref(status.Ready, false) || (s.listed && s.begun()) {
 			status.Ready, status.Initialization.Provisioned = new(true), new(true)
 		}
 	})
 }
 
-// begun: a shard has the group as the pool wants it, and has told of its machines.
+// begun reports whether a shard has the group as the pool wants it, and has reported its
+// machines.
 func (s *scope) begun() bool {
 	return slices.ContainsFunc(s.places, func(p place) bool {
 		return p.ours() && p.told != nil && p.state.Known
 	})
 }
 
-// shape says what the machines are like. What no shard says at the moment stays as it
-// was said before.
+// shape describes the machines. What no shard reports at the moment keeps its last value.
 func (s *scope) shape(status *v1beta1.NstanceMachinePoolStatus, nodes []*corev1.Node) {
 	static, sure := false, true
 	var first *nstancev1.GroupStatus
 	var capacity *nstancev1.MachineCapacity
-	template, subnets := true, true // all shards say the same
+	template, subnets := true, true // all shards agree
 	for _, p := range s.places {
 		sure = sure && p.state.Known
 		g := p.told
@@ -97,8 +99,8 @@ func (s *scope) shape(status *v1beta1.NstanceMachinePoolStatus, nodes []*corev1.
 	setCapacity(status, capacity, nodes)
 }
 
-// setCapacity takes what the provider says of the instance type, or else what is the
-// least among the nodes: what fits there fits everywhere.
+// setCapacity uses the provider's capacity of the instance type, or else the minimum over the
+// nodes: what fits there fits everywhere.
 func setCapacity(status *v1beta1.NstanceMachinePoolStatus, said *nstancev1.MachineCapacity, nodes []*corev1.Node) {
 	learned, arch := leastOf(nodes)
 	if said.GetCpuMillis() > 0 {
@@ -121,7 +123,7 @@ func setCapacity(status *v1beta1.NstanceMachinePoolStatus, said *nstancev1.Machi
 	}
 }
 
-// leastOf is the least that one of the nodes has, and the first of their architectures.
+// leastOf returns the minimum over the nodes of each resource, and the first architecture.
 func leastOf(nodes []*corev1.Node) (least v1beta1.Capacity, arch string) {
 	least = v1beta1.Capacity{}
 	for _, n := range nodes {
@@ -138,7 +140,7 @@ func leastOf(nodes []*corev1.Node) (least v1beta1.Capacity, arch string) {
 	return least, arch
 }
 
-// isArch reports whether an architecture is one that a status can name.
+// isArch reports whether a is valid in a status.
 func isArch(a string) bool { return a == "amd64" || a == "arm64" }
 
 func (s *scope) set(status *v1beta1.NstanceMachinePoolStatus, kind string, is metav1.ConditionStatus, reason, message string) {

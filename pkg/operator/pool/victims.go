@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,13 +18,12 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// leavingTaint is what the Cluster Autoscaler puts on a node that it takes away.
+// leavingTaint is the Cluster Autoscaler's taint on a node that it is removing.
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
-// victims are the instances that leave by name when the pool shrinks. While fewer are
-// named than leave, the others are waited for until the grace is over: the names and
-// the number are two writes, and whoever makes the second one first still means both.
-// A name that comes later is too late for this time; it counts for the next.
+// victims returns the named instances to remove when the pool shrinks. If too few are named,
+// it waits for the rest of the grace period: names and size are two writes, in either order. A
+// name that comes later counts only for the next time.
 func (r *Reconciler) victims(ctx context.Context, s *scope) (named []spread.Machine, wait time.Duration, err error) {
 	key := client.ObjectKeyFromObject(s.pool)
 	by := spread.Excess(s.replicas(), s.shards())
@@ -32,7 +32,7 @@ func (r *Reconciler) victims(ctx context.Context, s *scope) (named []spread.Mach
 		return nil, 0, nil
 	}
 	began := r.waits.began(key, s.replicas(), r.Now())
-	// The machines are read after the replicas: a name that was written first is seen.
+	// Read the machines after the replicas, so that names written first are seen.
 	all, err := r.candidates(ctx, s, by)
 	if err != nil {
 		return nil, 0, err
@@ -43,14 +43,14 @@ func (r *Reconciler) victims(ctx context.Context, s *scope) (named []spread.Mach
 	return named, wait, nil
 }
 
-// candidates are the machines that could be named, past any cache.
+// candidates returns the machines that can be named, read uncached.
 func (r *Reconciler) candidates(ctx context.Context, s *scope, by int) ([]spread.Machine, error) {
 	var machines clusterv1.MachineList
 	if err := r.Reader.List(ctx, &machines, client.InNamespace(s.pool.Namespace), client.MatchingLabels(labels(s.owner))); err != nil {
 		return nil, fmt.Errorf("list the pool's machines: %w", err)
 	}
 	var all []spread.Machine
-	var ids []string // of the nodes, in the order of all
+	var ids []string // provider IDs, in the order of all
 	named := 0
 	for i := range machines.Items {
 		m := &machines.Items[i]
@@ -58,18 +58,18 @@ func (r *Reconciler) candidates(ctx context.Context, s *scope, by int) ([]spread
 		if !ok {
 			continue
 		}
-		if it.Annotated {
+		if it.Annotated || it.Deleting {
 			named++
 		}
 		all, ids = append(all, it), append(ids, node)
 	}
 	if named < by {
-		r.lookForTaints(ctx, all, ids)
+		r.markTainted(ctx, s, all, ids)
 	}
 	return all, nil
 }
 
-// candidate is what a Machine stands for, if that can still be named.
+// candidate returns a Machine's instance and provider ID, if it can still be named.
 func (r *Reconciler) candidate(s *scope, m *clusterv1.Machine) (spread.Machine, string, bool) {
 	ref := m.Spec.InfrastructureRef
 	if ref.Kind != "NstanceMachine" || ref.APIGroup != v1beta1.Group {
@@ -91,30 +91,50 @@ func (r *Reconciler) candidate(s *scope, m *clusterv1.Machine) (spread.Machine, 
 		return spread.Machine{}, "", false
 	}
 	_, annotated := m.Annotations[clusterv1.DeleteMachineAnnotation]
-	return spread.Machine{ID: id, Shard: at, Annotated: annotated}, node, true
+	// A Machine is also deleted because its instance leaves: that has left the pool's size
+	// already, and another one is its replacement.
+	leaving := leaves(r.Shards.Instance(p.shard, id))
+	return spread.Machine{
+		ID: id, Shard: at, Annotated: annotated, Deleting: !leaving && !m.DeletionTimestamp.IsZero(), Leaving: leaving,
+	}, node, true
 }
 
-// lookForTaints marks the machines whose nodes are to go. Without nodes there are none.
-func (r *Reconciler) lookForTaints(ctx context.Context, all []spread.Machine, ids []string) {
+// leaves reports whether the shard is removing an instance, as far as is known.
+func leaves(i *nstancev1.InstanceStatus) bool {
+	return i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING || i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETING
+}
+
+// markTainted marks the machines whose nodes have the taint; none if nodes can't be read.
+func (r *Reconciler) markTainted(ctx context.Context, s *scope, all []spread.Machine, ids []string) {
+	known := identities(r.Shards, s)
 	for i := range all {
-		if all[i].Annotated || ids[i] == "" {
+		if all[i].Annotated || all[i].Deleting || ids[i] == "" {
 			continue
 		}
-		node, err := r.Nodes.NodeByProviderID(ctx, ids[i])
+		node, err := nodeOf(ctx, r.Nodes, known[ids[i]], ids[i])
 		if err != nil {
-			ctrl.LoggerFrom(ctx).V(1).Info("can't read nodes", "error", err.Error())
+			ctrl.LoggerFrom(ctx).V(1).Info("could not read nodes", "error", err.Error())
 			return
 		}
-		if node == nil {
+		if node == nil || !marked(node) {
 			continue
 		}
-		for _, t := range node.Spec.Taints {
-			all[i].Tainted = all[i].Tainted || t.Key == leavingTaint
+		// Read it uncached: the taint may have been removed since, or the name reused.
+		var now corev1.Node
+		if err := r.Nodes.Reader().Get(ctx, client.ObjectKeyFromObject(node), &now); client.IgnoreNotFound(err) != nil {
+			ctrl.LoggerFrom(ctx).V(1).Info("could not read a node", "node", node.Name, "error", err.Error())
+			continue
 		}
+		all[i].Tainted = now.UID == node.UID && now.Spec.ProviderID == node.Spec.ProviderID && marked(&now)
 	}
 }
 
-// gone: an instance of the pool certainly is no more.
+// marked reports whether the Cluster Autoscaler is removing a node.
+func marked(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == leavingTaint })
+}
+
+// gone reports whether an instance of the pool certainly no longer exists.
 func gone(all Shards, s *scope, shard, id string) bool {
 	if i := all.Instance(shard, id); i != nil {
 		return ended(i)
@@ -126,7 +146,7 @@ func ended(i *nstancev1.InstanceStatus) bool {
 	return i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
 }
 
-// waits remembers since when pools are to have fewer replicas.
+// waits records since when pools have been waiting to shrink.
 type waits struct {
 	mu    sync.Mutex
 	since map[types.NamespacedName]shrinking

@@ -18,8 +18,8 @@ import (
 	"github.com/nstance/nstance/pkg/operator/shards"
 )
 
-// index finds pools without a call, since what feeds it must not be held up. Every
-// pool is in it from its first pass on, which needs no event.
+// index finds pools in memory, since event handlers must not block. It has every pool from its
+// first pass on, which needs no event.
 type index struct {
 	mu    sync.Mutex
 	pools map[types.NamespacedName]entry
@@ -29,7 +29,7 @@ type index struct {
 type entry struct {
 	group  string
 	shards []string
-	ids    []string
+	ids    []string // provider IDs, and the names of instances: a Node has one of them
 }
 
 func (x *index) note(s *scope) {
@@ -40,7 +40,10 @@ func (x *index) note(s *scope) {
 	}
 	key := client.ObjectKeyFromObject(s.pool)
 	x.drop(key)
-	e := entry{group: string(s.pool.Spec.Group), ids: s.pool.Spec.ProviderIDList}
+	e := entry{group: string(s.pool.Spec.Group), ids: slices.Concat(s.pool.Spec.ProviderIDList, s.onDemand)}
+	for name := range s.infra {
+		e.ids = append(e.ids, name)
+	}
 	for _, p := range s.places {
 		e.shards = append(e.shards, p.shard)
 	}
@@ -65,7 +68,7 @@ func (x *index) drop(key types.NamespacedName) {
 	delete(x.pools, key)
 }
 
-// ofEvent are the pools that something on a shard concerns.
+// ofEvent returns the pools that a shard's event concerns.
 func (x *index) ofEvent(e shards.Event) []reconcile.Request {
 	if e.Of == shards.OfProblem {
 		return nil
@@ -81,7 +84,8 @@ func (x *index) ofEvent(e shards.Event) []reconcile.Request {
 	return out
 }
 
-// ofNode is the pool whose list names a node.
+// ofNode returns the pool whose list has a node, or that has an instance of its name, or whose
+// group has it on demand.
 func (x *index) ofNode(_ context.Context, o client.Object) []reconcile.Request {
 	node, ok := o.(*corev1.Node)
 	if !ok {
@@ -91,12 +95,15 @@ func (x *index) ofNode(_ context.Context, o client.Object) []reconcile.Request {
 	defer x.mu.Unlock()
 	key, ok := x.ids[node.Spec.ProviderID]
 	if !ok {
+		key, ok = x.ids[node.Name]
+	}
+	if !ok {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: key}}
 }
 
-// nodeChanged leaves out what kubelets write all the time.
+// nodeChanged ignores the frequent updates of kubelets.
 func nodeChanged(e event.UpdateEvent) bool {
 	old, ok := e.ObjectOld.(*corev1.Node)
 	now, ok2 := e.ObjectNew.(*corev1.Node)
@@ -120,7 +127,7 @@ func ofMachinePool(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: ref.Name}}}
 }
 
-// ofMachine is the pool of a Machine that a MachinePool owns.
+// ofMachine returns the pool of a Machine that a MachinePool owns.
 func (r *Reconciler) ofMachine(ctx context.Context, o client.Object) []reconcile.Request {
 	for _, ref := range o.GetOwnerReferences() {
 		if ref.Kind != "MachinePool" {
@@ -134,7 +141,7 @@ func (r *Reconciler) ofMachine(ctx context.Context, o client.Object) []reconcile
 	return nil
 }
 
-// ofCluster are all pools of a Cluster: it may have been paused, or go on.
+// ofCluster returns all pools of a Cluster, which may have been paused or unpaused.
 func (r *Reconciler) ofCluster(ctx context.Context, o client.Object) []reconcile.Request {
 	var pools v1beta1.NstanceMachinePoolList
 	err := r.Client.List(ctx, &pools, client.InNamespace(o.GetNamespace()), client.MatchingLabels{clusterv1.ClusterNameLabel: o.GetName()})

@@ -15,8 +15,8 @@ import (
 	"github.com/nstance/nstance/pkg/operator/shards"
 )
 
-// concerned are the objects that a problem is told on: the machine of an instance, or
-// else its group; a group's objects; or else what stands for all shards.
+// concerned returns the objects for a problem's events: the instance's machine, or else its
+// group; the group's objects; or else those of the whole cluster.
 func (r *Reporter) concerned(ctx context.Context, e shards.Event) ([]client.Object, error) {
 	machines, err := r.machines(ctx, e.Problem.GetInstanceId())
 	if err != nil {
@@ -47,8 +47,8 @@ func (r *Reporter) machines(ctx context.Context, instance string) (out []client.
 	return out, nil
 }
 
-// ofGroup are a group's objects: that of its shard, its pool, and, if there is no room,
-// Cluster API's, which is where people look first.
+// ofGroup returns a group's objects: its NstanceShardGroup, its pool, and, if there is no
+// capacity, the MachinePool, where users look first.
 func (r *Reporter) ofGroup(ctx context.Context, e shards.Event) (out []client.Object, err error) {
 	group := e.Problem.GetGroup()
 	var part v1beta1.NstanceShardGroup
@@ -99,8 +99,8 @@ func (r *Reporter) get(ctx context.Context, name string, into client.Object) (fo
 
 // Workload finds pods of a workload cluster.
 type Workload struct {
-	// Reader reads past any cache: of pods only the API server can tell which have no
-	// node without having all of them here.
+	// Reader reads uncached: only the API server can select pods without a node, without
+	// caching all pods here.
 	Reader client.Reader
 	// EventRecorder records in the workload cluster.
 	events.EventRecorder

@@ -1,5 +1,5 @@
-// Package problems tells what shards report as Kubernetes events, on the objects that
-// it concerns.
+// Package problems records problems that shards report as Kubernetes events on the objects
+// concerned.
 package problems
 
 import (
@@ -23,7 +23,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Shards is what is needed of the shards. *shards.Set is one.
+// Shards is what the reporter needs of the shards. *shards.Set implements it.
 type Shards interface {
 	Group(shard, group string) *nstancev1.GroupStatus
 	Source(requests func(shards.Event) []reconcile.Request) source.Source
@@ -31,37 +31,36 @@ type Shards interface {
 
 var _ Shards = (*shards.Set)(nil)
 
-// Pods are those of the workload cluster, where their events belong.
+// Pods are the workload cluster's, where their events are recorded.
 type Pods interface {
 	events.EventRecorder
-	// Waiting are those that ask for an instance of a group of their own, and have no
-	// node yet.
+	// Waiting returns the pods that request an on-demand instance of a group and have no node
+	// yet.
 	Waiting(ctx context.Context, group string) ([]client.Object, error)
 }
 
-// Reporter turns problems into events. A problem that lasts is one event, and its end
-// another one.
+// Reporter turns problems into events: one when a problem begins, and another when it ends.
 type Reporter struct {
 	Client   client.Client
 	Shards   Shards
-	Pods     Pods // nil: no pod is told
+	Pods     Pods // nil: no events on pods
 	Recorder events.EventRecorder
 	Now      func() time.Time
 
-	// Namespace and Cluster, the name of the CAPI Cluster and its NstanceCluster, say
-	// whose objects are told.
+	// Namespace and Cluster identify the objects; Cluster is the name of the Cluster and its
+	// NstanceCluster.
 	Namespace, Cluster string
 
 	mu   sync.Mutex
-	news map[reconcile.Request]shards.Event // what was not told yet
+	news map[reconcile.Request]shards.Event // not recorded yet
 	told recent[word]
-	open recent[reconcile.Request] // problems that were told and are not over, as far as is known
+	open recent[reconcile.Request] // recorded problems that have not ended
 }
 
-// indexInstance finds machines in the cache by their instance.
+// indexInstance indexes machines by their instance.
 const indexInstance = "problems.spec.instanceID"
 
-// SetupWithManager adds the reporter to a manager.
+// SetupWithManager registers the controller.
 func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 	r.news, r.told, r.open = map[reconcile.Request]shards.Event{}, newRecent[word](), newRecent[reconcile.Request]()
 	byInstance := func(o client.Object) []string { return []string{string(o.(*v1beta1.NstanceMachine).Spec.InstanceID)} }
@@ -75,8 +74,8 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// hear keeps a problem until it is told. A later word on the same problem takes the
-// place of one that was not told yet.
+// hear stores a problem until it is recorded. A newer state of the same problem replaces an
+// older one.
 func (r *Reporter) hear(e shards.Event) []reconcile.Request {
 	if e.Of != shards.OfProblem || e.Problem == nil {
 		return nil
@@ -95,7 +94,7 @@ func (r *Reporter) hear(e shards.Event) []reconcile.Request {
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 
-// Reconcile implements reconcile.Reconciler: it tells one problem.
+// Reconcile implements reconcile.Reconciler: it records one problem.
 func (r *Reporter) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.mu.Lock()
 	e, ok := r.news[req]
@@ -110,20 +109,20 @@ func (r *Reporter) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	for _, o := range objects {
-		r.tell(r.Recorder, o, e)
+		r.recordEvent(r.Recorder, o, e)
 	}
-	if err := r.tellPods(ctx, e); err != nil {
+	if err := r.recordOnPods(ctx, e); err != nil {
 		return ctrl.Result{}, err
 	}
 	r.close(req, e)
 	return ctrl.Result{}, nil
 }
 
-// close notes that an event was told.
+// close marks an event as recorded.
 func (r *Reporter) close(req ctrl.Request, e shards.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.news[req] == e { // otherwise there is a later one, whose request is waiting
+	if r.news[req] == e { // otherwise there is a newer state, whose request is queued
 		delete(r.news, req)
 	}
 	if e.Problem.GetOver() {
@@ -133,11 +132,11 @@ func (r *Reporter) close(req ctrl.Request, e shards.Event) {
 	}
 }
 
-// tell records an event on an object, unless it has had the same a short time ago.
-func (r *Reporter) tell(to events.EventRecorder, o client.Object, e shards.Event) {
+// recordEvent records an event on an object, unless it had the same one recently.
+func (r *Reporter) recordEvent(to events.EventRecorder, o client.Object, e shards.Event) {
 	kind, text := corev1.EventTypeWarning, e.Problem.GetMessage()
 	if e.Problem.GetOver() {
-		kind, text = corev1.EventTypeNormal, "it is over"
+		kind, text = corev1.EventTypeNormal, "resolved"
 	}
 	if r.again(wordOf(o, e.Problem)) {
 		return
@@ -146,7 +145,8 @@ func (r *Reporter) tell(to events.EventRecorder, o client.Object, e shards.Event
 	to.Eventf(o, nil, kind, reason(e.Problem), "WatchErrors", "shard %s: %.900s", e.Shard, text)
 }
 
-// again notes that something is told, and reports whether it was a short time ago.
+// again stores that something is recorded, and reports whether it was already, a short time
+// ago.
 func (r *Reporter) again(w word) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,8 +158,8 @@ func (r *Reporter) again(w word) bool {
 	return false
 }
 
-// tellPods tells the pods that wait for an instance that there is no room for it.
-func (r *Reporter) tellPods(ctx context.Context, e shards.Event) error {
+// recordOnPods records on pods that wait for an instance that there is no capacity.
+func (r *Reporter) recordOnPods(ctx context.Context, e shards.Event) error {
 	if r.Pods == nil || e.Problem.GetOver() || !r.noCapacity(e) {
 		return nil
 	}
@@ -167,13 +167,33 @@ func (r *Reporter) tellPods(ctx context.Context, e shards.Event) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range pods {
-		r.tell(r.Pods, o, e)
+	if len(pods) == 0 {
+		return nil
 	}
-	return nil
+	ours, err := r.served(ctx, e)
+	for _, o := range pods {
+		if ours[o.GetUID()] {
+			r.recordEvent(r.Pods, o, e)
+		}
+	}
+	return err
 }
 
-// noCapacity reports whether a problem is that the provider has no room for a group.
+// served returns the pods for which an instance of the group was requested from its shard.
+// Other pods only name the group: another tenant's, or one that does not allow them instances.
+func (r *Reporter) served(ctx context.Context, e shards.Event) (map[types.UID]bool, error) {
+	var all v1beta1.NstanceMachineList
+	err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace), client.HasLabels{v1beta1.LabelPodUID}, client.UnsafeDisableDeepCopy)
+	out := map[types.UID]bool{}
+	for i := range all.Items {
+		if m := &all.Items[i]; string(m.Spec.Group) == e.Problem.GetGroup() && string(m.Spec.Shard) == e.Shard {
+			out[types.UID(m.Labels[v1beta1.LabelPodUID])] = true
+		}
+	}
+	return out, err
+}
+
+// noCapacity reports whether the problem is that the provider has no capacity for a group.
 func (r *Reporter) noCapacity(e shards.Event) bool {
 	full := []string{"SubnetFull", "QuotaUsedUp"}
 	if e.Problem.GetGroup() == "" {
@@ -182,15 +202,11 @@ func (r *Reporter) noCapacity(e shards.Event) bool {
 	if e.Problem.GetReason() != v1beta1.ConditionCreatesFailing {
 		return slices.Contains(full, e.Problem.GetReason())
 	}
-	for _, c := range r.Shards.Group(e.Shard, e.Problem.GetGroup()).GetConditions() { // why they fail
-		if c.GetType() == v1beta1.ConditionCreatesFailing && c.GetStatus() {
-			return slices.Contains(full, c.GetReason())
-		}
-	}
-	return false
+	why := shards.Condition(r.Shards.Group(e.Shard, e.Problem.GetGroup()), v1beta1.ConditionCreatesFailing)
+	return slices.Contains(full, why.GetReason())
 }
 
-// reason is a problem's, which must not be empty in Kubernetes.
+// reason returns a problem's reason, which must not be empty in Kubernetes.
 func reason(p *nstancev1.WatchErrorsResponse) string {
 	if p.GetReason() == "" {
 		return "Problem"

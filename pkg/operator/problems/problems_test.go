@@ -35,24 +35,25 @@ func TestMain(m *testing.M) {
 	shared.Main(m)
 }
 
-// site is a namespace with objects of a group on two shards, of a machine, and of the
+// fixture is a namespace with objects of a group on two shards, of a machine, and of the
 // cluster, where the reporter runs.
-type site struct {
+type fixture struct {
+	cached    client.Client // the operator's
 	t         *testing.T
 	plane     *planetest.Plane
 	world     *shardstest.World
 	namespace string
 }
 
-func newSite(t *testing.T) *site {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	s := &site{t: t, plane: shared.Plane(t), world: shardstest.Start(t, "a", "b")}
+	f := &fixture{t: t, plane: shared.Plane(t), world: shardstest.Start(t, "a", "b")}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "problems-"}}
-	s.create(ns)
-	s.namespace = ns.Name
-	s.world.Shard("a").Static("web", 0, "knd")
-	s.world.Synced()
-	mp := &clusterv1.MachinePool{ObjectMeta: s.meta("mp"), Spec: clusterv1.MachinePoolSpec{
+	f.create(ns)
+	f.namespace = ns.Name
+	f.world.Shard("a").Static("web", 0, "knd")
+	f.world.Synced()
+	mp := &clusterv1.MachinePool{ObjectMeta: f.meta("mp"), Spec: clusterv1.MachinePoolSpec{
 		ClusterName: clusterName, Template: clusterv1.MachineTemplateSpec{Spec: clusterv1.MachineSpec{
 			ClusterName: clusterName, Bootstrap: clusterv1.Bootstrap{DataSecretName: new("")},
 			InfrastructureRef: clusterv1.ContractVersionedObjectReference{
@@ -60,80 +61,93 @@ func newSite(t *testing.T) *site {
 			},
 		}},
 	}}
-	s.create(mp)
+	f.create(mp)
 	pool := &v1beta1.NstanceMachinePool{
-		ObjectMeta: s.meta("pool"), Spec: v1beta1.NstanceMachinePoolSpec{Group: "web", Shards: []v1beta1.Name{"a"}},
+		ObjectMeta: f.meta("pool"), Spec: v1beta1.NstanceMachinePoolSpec{Group: "web", Shards: []v1beta1.Name{"a"}},
 	}
 	pool.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: clusterv1.GroupVersion.String(), Kind: "MachinePool", Name: mp.Name, UID: mp.UID,
 	}}
-	s.create(pool)
+	f.create(pool)
 	for _, shard := range []v1beta1.Name{"a", "b"} {
-		s.create(&v1beta1.NstanceShardGroup{
-			ObjectMeta: s.meta("web--" + string(shard)), Spec: v1beta1.NstanceShardGroupSpec{Group: "web", Shard: shard, Size: new(int32(0))},
+		f.create(&v1beta1.NstanceShardGroup{
+			ObjectMeta: f.meta("web--" + string(shard)), Spec: v1beta1.NstanceShardGroupSpec{Group: "web", Shard: shard, Size: new(int32(0))},
 		})
 	}
-	s.create(&v1beta1.NstanceMachine{ObjectMeta: s.meta("machine"), Spec: v1beta1.NstanceMachineSpec{
+	f.create(&v1beta1.NstanceMachine{ObjectMeta: f.meta("machine"), Spec: v1beta1.NstanceMachineSpec{
 		Group: "web", Shard: "a", IdempotencyKey: "key", InstanceID: instance,
 	}})
-	s.create(&v1beta1.NstanceCluster{ObjectMeta: s.meta(clusterName)})
-	s.start()
-	return s
+	f.create(&v1beta1.NstanceCluster{ObjectMeta: f.meta(clusterName)})
+	f.start()
+	return f
 }
 
-func (s *site) meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: s.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: clusterName}}
+func (f *fixture) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: f.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: clusterName}}
 }
 
-func (s *site) create(o client.Object) {
-	s.t.Helper()
-	if err := s.plane.Client.Create(s.t.Context(), o); err != nil {
-		s.t.Fatal(err)
+func (f *fixture) create(o client.Object) {
+	f.t.Helper()
+	if err := f.plane.Client.Create(f.t.Context(), o); err != nil {
+		f.t.Fatal(err)
 	}
 }
 
-func (s *site) start() {
-	s.t.Helper()
-	mgr, err := ctrl.NewManager(s.plane.Config, s.plane.ManagerOptions(s.namespace))
+func (f *fixture) start() {
+	f.t.Helper()
+	mgr, err := ctrl.NewManager(f.plane.Config, f.plane.ManagerOptions(f.namespace))
 	if err != nil {
-		s.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	recorder := mgr.GetEventRecorder("nstance-operator")
+	f.cached = mgr.GetClient()
 	r := &problems.Reporter{
-		Client: mgr.GetClient(), Shards: s.world.Set, Pods: problems.Workload{Reader: mgr.GetAPIReader(), EventRecorder: recorder},
-		Recorder: recorder, Now: time.Now, Namespace: s.namespace, Cluster: clusterName,
+		Client: mgr.GetClient(), Shards: f.world.Set, Pods: problems.Workload{Reader: mgr.GetAPIReader(), EventRecorder: recorder},
+		Recorder: recorder, Now: time.Now, Namespace: f.namespace, Cluster: clusterName,
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
-		s.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	s.t.Cleanup(func() {
+	f.t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			s.t.Errorf("the manager: %v", err)
+			f.t.Errorf("the manager: %v", err)
 		}
 	})
 }
 
-// pod makes a pod that asks for an instance of a group.
-func (s *site) pod(name, group, node string) {
-	s.t.Helper()
-	s.create(&corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.namespace, Name: name, Annotations: map[string]string{v1beta1.AnnotationOnDemandGroup: group},
-		},
-		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main", Image: "main"}}},
+// served is pod, for which an instance was asked of a shard.
+func (f *fixture) served(name, group, node, shard string) {
+	f.t.Helper()
+	meta := f.meta("for-" + name)
+	meta.Labels[v1beta1.LabelPodUID] = string(f.pod(name, group, node).UID)
+	f.create(&v1beta1.NstanceMachine{
+		ObjectMeta: meta, Spec: v1beta1.NstanceMachineSpec{Group: v1beta1.Name(group), Shard: v1beta1.Name(shard)},
 	})
 }
 
+// pod makes a pod that asks for an instance of a group.
+func (f *fixture) pod(name, group, node string) *corev1.Pod {
+	f.t.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: f.namespace, Name: name, Annotations: map[string]string{v1beta1.AnnotationOnDemandGroup: group},
+		},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main", Image: "main"}}},
+	}
+	f.create(p)
+	return p
+}
+
 // events are those of a reason, as "type kind/name: note", sorted.
-func (s *site) events(reason string) (out []string) {
-	s.t.Helper()
+func (f *fixture) events(reason string) (out []string) {
+	f.t.Helper()
 	var all eventsv1.EventList
-	if err := s.plane.Client.List(s.t.Context(), &all, client.InNamespace(s.namespace)); err != nil {
-		s.t.Fatal(err)
+	if err := f.plane.Client.List(f.t.Context(), &all, client.InNamespace(f.namespace)); err != nil {
+		f.t.Fatal(err)
 	}
 	for _, e := range all.Items {
 		if e.Reason == reason {
@@ -148,61 +162,71 @@ func (s *site) events(reason string) (out []string) {
 }
 
 // expect waits until exactly these events of a reason are there.
-func (s *site) expect(reason string, want ...string) {
-	s.t.Helper()
+func (f *fixture) expect(reason string, want ...string) {
+	f.t.Helper()
 	slices.Sort(want)
-	shardstest.Eventually(s.t, strings.Join(want, "; "), func() bool {
-		have := s.events(reason)
+	shardstest.Eventually(f.t, strings.Join(want, "; "), func() bool {
+		have := f.events(reason)
 		return len(have) >= len(want)
 	})
-	if have := s.events(reason); !slices.Equal(have, want) {
-		s.t.Errorf("events of %s:\n%s\nwant\n%s", reason, strings.Join(have, "\n"), strings.Join(want, "\n"))
+	if have := f.events(reason); !slices.Equal(have, want) {
+		f.t.Errorf("events of %s:\n%s\nwant\n%s", reason, strings.Join(have, "\n"), strings.Join(want, "\n"))
 	}
 }
 
 // TestConcerned: a problem is told on what it concerns.
 func TestConcerned(t *testing.T) {
-	s := newSite(t)
-	a := s.world.Shard("a")
+	f := newFixture(t)
+	a := f.world.Shard("a")
 	a.Problem("ConfigInvalid", "", "", "config/ does not validate")
-	s.expect("ConfigInvalid", "Warning NstanceCluster/"+clusterName+": shard a: config/ does not validate")
+	f.expect("ConfigInvalid", "Warning NstanceCluster/"+clusterName+": shard a: config/ does not validate")
 	a.Problem("FilesInvalid", "web", "", "env is no JSON")
-	s.expect("FilesInvalid", "Warning NstanceMachinePool/pool: shard a: env is no JSON",
+	f.expect("FilesInvalid", "Warning NstanceMachinePool/pool: shard a: env is no JSON",
 		"Warning NstanceShardGroup/web--a: shard a: env is no JSON")
 	a.Problem("DeleteStuck", "web", instance, "it is there still")
-	s.expect("DeleteStuck", "Warning NstanceMachine/machine: shard a: it is there still")
+	f.expect("DeleteStuck", "Warning NstanceMachine/machine: shard a: it is there still")
 	a.Problem("ProviderError", "web", another, "no such image") // it has no object
-	s.expect("ProviderError", "Warning NstanceMachinePool/pool: shard a: no such image",
+	f.expect("ProviderError", "Warning NstanceMachinePool/pool: shard a: no such image",
 		"Warning NstanceShardGroup/web--a: shard a: no such image")
 }
 
-// TestOnceAndOver: what is told again is not told twice, whichever instance it was; its
-// end is told, but not of what was never told.
+// TestOnceAndOver: a repeated problem is recorded once, whichever instance it concerns; its
+// end is recorded if the problem was.
 func TestOnceAndOver(t *testing.T) {
-	s := newSite(t)
-	b := s.world.Shard("b")
+	f := newFixture(t)
+	b := f.world.Shard("b")
 	b.Problem("CreatesFailing", "web", "", "create "+instance+": refused")
-	s.expect("CreatesFailing", "Warning NstanceShardGroup/web--b: shard b: create "+instance+": refused")
+	f.expect("CreatesFailing", "Warning NstanceShardGroup/web--b: shard b: create "+instance+": refused")
 	b.Problem("CreatesFailing", "web", "", "create "+another+": refused")
 	b.ProblemOver("LoadBalancerError", "web", "")
 	b.Problem("ProviderError", "web", "", "last") // the others come before it
-	s.expect("ProviderError", "Warning NstanceShardGroup/web--b: shard b: last")
+	f.expect("ProviderError", "Warning NstanceShardGroup/web--b: shard b: last")
 	b.ProblemOver("CreatesFailing", "web", "")
-	s.expect("CreatesFailing", "Normal NstanceShardGroup/web--b: shard b: it is over",
+	f.expect("CreatesFailing", "Normal NstanceShardGroup/web--b: shard b: resolved",
 		"Warning NstanceShardGroup/web--b: shard b: create "+instance+": refused")
-	if all := s.events("LoadBalancerError"); len(all) > 0 {
+	if all := f.events("LoadBalancerError"); len(all) > 0 {
 		t.Errorf("told the end of what never was: %v", all)
 	}
 }
 
 // TestNoCapacity is told where people look first, too: on Cluster API's pool, and on the
-// pods that wait for an instance of that group.
+// pods that wait for an instance of that group on that shard; but not on those that only
+// name a group so, as another tenant's pods may.
 func TestNoCapacity(t *testing.T) {
-	s := newSite(t)
-	s.pod("waits", "web", "")
-	s.pod("runs", "web", "node")
-	s.pod("other", "others", "")
-	a := s.world.Shard("a")
+	f := newFixture(t)
+	f.served("waits", "web", "", "a")
+	f.served("elsewhere", "web", "", "b")
+	f.served("runs", "web", "node", "a")
+	f.served("other", "others", "", "a")
+	f.pod("not-served", "web", "")
+	shardstest.Eventually(f.t, "what was made for the pods is seen", func() bool {
+		var all v1beta1.NstanceMachineList
+		if err := f.cached.List(f.t.Context(), &all, client.HasLabels{v1beta1.LabelPodUID}); err != nil {
+			f.t.Fatal(err)
+		}
+		return len(all.Items) == 4
+	})
+	a := f.world.Shard("a")
 	want := func(text string) []string {
 		return []string{
 			"Warning MachinePool/mp: shard a: " + text, "Warning NstanceMachinePool/pool: shard a: " + text,
@@ -210,11 +234,11 @@ func TestNoCapacity(t *testing.T) {
 		}
 	}
 	a.Problem("QuotaUsedUp", "web", another, "no more vCPU")
-	s.expect("QuotaUsedUp", want("no more vCPU")...)
+	f.expect("QuotaUsedUp", want("no more vCPU")...)
 	a.SetCondition("web", "CreatesFailing", true, "SubnetFull", "subnet s1 is full")
 	shardstest.Eventually(t, "the condition is known", func() bool {
-		return len(s.world.Set.Group("a", "web").GetConditions()) > 1
+		return len(f.world.Set.Group("a", "web").GetConditions()) > 1
 	})
 	a.Problem("CreatesFailing", "web", "", "subnet s1 is full")
-	s.expect("CreatesFailing", want("subnet s1 is full")...)
+	f.expect("CreatesFailing", want("subnet s1 is full")...)
 }

@@ -1,23 +1,23 @@
 package problems
 
 import (
-	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nstance/nstance/pkg/fleet"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// The same is told again on an object after a while.
+// while is the minimum interval between equal events on an object.
 const while = 10 * time.Minute
 
-// maxRecent is how many things of a kind are remembered at least.
+// maxRecent is how many keys are remembered at least.
 const maxRecent = 5_000
 
-// recent remembers when things happened: at least the last maxRecent of them, and never
-// more than twice as many. Whoever has it must lock it.
+// recent remembers when keys were added: at least the last maxRecent of them, and at most
+// twice as many. Callers must lock it.
 type recent[K comparable] struct{ newer, older map[K]time.Time }
 
 func newRecent[K comparable]() recent[K] {
@@ -44,7 +44,7 @@ func (r *recent[K]) drop(k K) {
 	delete(r.older, k)
 }
 
-// word is one thing that was told on an object.
+// word is an event on an object.
 type word struct {
 	object  types.UID
 	reason  string
@@ -52,9 +52,6 @@ type word struct {
 	over    bool
 }
 
-// instanceID finds the ids of instances, of which each failed attempt has another one.
-var instanceID = regexp.MustCompile(`\b[a-z]{3}[0-9a-hjkmnp-tv-z]{26}\b`)
-
 func wordOf(o client.Object, p *nstancev1.WatchErrorsResponse) word {
-	return word{object: o.GetUID(), reason: p.GetReason(), message: instanceID.ReplaceAllString(p.GetMessage(), ""), over: p.GetOver()}
+	return word{object: o.GetUID(), reason: p.GetReason(), message: fleet.WithoutIDs(p.GetMessage()), over: p.GetOver()}
 }

@@ -1,2 +1,2 @@
-// Package registration gets the operator its certificate, and keeps it renewed.
+// Package registration obtains and renews the operator's certificate.
 package registration

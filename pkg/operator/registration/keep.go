@@ -11,40 +11,38 @@ import (
 	"github.com/nstance/nstance/pkg/identity"
 )
 
-// attemptTimeouts is how many shards that do not answer may be waited for in one attempt
-// to renew.
+// attemptTimeouts bounds how many timeouts one renewal attempt may wait for.
 const attemptTimeouts = 4
 
-// KeepConfig is what Keep needs.
-type KeepConfig struct {
-	// Client has calls use new connections once there is another certificate, and asks
-	// for it.
+// RenewalConfig configures RunRenewal.
+type RenewalConfig struct {
+	// Client requests the renewal, and uses new connections once the certificate has changed.
 	Client *client.Client
-	// Shards are asked one after another until one answers.
+	// Shards are tried in turn until one answers.
 	Shards func() []client.Shard
-	// Timeout bounds what one shard may take to answer.
+	// Timeout bounds one shard's answer.
 	Timeout time.Duration
 	Now     func() time.Time
 	Random  func() float64
 	Logger  *slog.Logger
 }
 
-// Keep renews an identity's certificate before it ends, for as long as ctx lasts; then
-// it returns nil. It fails when the certificate has ended before it could be renewed:
-// no shard answers any more, and another start may find a nonce to register again with.
-func Keep(ctx context.Context, id *identity.Identity, c KeepConfig) error {
+// RunRenewal renews an identity's certificate before it expires, until ctx ends; then it
+// returns nil. It fails when the certificate has expired: no shard accepts it any more, and a
+// restart may find a nonce to register again with.
+func RunRenewal(ctx context.Context, id *identity.Identity, c RenewalConfig) error {
 	keeping, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	id.Keep(keeping, identity.KeepConfig{
+	id.RunRenewal(keeping, identity.RenewalConfig{
 		Random: c.Random,
-		Ask:    c.ask,
+		Ask:    c.request,
 		Done: func(ctx context.Context, err error, wait time.Duration) {
 			end := id.Certificate().NotAfter
 			switch {
 			case err == nil:
 				c.renewed(ctx, end)
 			case c.Now().After(end):
-				stop(fmt.Errorf("the operator's certificate ended at %s and could not be renewed: %w", end.UTC().Format(time.RFC3339), err))
+				stop(fmt.Errorf("the operator's certificate expired at %s and could not be renewed: %w", end.UTC().Format(time.RFC3339), err))
 			default:
 				c.Logger.LogAttrs(ctx, slog.LevelWarn, "could not renew the certificate yet", slog.Any("error", err),
 					slog.Time("certificate_expires", end), slog.Duration("retry_in", wait))
@@ -52,12 +50,12 @@ func Keep(ctx context.Context, id *identity.Identity, c KeepConfig) error {
 		},
 	})
 	if ctx.Err() != nil {
-		return nil // asked to stop
+		return nil // ctx ended
 	}
 	return context.Cause(keeping)
 }
 
-func (c KeepConfig) ask(ctx context.Context, publicKey string) (identity.Issued, error) {
+func (c RenewalConfig) request(ctx context.Context, publicKey string) (identity.Issued, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeouts*c.Timeout)
 	defer cancel()
 	var errs []error
@@ -75,7 +73,7 @@ func (c KeepConfig) ask(ctx context.Context, publicKey string) (identity.Issued,
 	return identity.Issued{}, errors.Join(errs...)
 }
 
-func (c KeepConfig) renewed(ctx context.Context, end time.Time) {
+func (c RenewalConfig) renewed(ctx context.Context, end time.Time) {
 	c.Logger.LogAttrs(ctx, slog.LevelInfo, "renewed the certificate", slog.Time("certificate_expires", end))
 	if err := c.Client.TurnOver(); err != nil {
 		c.Logger.LogAttrs(ctx, slog.LevelWarn, "could not prepare a connection with the renewed certificate", slog.Any("error", err))

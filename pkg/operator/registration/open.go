@@ -16,41 +16,39 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// Store is where the identity is, and what it takes to get one.
+// Store holds the identity and what a registration needs.
 type Store interface {
 	identity.Store
-	// Nonce is the registration nonce; secretstore.ErrNoNonce when there is none.
+	// Nonce returns the registration nonce, or secretstore.ErrNoNonce.
 	Nonce(context.Context) (string, error)
-	// CAsAt says, for people, where the cluster's CAs have to be.
+	// CAsAt describes, for messages, where the cluster's CAs belong.
 	CAsAt() string
 }
 
-// Config is what it takes to become, and to stay, an operator.
+// Config configures the registration.
 type Config struct {
 	Store           Store
 	Cluster, Tenant string
-	// Shards are tried one after another, each at the addresses of its registration
-	// service.
+	// Shards are tried in turn, each at the addresses of its registration service.
 	Shards []client.Shard
-	// Timeout bounds what one shard may take to answer.
+	// Timeout bounds one shard's answer.
 	Timeout   time.Duration
 	UserAgent string
 	Now       func() time.Time
-	Random    func() float64 // yields numbers from [0, 1), for waits
+	Random    func() float64 // in [0, 1), for jitter
 	Entropy   io.Reader      // for keys
-	// Dialer makes the connections; nil: TCP.
+	// Dialer makes the connections; nil means TCP.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 	Logger *slog.Logger
 }
 
-// maxRounds is how often another operator may be first to write what this one was about
-// to. Two of them need two rounds: one for the key, one for the certificate.
+// maxRounds bounds the retries after losing a race against another operator. Two operators
+// need two rounds: one for the key, one for the certificate.
 const maxRounds = 10
 
-// Open returns an identity with a certificate that can be used. If the store holds none
-// it registers with the first shard that lets it, for the key that the store holds, or a
-// new one that is stored first. All errors are final: only a restart can find something
-// different.
+// Open returns an identity with a usable certificate. If the store has none, it registers with
+// the first shard that accepts, for the stored key, or for a new key that is stored first. All
+// errors are final: only a restart can help.
 func Open(ctx context.Context, c Config) (*identity.Identity, error) {
 	for round := 1; ; round++ {
 		id, err := c.open(ctx)
@@ -68,16 +66,16 @@ func Open(ctx context.Context, c Config) (*identity.Identity, error) {
 		if !errors.Is(err, secretstore.ErrChanged) || round == maxRounds {
 			return nil, err
 		}
-		// Another operator registers too; what it stored is as good.
-		c.Logger.InfoContext(ctx, "another operator registers at the same time: looking at what it has stored")
+		// Another operator is registering too; what it stored is equally good.
+		c.Logger.InfoContext(ctx, "another operator is registering at the same time: reading what it stored")
 		if err := retry.Wait(ctx, retry.Backoff{First: 50 * time.Millisecond, Limit: time.Second}.Draw(round, c.Random)); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// Check reports why an operator that opened its identity now would have to register; nil:
-// what is stored does. It writes nothing.
+// Check returns why an operator would have to register now; nil if the stored certificate is
+// usable. It writes nothing.
 func Check(ctx context.Context, c Config) error {
 	id, err := c.open(ctx)
 	if err != nil {
@@ -97,15 +95,15 @@ func (c Config) open(ctx context.Context) (*identity.Identity, error) {
 		},
 	})
 	if errors.Is(err, identity.ErrMissing) {
-		return nil, fmt.Errorf("the cluster's CA certificates are missing: put them into %s", c.Store.CAsAt())
+		return nil, fmt.Errorf("the cluster's CA certificates are missing: add them to %s", c.Store.CAsAt())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the operator's identity: %w", err)
+		return nil, fmt.Errorf("load the operator's identity: %w", err)
 	}
 	return id, nil
 }
 
-// problem is why a certificate is needed; nil: there is one that is good.
+// problem returns why a certificate is needed; nil if there is a usable one.
 func (c Config) problem(id *identity.Identity) error {
 	if err := id.Problem(); err != nil {
 		return err
@@ -116,7 +114,7 @@ func (c Config) problem(id *identity.Identity) error {
 func (c Config) obtain(ctx context.Context, id *identity.Identity, problem error) error {
 	nonce, err := c.Store.Nonce(ctx)
 	if errors.Is(err, secretstore.ErrNoNonce) {
-		return fmt.Errorf("the operator has to register, because %w; but %w: make one with nstance-admin cluster nonce", problem, err)
+		return fmt.Errorf("the operator has to register, because %w; but %w: create one with nstance-admin cluster nonce", problem, err)
 	}
 	if err != nil {
 		return fmt.Errorf("read the registration nonce: %w", err)

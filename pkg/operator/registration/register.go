@@ -15,13 +15,13 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// register asks one shard after another. All attempts are for the same nonce and the
-// same key, so that one whose answer got lost does no harm.
+// register tries one shard after another. All attempts use the same nonce and key, so a lost
+// answer does no harm.
 func (c Config) register(ctx context.Context, id *identity.Identity, nonce string) error {
 	var refusals []error
 	for _, shard := range c.Shards {
 		err := id.Obtain(ctx, func(ctx context.Context, publicKey string) (identity.Issued, error) {
-			return c.ask(ctx, id, shard, nonce, publicKey)
+			return c.request(ctx, id, shard, nonce, publicKey)
 		})
 		var local *identity.LocalError
 		switch {
@@ -38,10 +38,10 @@ func (c Config) register(ctx context.Context, id *identity.Identity, nonce strin
 		c.Logger.LogAttrs(ctx, slog.LevelWarn, "could not register", slog.Any("addresses", shard.Addrs), slog.Any("error", err))
 		refusals = append(refusals, err)
 	}
-	return fmt.Errorf("register: no shard gave a certificate:\n%w", errors.Join(refusals...))
+	return fmt.Errorf("register: no shard issued a certificate:\n%w", errors.Join(refusals...))
 }
 
-func (c Config) ask(
+func (c Config) request(
 	ctx context.Context, id *identity.Identity, shard client.Shard, nonce, publicKey string,
 ) (issued identity.Issued, err error) {
 	conn, err := rpc.NewClient(rpc.ClientConfig{

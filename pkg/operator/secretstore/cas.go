@@ -13,7 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// configuredCAs are the user's; nil: there are none.
+// configuredCAs returns the user's CAs; nil if there are none.
 func (s *Store) configuredCAs(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -31,7 +31,7 @@ func (s *Store) configuredCAs(ctx context.Context) ([]byte, error) {
 	return nil, nil
 }
 
-// trusted joins the user's CAs with those that servers told; both may be nil.
+// trusted joins the user's CAs with those from servers; both may be nil.
 func (s *Store) trusted(configured, told []byte) ([]byte, error) {
 	var certs []*x509.Certificate
 	for _, part := range []struct {

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// lockFor is how long the Lease of a process that ended keeps others from renewing. A
-// renewal that takes longer, or clocks further apart, let two renew at once: then the
-// one that writes second fails, because its writes are on condition.
+// lockFor is how long the Lease of a crashed process blocks renewals by others. If a renewal
+// takes longer, or clocks differ by more, two may renew at once: then the second write fails,
+// since writes are conditional.
 const lockFor = 2 * time.Minute
 
 // Lock implements identity.Store, by a Lease with the name of the certificate's Secret.
@@ -27,7 +27,7 @@ func (s *Store) Lock(ctx context.Context) (unlock func(), held bool, err error) 
 	case missing:
 	case err != nil:
 		return nil, false, fmt.Errorf("read Lease %s/%s: %w", s.Namespace, s.CertSecret, err)
-	case taken(lease.Spec, s.Now()):
+	case isHeld(lease.Spec, s.Now()):
 		return nil, false, nil
 	}
 	lease.Spec = coordinationv1.LeaseSpec{
@@ -40,7 +40,7 @@ func (s *Store) Lock(ctx context.Context) (unlock func(), held bool, err error) 
 		err = s.Client.Update(within, &lease)
 	}
 	if err != nil && changed(err) {
-		return nil, false, nil // somebody was quicker
+		return nil, false, nil // another operator was quicker
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("take Lease %s/%s: %w", s.Namespace, s.CertSecret, err)
@@ -48,17 +48,17 @@ func (s *Store) Lock(ctx context.Context) (unlock func(), held bool, err error) 
 	return func() { s.unlock(ctx, &lease) }, true, nil
 }
 
-// taken reports whether a Lease is held. A time far ahead is a wrong clock's, and no
-// reason to wait for it.
-func taken(l coordinationv1.LeaseSpec, now time.Time) bool {
+// isHeld reports whether a Lease is held. A time far in the future comes from a wrong clock
+// and is ignored.
+func isHeld(l coordinationv1.LeaseSpec, now time.Time) bool {
 	if l.HolderIdentity == nil || *l.HolderIdentity == "" || l.RenewTime == nil {
 		return false
 	}
 	return now.Sub(l.RenewTime.Time).Abs() < lockFor
 }
 
-// unlock is best effort: a Lease that is not given back ends by itself. It outlives the
-// context of whoever stops in the middle of a renewal.
+// unlock is best effort: a Lease that is not released expires. It ignores the cancellation of
+// an interrupted renewal.
 func (s *Store) unlock(ctx context.Context, lease *coordinationv1.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()

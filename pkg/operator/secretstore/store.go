@@ -18,7 +18,7 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// The keys of what Secrets and the ConfigMap hold.
+// Keys in the Secrets and the ConfigMap.
 const (
 	CAsKey        = "ca.crt"
 	publicKeyKey  = "public.key"
@@ -30,21 +30,21 @@ const (
 const callTimeout = 15 * time.Second
 
 var (
-	// ErrChanged means that somebody else has written a Secret since it was read. What
-	// there is now has to be read first.
-	ErrChanged = errors.New("was written by somebody else meanwhile")
+	// ErrChanged means that a Secret has changed since it was read, and has to be read again
+	// first.
+	ErrChanged = errors.New("changed since it was read")
 	// ErrNoNonce means that there is no registration nonce.
 	ErrNoNonce = errors.New("there is no registration nonce")
 )
 
-// Config says where an identity is.
+// Config names the objects of an identity.
 type Config struct {
-	// Client reads past any cache.
+	// Client reads uncached.
 	Client    client.Client
 	Namespace string
 
 	CAConfigMap, CertSecret, KeySecret, NonceSecret string
-	// Holder names this process to people who look at a Lease that it holds.
+	// Holder identifies this process in the Lease.
 	Holder string
 	Now    func() time.Time
 }
@@ -54,23 +54,27 @@ type Store struct {
 	Config
 
 	mu sync.Mutex
-	// seen holds each Secret as it was last read or written; nil: it was not there. What
-	// was not read is not in it.
+	// seen holds each Secret as last read or written; nil if it did not exist. A Secret that
+	// was not read has no entry.
 	seen map[string]*corev1.Secret
 }
 
 var _ identity.Store = (*Store)(nil)
 
-// +kubebuilder:rbac:groups="",namespace=nstance,resources=configmaps,verbs=get
-// +kubebuilder:rbac:groups="",namespace=nstance,resources=secrets,verbs=get;create;update
-// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=nstance,resources=leases,verbs=get;create;update
+// The default names; create can't be limited to names.
+// +kubebuilder:rbac:groups="",namespace=nstance,resources=configmaps,resourceNames=nstance-cluster-ca,verbs=get
+// +kubebuilder:rbac:groups="",namespace=nstance,resources=secrets,resourceNames=nstance-operator-nonce,verbs=get
+// +kubebuilder:rbac:groups="",namespace=nstance,resources=secrets,resourceNames=nstance-operator-cert;nstance-operator-key,verbs=get;update
+// +kubebuilder:rbac:groups="",namespace=nstance,resources=secrets,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=nstance,resources=leases,resourceNames=nstance-operator-cert,verbs=get;update
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=nstance,resources=leases,verbs=create
 
-// CAsAt says where the user has to put the cluster's CAs.
+// CAsAt returns where the user has to put the cluster's CAs.
 func (s *Store) CAsAt() string {
 	return fmt.Sprintf("ConfigMap %s/%s under the key %s", s.Namespace, s.CAConfigMap, CAsKey)
 }
 
-// New makes a store. It does no I/O.
+// New returns a store. It does no I/O.
 func New(c Config) *Store { return &Store{Config: c, seen: map[string]*corev1.Secret{}} }
 
 // Load implements identity.Store.
@@ -94,7 +98,7 @@ func (s *Store) Load(ctx context.Context) (identity.Contents, error) {
 	return c, err
 }
 
-// contents is what two Secrets come to. Half of a pair is as good as none.
+// contents combines two Secrets. An incomplete pair counts as none.
 func contents(cert, key *corev1.Secret) identity.Contents {
 	c := identity.Contents{Key: part(key, privateKeyKey)}
 	certificate, of := part(cert, corev1.TLSCertKey), part(cert, corev1.TLSPrivateKeyKey)
@@ -135,7 +139,7 @@ func (s *Store) Promote(ctx context.Context, c identity.Contents) error {
 	})
 }
 
-// Nonce returns the registration nonce; ErrNoNonce when there is none.
+// Nonce returns the registration nonce, or ErrNoNonce.
 func (s *Store) Nonce(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +154,7 @@ func (s *Store) Nonce(ctx context.Context) (string, error) {
 	return string(nonce), nil
 }
 
-// read returns a Secret; nil: it is not there.
+// read returns a Secret; nil if it does not exist.
 func (s *Store) read(ctx context.Context, name string) (*corev1.Secret, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -168,8 +172,8 @@ func (s *Store) read(ctx context.Context, name string) (*corev1.Secret, error) {
 	return &secret, nil
 }
 
-// write puts data into a Secret, beside whatever else it has, provided that it is as it
-// was last seen.
+// write sets data in a Secret and keeps its other keys, provided that the Secret is as last
+// seen.
 func (s *Store) write(ctx context.Context, name string, of corev1.SecretType, data map[string][]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +184,7 @@ func (s *Store) write(ctx context.Context, name string, of corev1.SecretType, da
 			return err
 		}
 	}
-	delete(s.seen, name) // an error may mean that it was written after all
+	delete(s.seen, name) // after an error the write may still have succeeded
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var next *corev1.Secret
@@ -206,7 +210,7 @@ func (s *Store) write(ctx context.Context, name string, of corev1.SecretType, da
 	return nil
 }
 
-// changed reports whether a write found another object than was seen.
+// changed reports whether a write found a different object than seen.
 func changed(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }

@@ -1,3 +1,3 @@
-// Package settings is how an operator is started: flags, environment variables, and
-// the configuration file, which is followed while the operator runs.
+// Package settings parses an operator's flags, environment variables, and configuration file,
+// which is followed while the operator runs.
 package settings

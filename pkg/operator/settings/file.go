@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -17,30 +18,34 @@ import (
 )
 
 const (
-	// maxFile is the longest configuration file that is read, in bytes: no ConfigMap is
-	// longer.
+	// maxFile is the size limit of the configuration file, in bytes: that of a ConfigMap.
 	maxFile = 1 << 20
-	// maxIDs is how long the ids of cluster and tenant may be together: the Cluster is
-	// named {cluster}--{tenant}, and a label may have 63 characters.
+	// maxIDs limits the joint length of the IDs of cluster and tenant: the Cluster is named
+	// {cluster}--{tenant}, and a label value may have 63 characters.
 	maxIDs        = 61
 	defaultTenant = "default"
+
+	defaultNodeStartup = 10 * time.Minute
+	minNodeStartup     = time.Minute
 )
 
-// File is what the configuration file says.
+// File is a parsed configuration file.
 type File struct {
 	Cluster string
 	Tenant  string
 	Shards  []Shard // sorted by id; at least one
+	// NodeStartup is how long a pod's machine may be without a working node; 0: for ever.
+	NodeStartup time.Duration
 }
 
-// Shard is one shard and where its servers answer: host:port each.
+// Shard is a shard with the addresses of its servers, host:port each.
 type Shard struct {
 	ID           string
 	Registration []string
 	Operator     []string
 }
 
-// Operators are the shards with where they answer operators.
+// Operators returns the shards with the addresses of their operator services.
 func (f File) Operators() []client.Shard {
 	shards := make([]client.Shard, 0, len(f.Shards))
 	for _, s := range f.Shards {
@@ -49,7 +54,7 @@ func (f File) Operators() []client.Shard {
 	return shards
 }
 
-// ReadFile reads and parses a configuration file. The error names the file.
+// ReadFile reads and parses a configuration file. Errors name the file.
 func ReadFile(path string, read func(string) ([]byte, error)) (File, error) {
 	text, err := read(path)
 	if err != nil {
@@ -62,14 +67,14 @@ func ReadFile(path string, read func(string) ([]byte, error)) (File, error) {
 	return f, nil
 }
 
-// ParseFile reads the text of a configuration file. The error tells every problem at
-// once, each with the field, its value and what is valid.
+// ParseFile parses a configuration file. The error lists every problem at once, each with the
+// field, its value and what is valid.
 func ParseFile(text []byte) (File, error) {
 	if len(text) > maxFile {
 		return File{}, fmt.Errorf("it has %d bytes: want at most %d", len(text), maxFile)
 	}
 	if documents(text) > 1 {
-		return File{}, errors.New("it holds more than one YAML document: want one")
+		return File{}, errors.New("it has more than one YAML document: want one")
 	}
 	var root any
 	if err := yaml.UnmarshalStrict(text, &root); err != nil {
@@ -83,7 +88,7 @@ func ParseFile(text []byte) (File, error) {
 	return f, nil
 }
 
-// documents counts those that a text holds; a parser would read the first one only.
+// documents counts the YAML documents; a parser would read only the first.
 func documents(text []byte) int {
 	n, inside := 0, false
 	for line := range bytes.Lines(text) {
@@ -99,13 +104,13 @@ func documents(text []byte) int {
 	return n
 }
 
-// problems are those of one file.
+// problems collects the problems of a file.
 type problems []error
 
 func (p *problems) add(err error) { *p = append(*p, err) }
 
 func (p *problems) file(root any) File {
-	fields, ok := p.object("the file", "", root, "cluster_id", "tenant", "shards")
+	fields, ok := p.object("the file", "", root, "cluster_id", "tenant", "shards", "node_startup_timeout")
 	if !ok {
 		return File{}
 	}
@@ -118,7 +123,21 @@ func (p *problems) file(root any) File {
 			f.Cluster, f.Tenant, len(f.Cluster)+len(f.Tenant), maxIDs, f.Cluster, f.Tenant))
 	}
 	f.Shards = p.shards(fields["shards"])
+	f.NodeStartup = defaultNodeStartup
+	if timeout, given := fields["node_startup_timeout"]; given {
+		f.NodeStartup = p.nodeStartup(timeout)
+	}
 	return f
+}
+
+func (p *problems) nodeStartup(value any) time.Duration {
+	text, _ := value.(string)
+	d, err := time.ParseDuration(text)
+	if err != nil || d != 0 && d < minNodeStartup {
+		p.add(fmt.Errorf("node_startup_timeout: %s: want a duration of at least %s, such as \"10m\", or \"0s\" for no limit",
+			shown(value), minNodeStartup))
+	}
+	return d
 }
 
 func (p *problems) shards(value any) (shards []Shard) {
@@ -147,7 +166,7 @@ func (p *problems) shards(value any) (shards []Shard) {
 	return shards
 }
 
-// object is a mapping of known fields only.
+// object checks for a mapping with known fields only.
 func (p *problems) object(what, prefix string, value any, known ...string) (fields map[string]any, ok bool) {
 	fields, ok = value.(map[string]any)
 	if !ok {
@@ -156,7 +175,7 @@ func (p *problems) object(what, prefix string, value any, known ...string) (fiel
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, name) {
-			p.add(fmt.Errorf("%s%.80s: there is no such field: want %s", prefix, name, strings.Join(known, ", ")))
+			p.add(fmt.Errorf("%s%.80s: unknown field: want %s", prefix, name, strings.Join(known, ", ")))
 		}
 	}
 	return fields, true
@@ -181,7 +200,7 @@ func (p *problems) id(field string, value any) string {
 	return text
 }
 
-// addrs are separated by semicolons, as nstance-admin takes them; commas do as well.
+// addrs parses addresses separated by semicolons, as in nstance-admin, or by commas.
 func (p *problems) addrs(field string, value any) []string {
 	text, ok := p.text(field, value)
 	if !ok {
@@ -194,7 +213,7 @@ func (p *problems) addrs(field string, value any) []string {
 	return addrs
 }
 
-// shown is a value as a person may have written it.
+// shown formats a value as the user may have written it.
 func shown(value any) string {
 	if value == nil {
 		return "it is missing"

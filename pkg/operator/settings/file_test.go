@@ -4,12 +4,13 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/operator/settings"
 )
 
-const twoShards = `# as on the page
+const twoShards = `# as in the documentation
 cluster_id: example-cluster
 tenant: blue
 shards:
@@ -26,7 +27,7 @@ func TestParseFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := settings.File{Cluster: "example-cluster", Tenant: "blue", Shards: []settings.Shard{
+	want := settings.File{Cluster: "example-cluster", Tenant: "blue", NodeStartup: 10 * time.Minute, Shards: []settings.Shard{
 		{ID: "us-east-1a", Registration: []string{"nstance.internal:8992"}, Operator: []string{"[fd00::1]:8993"}},
 		{ID: "us-west-2a", Registration: []string{"10.0.0.1:8992"}, Operator: []string{"10.0.0.1:8993", "10.0.0.2:8993"}},
 	}}
@@ -41,20 +42,34 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
-// TestParseFileErrors: each wrong field is named, with its value and what is valid.
+func TestNodeStartupTimeout(t *testing.T) {
+	for text, want := range map[string]time.Duration{"": 10 * time.Minute, "1h30m": 90 * time.Minute, "0s": 0} {
+		line := "node_startup_timeout: " + text
+		if text == "" {
+			line = ""
+		}
+		if have, err := settings.ParseFile([]byte(twoShards + line)); err != nil || have.NodeStartup != want {
+			t.Errorf("%q: %v, %v; want %v", text, have.NodeStartup, err, want)
+		}
+	}
+}
+
+// TestParseFileErrors: the error names each invalid field, its value and what is valid.
 func TestParseFileErrors(t *testing.T) {
 	const shards = "\nshards: {one: {registration_addr: \"h:1\", operator_addr: \"h:2\"}}\n"
 	name := strings.Repeat("n", 32)
 	for text, wants := range map[string][]string{
-		"":                      {"the file", "missing", "cluster_id"},
-		"- a":                   {"the file", `["a"]`, "cluster_id"},
-		"a: [":                  {"line"},
-		"cluster_id: a\nx: 1":   {"x: there is no such field", "tenant"},
-		"cluster_id: a_b":       {`cluster_id: "a_b"`, "lowercase"},
-		"cluster_id: 7":         {"cluster_id: 7", "quotes"},
-		"tenant: [a]" + shards:  {`tenant: ["a"]`, "text"},
-		"tenant: \"\"" + shards: {`tenant: ""`, "lowercase"},
-		"tenant: null" + shards: {"tenant: it is missing"},
+		"":                                   {"the file", "missing", "cluster_id"},
+		"- a":                                {"the file", `["a"]`, "cluster_id"},
+		"a: [":                               {"line"},
+		"cluster_id: a\nx: 1":                {"x: unknown field", "tenant"},
+		"cluster_id: a_b":                    {`cluster_id: "a_b"`, "lowercase"},
+		"cluster_id: 7":                      {"cluster_id: 7", "quotes"},
+		"node_startup_timeout: 10" + shards:  {"node_startup_timeout: 10", "at least 1m0s"},
+		"node_startup_timeout: 30s" + shards: {`node_startup_timeout: "30s"`, "no limit"},
+		"tenant: [a]" + shards:               {`tenant: ["a"]`, "text"},
+		"tenant: \"\"" + shards:              {`tenant: ""`, "lowercase"},
+		"tenant: null" + shards:              {"tenant: it is missing"},
 		"cluster_id: " + name + "\ntenant: " + name[:30] + shards: {`"` + name + `"`, `"` + name[:30] + `"`, "62", "at most 61", "--"},
 		"cluster_id: a\ncluster_id: b" + shards:                   {"cluster_id", "already"},
 		"cluster_id: a" + shards + "---\ncluster_id: b" + shards:  {"more than one"},
@@ -69,7 +84,7 @@ func TestParseFileErrors(t *testing.T) {
 			`shards.b.registration_addr: "h"`, `shards.b.operator_addr: "h:0"`,
 		},
 		"cluster_id: a\nshards: {b: {registration_addr: \"h:1\", operator_addr: \"h:1\", weight: 2}}": {
-			"shards.b.weight: there is no such field",
+			"shards.b.weight: unknown field",
 		},
 		strings.Repeat("#", 1<<20+1): {"1048577", "1048576"},
 	} {
@@ -86,7 +101,7 @@ func TestParseFileErrors(t *testing.T) {
 	}
 }
 
-// TestLongestNames: 61 characters are not too many.
+// TestLongestNames: 61 characters in all are valid.
 func TestLongestNames(t *testing.T) {
 	text := "cluster_id: " + strings.Repeat("c", 32) + "\ntenant: " + strings.Repeat("t", 29) +
 		"\nshards: {one: {registration_addr: \"h:1\", operator_addr: \"h:2\"}}"
@@ -95,7 +110,7 @@ func TestLongestNames(t *testing.T) {
 	}
 }
 
-// FuzzParseFile: whatever is accepted can be run with.
+// FuzzParseFile: an accepted file is complete, and its shards are sorted.
 func FuzzParseFile(f *testing.F) {
 	f.Add([]byte(twoShards))
 	f.Add([]byte(smallFile))
@@ -105,7 +120,7 @@ func FuzzParseFile(f *testing.F) {
 		file, err := settings.ParseFile(text)
 		if err != nil {
 			if !reflect.DeepEqual(file, settings.File{}) {
-				t.Errorf("an error and %+v", file)
+				t.Errorf("an error with a result: %+v", file)
 			}
 			return
 		}

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -10,66 +9,67 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/nstance/nstance/pkg/env"
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// NamespaceFile holds the namespace of the pod that reads it.
+// NamespaceFile has the namespace of the pod that reads it.
 const NamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// Off means, as an address to listen on, that nothing listens.
+// Off as a listen address disables the listener.
 const Off = "0"
 
-// Settings is how an operator is started.
+// Settings is an operator's configuration.
 type Settings struct {
 	ConfigFile  string
-	HealthAddr  string // Off: none
-	MetricsAddr string // Off: none
+	HealthAddr  string // Off disables it
+	MetricsAddr string // Off disables it
 	LeaderElect bool
-	// DisableWebhooks changes nothing, since there are none.
+	// DisableWebhooks has no effect, since there are no webhooks.
 	DisableWebhooks bool
-	// Namespace is where all objects are that the operator reads and writes, but for
-	// nodes, pods and namespaces.
+	// Namespace is that of all objects that the operator uses, except nodes, pods and
+	// namespaces.
 	Namespace string
 
 	CAConfigMap, CertSecret, KeySecret, NonceSecret string
 
-	// CAPIEndpoint is the API server of a workload cluster whose kubeconfig somebody
-	// else provides; empty: the operator makes that of its own cluster.
+	// CAPIEndpoint is the API server of a workload cluster whose kubeconfig is provided;
+	// empty: the operator creates a kubeconfig for its own cluster.
 	CAPIEndpoint       string
 	CAPIServiceAccount string
-	// JSON: the API server is spoken to in JSON.
+	// JSON: use JSON for the API server.
 	JSON bool
 
 	Log zap.Options
-	// ShowVersion: the version is asked for, and nothing else was looked at.
+	// ShowVersion: print the version; nothing else was read.
 	ShowVersion bool
-	// Probe is a URL to ask instead of being an operator, and then nothing else was
-	// looked at; empty: none.
+	// Probe is a URL to request instead of running an operator; nothing else was read.
+	// Optional.
 	Probe string
-	// File is what ConfigFile says at the start.
+	// File is the content of ConfigFile at the start.
 	File File
 }
 
-// World is what settings are read from, beside the arguments.
+// World is the source of settings besides the arguments.
 type World struct {
-	LookupEnv func(name string) (string, bool)
-	ReadFile  func(path string) ([]byte, error)
-	Output    io.Writer // gets help, and what is wrong with a flag
+	Getenv   func(name string) string
+	ReadFile func(path string) ([]byte, error)
+	Output   io.Writer // for help and flag errors
 }
 
-// FlagError is an argument that is no flag, or a flag with a value that is not its
-// kind; the World's Output has been told. It wraps flag.ErrHelp when help was asked for.
+// FlagError is an invalid flag or argument, already reported to the World's Output. It wraps
+// flag.ErrHelp when help was requested.
 type FlagError struct{ err error }
 
 func (e *FlagError) Error() string { return e.err.Error() }
 
-// Unwrap returns what the flags said.
+// Unwrap returns the error of package flag.
 func (e *FlagError) Unwrap() error { return e.err }
 
-// Parse reads flags, environment and the configuration file. The error tells every
-// problem at once, each with the field, its value and what is valid.
+// Parse reads flags, environment and the configuration file. The error lists every problem at
+// once, each with the field, its value and what is valid.
 func Parse(args []string, w World) (Settings, error) {
-	s, e := Settings{}, &env{lookup: w.LookupEnv}
+	s, e := Settings{}, &variables{env.Reader{Getenv: w.Getenv}}
 	flags := s.flags(w.Output)
 	if err := flags.Parse(args); err != nil {
 		return s, &FlagError{err}
@@ -90,23 +90,22 @@ func Parse(args []string, w World) (Settings, error) {
 	s.Namespace = e.namespace(s.Namespace, w.ReadFile)
 	s.readEnv(e)
 	var err error
-	if s.File, err = ReadFile(s.ConfigFile, w.ReadFile); err != nil {
-		e.problems = append(e.problems, err)
-	}
-	return s, errors.Join(e.problems...)
+	s.File, err = ReadFile(s.ConfigFile, w.ReadFile)
+	e.Fail(err)
+	return s, e.Err()
 }
 
 func (s *Settings) flags(output io.Writer) *flag.FlagSet {
 	f := flag.NewFlagSet("nstance-operator", flag.ContinueOnError)
 	f.SetOutput(output)
-	f.StringVar(&s.ConfigFile, "config", "/etc/nstance/operator/config.yaml", "configuration file; read again while the operator runs")
-	f.StringVar(&s.HealthAddr, "health-probe-bind-address", ":8081", "where to answer /healthz and /readyz; 0: nowhere")
-	f.StringVar(&s.MetricsAddr, "metrics-bind-address", Off, "where to serve metrics; 0: nowhere")
-	f.BoolVar(&s.LeaderElect, "leader-elect", false, "have only one of several operators work")
+	f.StringVar(&s.ConfigFile, "config", "/etc/nstance/operator/config.yaml", "configuration file; reloaded when it changes")
+	f.StringVar(&s.HealthAddr, "health-probe-bind-address", ":8081", "listen address of /healthz and /readyz; 0 disables it")
+	f.StringVar(&s.MetricsAddr, "metrics-bind-address", Off, "listen address of the metrics; 0 disables it")
+	f.BoolVar(&s.LeaderElect, "leader-elect", false, "elect a leader, so that only one of several operators works")
 	f.BoolVar(&s.DisableWebhooks, "disable-webhooks", false, "has no effect: the operator has no webhooks")
-	f.StringVar(&s.Namespace, "namespace", "", "namespace of what the operator reads and writes (default: "+
+	f.StringVar(&s.Namespace, "namespace", "", "namespace of the operator's objects (default: "+
 		envNamespace+", or else the pod's own)")
-	f.StringVar(&s.Probe, "probe", "", "ask the /readyz of an operator at this URL, say what it answers, and end: the chart's test does")
+	f.StringVar(&s.Probe, "probe", "", "request an operator's /readyz at this URL, print the response, and exit (used by the chart's test)")
 	f.BoolVar(&s.ShowVersion, "version", false, "print the version")
 	s.Log.BindFlags(f)
 	f.Usage = func() {
@@ -116,7 +115,7 @@ func (s *Settings) flags(output io.Writer) *flag.FlagSet {
 	return f
 }
 
-// The environment variables that an operator reads.
+// Environment variables of the operator.
 const (
 	envNamespace          = "NSTANCE_NAMESPACE"
 	envCAConfigMap        = "NSTANCE_CA_CONFIGMAP"
@@ -128,43 +127,42 @@ const (
 	envJSON               = "NSTANCE_K8S_JSON"
 )
 
-func (s *Settings) readEnv(e *env) {
+func (s *Settings) readEnv(e *variables) {
 	s.CAConfigMap = e.name(envCAConfigMap, "nstance-cluster-ca")
 	s.CertSecret = e.name(envCertSecret, "nstance-operator-cert")
 	s.KeySecret = e.name(envKeySecret, "nstance-operator-key")
 	s.NonceSecret = e.name(envNonceSecret, "nstance-operator-nonce")
 	s.CAPIEndpoint = e.endpoint(envCAPIEndpoint)
 	s.CAPIServiceAccount = e.name(envCAPIServiceAccount, "nstance-capi-workload")
-	s.JSON = e.bool(envJSON)
+	s.JSON = e.Bool(envJSON)
 	e.apart(map[string]string{envCertSecret: s.CertSecret, envKeySecret: s.KeySecret, envNonceSecret: s.NonceSecret})
 }
 
-// namespace is the flag's, or the variable's, or the pod's own.
-func (e *env) namespace(given string, read func(string) ([]byte, error)) string {
+// namespace returns the namespace from the flag, the variable, or the pod.
+func (e *variables) namespace(given string, read func(string) ([]byte, error)) string {
 	from, value := "--namespace", strings.TrimSpace(given)
 	if value == "" {
-		from, value = envNamespace, e.get(envNamespace)
+		from, value = envNamespace, e.Get(envNamespace)
 	}
 	if value == "" {
 		text, err := read(NamespaceFile)
 		from, value = NamespaceFile, strings.TrimSpace(string(text))
 		if err != nil || value == "" {
-			e.problems = append(e.problems, fmt.Errorf(
-				"namespace: none is given and %s does not tell one: set --namespace or %s", NamespaceFile, envNamespace))
+			e.Fail(fmt.Errorf("namespace: none is set and %s has none: set --namespace or %s", NamespaceFile, envNamespace))
 			return ""
 		}
 	}
 	if wrong := validation.IsDNS1123Label(value); len(wrong) > 0 {
-		e.reject(from, value, "the name of a namespace, of at most 63 lowercase letters, digits and inner hyphens")
+		e.Reject(from, value, "the name of a namespace, of at most 63 lowercase letters, digits and inner hyphens")
 	}
 	return value
 }
 
-func (e *env) listen(flag, value string) {
+func (e *variables) listen(flag, value string) {
 	if value == Off {
 		return
 	}
 	if _, err := rpc.ParseListenAddr(value); err != nil {
-		e.problems = append(e.problems, fmt.Errorf("%s: %w, or %s for none", flag, err, Off))
+		e.Fail(fmt.Errorf("%s: %w, or %s to disable it", flag, err, Off))
 	}
 }

@@ -17,27 +17,24 @@ const (
 	smallFile   = "cluster_id: example\nshards: {one: {registration_addr: \"10.0.0.1:8992\", operator_addr: \"10.0.0.1:8993\"}}\n"
 )
 
-// world holds what an operator is started in.
-type world struct {
+// fixture is the environment that an operator is started in.
+type fixture struct {
 	args  []string
 	env   map[string]string
 	files map[string]string
 }
 
-// usual is as little as an operator needs, in a pod.
-func usual() world {
-	return world{env: map[string]string{}, files: map[string]string{defaultFile: smallFile, podFile: "from-pod\n"}}
+// minimal returns the least that an operator needs in a pod.
+func minimal() fixture {
+	return fixture{env: map[string]string{}, files: map[string]string{defaultFile: smallFile, podFile: "from-pod\n"}}
 }
 
-func (w world) parse(output io.Writer) (settings.Settings, error) {
-	return settings.Parse(w.args, settings.World{
+func (f fixture) parse(output io.Writer) (settings.Settings, error) {
+	return settings.Parse(f.args, settings.World{
 		Output: output,
-		LookupEnv: func(name string) (string, bool) {
-			value, ok := w.env[name]
-			return value, ok
-		},
+		Getenv: func(name string) string { return f.env[name] },
 		ReadFile: func(path string) ([]byte, error) {
-			text, ok := w.files[path]
+			text, ok := f.files[path]
 			if !ok {
 				return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 			}
@@ -46,9 +43,9 @@ func (w world) parse(output io.Writer) (settings.Settings, error) {
 	})
 }
 
-// TestDefaults: what an operator is that nobody told anything.
+// TestDefaults: an operator without any settings.
 func TestDefaults(t *testing.T) {
-	s, err := usual().parse(io.Discard)
+	s, err := minimal().parse(io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +75,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestSet: every flag and every variable reaches its setting.
+// TestSet: every flag and every variable sets its setting.
 func TestSet(t *testing.T) {
 	for _, c := range []struct {
 		arg, variable, value string
@@ -109,61 +106,64 @@ func TestSet(t *testing.T) {
 		{arg: "--zap-encoder=console", of: func(s settings.Settings) any { return s.Log.NewEncoder != nil }, wants: true},
 		{arg: "--zap-log-level=debug", of: func(s settings.Settings) any { return s.Log.Level != nil }, wants: true},
 	} {
-		w := usual()
+		f := minimal()
 		if c.arg != "" {
-			w.args = []string{c.arg}
+			f.args = []string{c.arg}
 		}
 		if c.variable != "" {
-			w.env[c.variable] = c.value
+			f.env[c.variable] = c.value
 		}
-		s, err := w.parse(io.Discard)
+		s, err := f.parse(io.Discard)
 		if err != nil {
 			t.Errorf("%s %s: %v", c.arg, c.variable, err)
 		} else if is := c.of(s); is != c.wants {
-			t.Errorf("%s %s: it is %v, want %v", c.arg, c.variable, is, c.wants)
+			t.Errorf("%s %s: %v, want %v", c.arg, c.variable, is, c.wants)
 		}
 	}
-	w := usual()
-	w.args, w.files["/other"] = []string{"--config", "/other"}, strings.Replace(smallFile, "example", "another", 1)
-	if s, err := w.parse(io.Discard); err != nil || s.File.Cluster != "another" {
+	f := minimal()
+	f.args, f.files["/other"] = []string{"--config", "/other"}, strings.Replace(smallFile, "example", "another", 1)
+	if s, err := f.parse(io.Discard); err != nil || s.File.Cluster != "another" {
 		t.Errorf("--config: %q, %v", s.File.Cluster, err)
 	}
 }
 
-// TestFatal: every setting with which an operator does not start, and what it says.
+// TestFatal: the error names each invalid setting, its source and its value.
 func TestFatal(t *testing.T) {
 	long := strings.Repeat("x", 64)
 	for _, c := range []struct {
-		name  string
-		world func(*world)
-		wants []string
+		name   string
+		change func(*fixture)
+		wants  []string
 	}{
-		{"no configuration file", func(w *world) { delete(w.files, defaultFile) }, []string{defaultFile, "not exist"}},
-		{"a file that is not valid", func(w *world) { w.files[defaultFile] = "tenant: 5" },
+		{"no configuration file", func(f *fixture) { delete(f.files, defaultFile) }, []string{defaultFile, "not exist"}},
+		{"invalid configuration file", func(f *fixture) { f.files[defaultFile] = "tenant: 5" },
 			[]string{defaultFile, "cluster_id: it is missing", "tenant: 5", "shards: it is missing"}},
-		{"no namespace", func(w *world) { delete(w.files, podFile) }, []string{podFile, "--namespace", "NSTANCE_NAMESPACE"}},
-		{"an empty namespace file", func(w *world) { w.files[podFile] = "\n" }, []string{podFile, "--namespace", "NSTANCE_NAMESPACE"}},
-		{"the flag's namespace", func(w *world) { w.args = []string{"--namespace", "a.b"} }, []string{"--namespace", `"a.b"`}},
-		{"the variable's namespace", func(w *world) { w.env["NSTANCE_NAMESPACE"] = long }, []string{"NSTANCE_NAMESPACE", "63"}},
-		{"the pod's namespace", func(w *world) { w.files[podFile] = "A" }, []string{podFile, `"A"`}},
-		{"a health address", func(w *world) { w.args = []string{"--health-probe-bind-address", "8081"} },
-			[]string{"--health-probe-bind-address", `"8081"`, "0 for none"}},
-		{"a metrics address", func(w *world) { w.args = []string{"--metrics-bind-address", "x"} }, []string{"--metrics-bind-address", `"x"`}},
-		{"a ConfigMap's name", func(w *world) { w.env["NSTANCE_CA_CONFIGMAP"] = "a_b" }, []string{"NSTANCE_CA_CONFIGMAP", `"a_b"`}},
-		{"the certificate's Secret", func(w *world) { w.env["NSTANCE_CERT_SECRET"] = "A" }, []string{"NSTANCE_CERT_SECRET", `"A"`}},
-		{"the key's Secret", func(w *world) { w.env["NSTANCE_KEY_SECRET"] = "A" }, []string{"NSTANCE_KEY_SECRET", `"A"`}},
-		{"the nonce's Secret", func(w *world) { w.env["NSTANCE_NONCE_SECRET"] = "A" }, []string{"NSTANCE_NONCE_SECRET", `"A"`}},
-		{"one Secret for two purposes", func(w *world) { w.env["NSTANCE_KEY_SECRET"] = "nstance-operator-cert" },
+		{"no namespace", func(f *fixture) { delete(f.files, podFile) }, []string{podFile, "--namespace", "NSTANCE_NAMESPACE"}},
+		{"empty namespace file", func(f *fixture) { f.files[podFile] = "\n" }, []string{podFile, "--namespace", "NSTANCE_NAMESPACE"}},
+		{"--namespace", func(f *fixture) { f.args = []string{"--namespace", "a.b"} }, []string{"--namespace", `"a.b"`}},
+		{"NSTANCE_NAMESPACE", func(f *fixture) { f.env["NSTANCE_NAMESPACE"] = long }, []string{"NSTANCE_NAMESPACE", "63"}},
+		{"the pod's namespace", func(f *fixture) { f.files[podFile] = "A" }, []string{podFile, `"A"`}},
+		{"--health-probe-bind-address", func(f *fixture) { f.args = []string{"--health-probe-bind-address", "8081"} },
+			[]string{"--health-probe-bind-address", `"8081"`, "0 to disable it"}},
+		{"--metrics-bind-address", func(f *fixture) { f.args = []string{"--metrics-bind-address", "x"} },
+			[]string{"--metrics-bind-address", `"x"`}},
+		{"NSTANCE_CA_CONFIGMAP", func(f *fixture) { f.env["NSTANCE_CA_CONFIGMAP"] = "a_b" }, []string{"NSTANCE_CA_CONFIGMAP", `"a_b"`}},
+		{"NSTANCE_CERT_SECRET", func(f *fixture) { f.env["NSTANCE_CERT_SECRET"] = "A" }, []string{"NSTANCE_CERT_SECRET", `"A"`}},
+		{"NSTANCE_KEY_SECRET", func(f *fixture) { f.env["NSTANCE_KEY_SECRET"] = "A" }, []string{"NSTANCE_KEY_SECRET", `"A"`}},
+		{"NSTANCE_NONCE_SECRET", func(f *fixture) { f.env["NSTANCE_NONCE_SECRET"] = "A" }, []string{"NSTANCE_NONCE_SECRET", `"A"`}},
+		{"one Secret for two purposes", func(f *fixture) { f.env["NSTANCE_KEY_SECRET"] = "nstance-operator-cert" },
 			[]string{"NSTANCE_KEY_SECRET", "NSTANCE_CERT_SECRET", "nstance-operator-cert"}},
-		{"a ServiceAccount", func(w *world) { w.env["NSTANCE_CAPI_SERVICEACCOUNT"] = "A" }, []string{"NSTANCE_CAPI_SERVICEACCOUNT", `"A"`}},
-		{"an endpoint", func(w *world) { w.env["NSTANCE_CAPI_ENDPOINT"] = "http://x" }, []string{"NSTANCE_CAPI_ENDPOINT", `"http://x"`, "https"}},
-		{"a switch", func(w *world) { w.env["NSTANCE_K8S_JSON"] = "maybe" }, []string{"NSTANCE_K8S_JSON", `"maybe"`, "true or false"}},
-		{"two at once", func(w *world) { w.env["NSTANCE_K8S_JSON"], w.env["NSTANCE_KEY_SECRET"] = "maybe", "A" },
+		{"NSTANCE_CAPI_SERVICEACCOUNT", func(f *fixture) { f.env["NSTANCE_CAPI_SERVICEACCOUNT"] = "A" },
+			[]string{"NSTANCE_CAPI_SERVICEACCOUNT", `"A"`}},
+		{"NSTANCE_CAPI_ENDPOINT", func(f *fixture) { f.env["NSTANCE_CAPI_ENDPOINT"] = "http://x" },
+			[]string{"NSTANCE_CAPI_ENDPOINT", `"http://x"`, "https"}},
+		{"NSTANCE_K8S_JSON", func(f *fixture) { f.env["NSTANCE_K8S_JSON"] = "maybe" }, []string{"NSTANCE_K8S_JSON", `"maybe"`, "true or false"}},
+		{"two errors", func(f *fixture) { f.env["NSTANCE_K8S_JSON"], f.env["NSTANCE_KEY_SECRET"] = "maybe", "A" },
 			[]string{"NSTANCE_K8S_JSON", "NSTANCE_KEY_SECRET"}},
 	} {
-		w := usual()
-		c.world(&w)
-		_, err := w.parse(io.Discard)
+		f := minimal()
+		c.change(&f)
+		_, err := f.parse(io.Discard)
 		if err == nil {
 			t.Errorf("%s: no error", c.name)
 			continue
@@ -176,7 +176,7 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-// TestArguments: what is wrong with the arguments themselves is told to the person.
+// TestArguments: errors in the arguments, and the help, are printed.
 func TestArguments(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -189,20 +189,20 @@ func TestArguments(t *testing.T) {
 		{[]string{"--help"}, "has no effect", true}, // of --disable-webhooks
 		{[]string{"--help"}, "NSTANCE_NAMESPACE", true},
 	} {
-		var said strings.Builder
-		w := usual()
-		w.args = c.args
-		_, err := w.parse(&said)
+		var output strings.Builder
+		f := minimal()
+		f.args = c.args
+		_, err := f.parse(&output)
 		var flags *settings.FlagError
 		if !errors.As(err, &flags) || errors.Is(err, flag.ErrHelp) != c.help {
 			t.Errorf("%v: %v", c.args, err)
 		}
-		if !strings.Contains(said.String(), c.word) {
-			t.Errorf("%v: %s\nlacks %q", c.args, said.String(), c.word)
+		if !strings.Contains(output.String(), c.word) {
+			t.Errorf("%v: %s\nlacks %q", c.args, output.String(), c.word)
 		}
 	}
-	w := world{args: []string{"--version"}}
-	if s, err := w.parse(io.Discard); err != nil || !s.ShowVersion {
+	f := fixture{args: []string{"--version"}}
+	if s, err := f.parse(io.Discard); err != nil || !s.ShowVersion {
 		t.Errorf("--version: %v, %v", s.ShowVersion, err)
 	}
 }

@@ -12,17 +12,17 @@ import (
 type Watcher struct {
 	Path string
 	Read func(path string) ([]byte, error)
-	// Every is how often the file is read. Its text is compared, and nothing that a file
-	// system tells: a mounted ConfigMap is swapped by a symbolic link.
+	// Every is the polling interval. The text is compared, not file metadata: a mounted
+	// ConfigMap is swapped by a symbolic link.
 	Every time.Duration
-	// Apply gets each new configuration that is valid and not the one that runs. Problem
-	// gets, once for each text, why one is not taken; what runs goes on then. Both are
-	// called from Run alone.
+	// Apply gets each new valid configuration that differs from the running one. Problem gets,
+	// once for each text, why it is rejected; the running one stays. Both are called only from
+	// Run.
 	Apply   func(File)
 	Problem func(error)
 }
 
-// Run watches until ctx ends. running is the configuration that is in force at first.
+// Run watches until ctx ends. running is the initial configuration.
 func (w Watcher) Run(ctx context.Context, running File) {
 	var seen []byte
 	var failure string
@@ -37,7 +37,7 @@ func (w Watcher) Run(ctx context.Context, running File) {
 		text, err := w.Read(w.Path)
 		if err != nil {
 			if failure != err.Error() {
-				w.Problem(fmt.Errorf("read the configuration file again: %w: the operator goes on with what it has", err))
+				w.Problem(fmt.Errorf("reload the configuration file: %w; still using the previous one", err))
 			}
 			failure = err.Error()
 			continue
@@ -45,7 +45,7 @@ func (w Watcher) Run(ctx context.Context, running File) {
 		if failure = ""; seen != nil && bytes.Equal(seen, text) {
 			continue
 		}
-		seen = append([]byte{}, text...) // an empty text is one that was seen, too
+		seen = append([]byte{}, text...) // non-nil: an empty text counts as seen
 		next, err := Succeed(running, text)
 		switch {
 		case err != nil:
@@ -57,19 +57,19 @@ func (w Watcher) Run(ctx context.Context, running File) {
 	}
 }
 
-// Succeed is the configuration that follows a running one. Which cluster and tenant
-// an operator is for can't change while it runs.
+// Succeed returns the configuration that follows running. Cluster and tenant can't change
+// while the operator runs.
 func Succeed(running File, text []byte) (File, error) {
 	next, err := ParseFile(text)
 	if err != nil {
-		return running, fmt.Errorf("it is not valid, and the operator goes on with what it has:\n%w", err)
+		return running, fmt.Errorf("it is invalid; still using the previous one:\n%w", err)
 	}
 	for _, id := range []struct{ field, is, was string }{
 		{"cluster_id", next.Cluster, running.Cluster}, {"tenant", next.Tenant, running.Tenant},
 	} {
 		if id.is != id.was {
-			return running, fmt.Errorf("%s: %q is not valid while the operator runs for %q, and it goes on with what it has: "+
-				"restart it to change this", id.field, id.is, id.was)
+			return running, fmt.Errorf("%s can't change from %q to %q while the operator runs; still using the previous configuration: "+
+				"restart it to change this", id.field, id.was, id.is)
 		}
 	}
 	return next, nil

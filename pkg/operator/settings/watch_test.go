@@ -13,8 +13,8 @@ import (
 	"github.com/nstance/nstance/pkg/operator/settings"
 )
 
-// followed is a file that a Watcher follows in simulated time.
-type followed struct {
+// watched is a file with a Watcher in simulated time.
+type watched struct {
 	mu       sync.Mutex
 	text     string
 	err      error
@@ -22,24 +22,24 @@ type followed struct {
 	problems []string
 }
 
-func (f *followed) put(text string, err error) {
+func (f *watched) write(text string, err error) {
 	f.mu.Lock()
 	f.text, f.err = text, err
 	f.mu.Unlock()
-	time.Sleep(3 * time.Second) // of the bubble's: one look at the file, and a bit
+	time.Sleep(3 * time.Second) // simulated: one read of the file, and a margin
 	synctest.Wait()
 }
 
-func (f *followed) want(t *testing.T, applied, problems int) {
+func (f *watched) want(t *testing.T, applied, problems int) {
 	t.Helper()
 	if len(f.applied) != applied || len(f.problems) != problems {
 		t.Errorf("applied %d, problems %q: want %d and %d", len(f.applied), f.problems, applied, problems)
 	}
 }
 
-func follow(t *testing.T, test func(*followed)) {
+func watch(t *testing.T, test func(*watched)) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &followed{text: twoShards}
+		f := &watched{text: twoShards}
 		running, err := settings.ParseFile([]byte(f.text))
 		if err != nil {
 			t.Fatal(err)
@@ -64,40 +64,40 @@ func follow(t *testing.T, test func(*followed)) {
 	})
 }
 
-// TestWatchShards: a shard comes, moves and goes while the operator runs.
+// TestWatchShards: shards are added, moved and removed while the operator runs.
 func TestWatchShards(t *testing.T) {
-	follow(t, func(f *followed) {
-		f.put(twoShards, nil)
+	watch(t, func(f *watched) {
+		f.write(twoShards, nil)
 		f.want(t, 0, 0)
-		f.put("# nothing but a comment is new\n"+twoShards, nil)
+		f.write("# only a comment is new\n"+twoShards, nil)
 		f.want(t, 0, 0)
 		const third = "  x: {registration_addr: \"h:1\", operator_addr: \"h:2\"}\n"
-		f.put(twoShards+third, nil)
+		f.write(twoShards+third, nil)
 		f.want(t, 1, 0)
-		f.put(strings.Replace(twoShards, "10.0.0.1:8993", "10.0.0.9:8993", 1), nil)
+		f.write(strings.Replace(twoShards, "10.0.0.1:8993", "10.0.0.9:8993", 1), nil)
 		f.want(t, 2, 0)
 		if have := f.applied[1].Operators()[1].Addrs; len(f.applied[1].Shards) != 2 || have[0] != "10.0.0.9:8993" {
 			t.Errorf("applied %+v", f.applied[1])
 		}
-		f.put(twoShards, nil)
+		f.write(twoShards, nil)
 		f.want(t, 3, 0)
 	})
 }
 
-// TestWatchKeeps: what can't be taken is told once, and what runs goes on.
-func TestWatchKeeps(t *testing.T) {
-	follow(t, func(f *followed) {
-		f.put("cluster_id: 5", nil)
-		f.put("cluster_id: 5", nil)
+// TestWatchKeepsRunningConfig: a problem is reported once, and the running config stays in use.
+func TestWatchKeepsRunningConfig(t *testing.T) {
+	watch(t, func(f *watched) {
+		f.write("cluster_id: 5", nil)
+		f.write("cluster_id: 5", nil)
 		f.want(t, 0, 1)
-		f.put(strings.Replace(twoShards, "example-cluster", "another", 1), nil)
+		f.write(strings.Replace(twoShards, "example-cluster", "another", 1), nil)
 		f.want(t, 0, 2)
-		f.put(strings.Replace(twoShards, "blue", "red", 1), nil)
+		f.write(strings.Replace(twoShards, "blue", "red", 1), nil)
 		f.want(t, 0, 3)
-		f.put("", errors.New("gone"))
-		f.put("", errors.New("gone"))
+		f.write("", errors.New("gone"))
+		f.write("", errors.New("gone"))
 		f.want(t, 0, 4)
-		f.put("", nil)
+		f.write("", nil)
 		f.want(t, 0, 5)
 		for i, words := range [][]string{{"cluster_id: 5"}, {"cluster_id", `"another"`, "restart"}, {"tenant", `"red"`}, {"gone"}, {"the file"}} {
 			for _, word := range words {
@@ -106,9 +106,9 @@ func TestWatchKeeps(t *testing.T) {
 				}
 			}
 		}
-		f.put(twoShards, nil) // what ran all the time
+		f.write(twoShards, nil) // the running config
 		f.want(t, 0, 5)
-		f.put(strings.Replace(twoShards, "10.0.0.1:8993", "10.0.0.9:8993", 1), nil)
+		f.write(strings.Replace(twoShards, "10.0.0.1:8993", "10.0.0.9:8993", 1), nil)
 		f.want(t, 1, 5)
 	})
 }

@@ -6,30 +6,33 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/operator/shards"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// known is what a decision is made on, beside what is wanted.
+// known is the observed state on which decide is based.
 type known struct {
-	// group is what the shard has; nil: nothing.
+	// group is the shard's group; nil if there is none.
 	group *nstancev1.GroupStatus
-	// taken: the shard took this generation of the spec before, so that whom it
-	// removes is settled.
+	// taken: the shard accepted this generation of the spec before, so the instances to remove
+	// are settled.
 	taken bool
-	// vars is the digest of the vars that the shard took last; empty: it never took any.
+	// vars is the digest of the last vars that the shard accepted; empty if it never did.
 	vars string
-	// surge: the shard may have a surge that was pushed to it before.
+	// surge: the shard may have a surge that was pushed before.
 	surge bool
-	// gone reports whether an instance has certainly left.
+	// policy: the shard may have an on_demand that was pushed before.
+	policy bool
+	// gone reports whether an instance is certainly gone.
 	gone func(id string) bool
 }
 
-// decide returns what is to be asked of a shard for a group to become as it is wanted,
-// on condition that it is still what was known of it; nil: nothing. What the spec leaves
-// unset is left to the shard.
+// decide returns the request that changes a shard's group to the spec, conditional on the
+// group's known etag; nil if nothing differs. Fields that the spec leaves unset are left to
+// the shard.
 func decide(want *v1beta1.NstanceShardGroupSpec, have known) (*nstancev1.UpsertGroupRequest, error) {
 	if want.Size == nil {
-		return nil, errors.New("spec.size: is not set: want a whole number from 0")
+		return nil, errors.New("spec.size: not set: want a whole number from 0")
 	}
 	vars, pushed, err := varsToPush(want.Vars, have)
 	if err != nil {
@@ -47,6 +50,7 @@ func decide(want *v1beta1.NstanceShardGroupSpec, have known) (*nstancev1.UpsertG
 	text(&r.InstanceType, want.InstanceType, g.GetInstanceType())
 	text(&r.SubnetPool, string(want.SubnetPool), g.GetSubnetPool())
 	r.MaxSurge = surgeToPush(want.Rotation.MaxSurge, have)
+	r.OnDemand = onDemandToPush(want.OnDemand, have)
 	size := *want.Size
 	sized := anew || size != g.GetSize()
 	if !anew && (sized || !have.taken) {
@@ -61,28 +65,19 @@ func decide(want *v1beta1.NstanceShardGroupSpec, have known) (*nstancev1.UpsertG
 	return r, nil
 }
 
-// sets reports whether a request changes anything but vars.
+// sets reports whether a request changes anything besides vars.
 func sets(r *nstancev1.UpsertGroupRequest) bool {
-	return r.Size != nil || r.Template != nil || r.InstanceType != nil || r.SubnetPool != nil || r.MaxSurge != nil
+	return r.Size != nil || r.Template != nil || r.InstanceType != nil || r.SubnetPool != nil || r.MaxSurge != nil ||
+		r.OnDemand != nil
 }
 
-// exists reports whether a shard has a group that can be changed. One that is being
-// deleted has to be made anew.
+// exists reports whether the shard has a group that can be changed. A group that is being
+// deleted has to be created anew.
 func exists(g *nstancev1.GroupStatus) bool {
-	return g != nil && g.GetEtag() != "" && condition(g, "Removed") == nil
+	return g != nil && g.GetEtag() != "" && shards.Condition(g, "Removed") == nil
 }
 
-// condition returns a group's condition that is true; nil: it is not.
-func condition(g *nstancev1.GroupStatus, kind string) *nstancev1.Condition {
-	for _, c := range g.GetConditions() {
-		if c.GetType() == kind && c.GetStatus() {
-			return c
-		}
-	}
-	return nil
-}
-
-// staying are those of the instances that may still be there.
+// staying returns the instances that may still exist.
 func staying(ids []v1beta1.InstanceID, gone func(string) bool) (out []string) {
 	for _, id := range ids {
 		if !gone(string(id)) {
@@ -92,10 +87,10 @@ func staying(ids []v1beta1.InstanceID, gone func(string) bool) (out []string) {
 	return out
 }
 
-// varsToPush returns the vars that the shard has to be told, and whether it has to. A
-// group shows its vars merged over those of its template, so what is missing there can be
-// seen, and what should not be there any more can't: that follows from what was pushed
-// before. Vars that were pushed once are taken back when they are wanted no more.
+// varsToPush returns the vars to send to the shard, and whether to send them. A group shows
+// its vars merged over its template's, so missing ones can be seen, but surplus ones can't:
+// those follow from what was pushed before. Vars that were pushed once are withdrawn when they
+// are no longer wanted.
 func varsToPush(want v1beta1.Vars, have known) (*structpb.Struct, bool, error) {
 	if len(want) == 0 && (have.vars == "" || have.vars == digest(nil)) {
 		return nil, false, nil

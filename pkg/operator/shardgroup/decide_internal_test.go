@@ -35,12 +35,12 @@ func structOf(tb testing.TB, v map[string]any) *structpb.Struct {
 }
 
 func removed(g *nstancev1.GroupStatus) *nstancev1.GroupStatus {
-	g.Conditions = append(g.Conditions, &nstancev1.Condition{Type: "Removed", Status: true, Reason: "GroupDeleted"})
+	g.Conditions = append(g.Conditions, &nstancev1.Condition{Type: "Removed", Status: "True", Reason: "GroupDeleted"})
 	return g
 }
 
-// TestDecide: only what is wanted and differs is asked for, on condition of what was
-// seen.
+// TestDecide: only fields that are set and differ are sent, conditional on the etag that was
+// read.
 func TestDecide(t *testing.T) {
 	group := func() *nstancev1.GroupStatus {
 		return &nstancev1.GroupStatus{
@@ -48,11 +48,26 @@ func TestDecide(t *testing.T) {
 			Vars: structOf(t, map[string]any{"a": 1, "b": map[string]any{"c": 2, "d": 3}}),
 		}
 	}
+	pods := &v1beta1.OnDemand{
+		Namespaces: []string{"ci"}, NamespaceLabels: map[string]string{"a": "b"}, InstanceTypes: []string{"large"}, Max: 3, MaxPerNamespace: 2,
+	}
+	forPods := &nstancev1.OnDemand{
+		Namespaces: []string{"ci"}, NamespaceLabels: map[string]string{"a": "b"}, InstanceTypes: []string{"large"}, Max: 3, MaxPerNamespace: 2,
+	}
+	allowing := func(o *nstancev1.OnDemand) *nstancev1.GroupStatus {
+		g := group()
+		g.OnDemand = o
+		return g
+	}
+	static := func(g *nstancev1.GroupStatus) *nstancev1.GroupStatus {
+		g.IsStatic = true
+		return g
+	}
 	surge := func(s intstr.IntOrString) v1beta1.Rotation { return v1beta1.Rotation{MaxSurge: &s} }
 	all := v1beta1.NstanceShardGroupSpec{
 		Size: new(int32(3)), Template: "knd", InstanceType: "small", SubnetPool: "workers", Rotation: surge(intstr.FromString("1")),
 	}
-	anew := &nstancev1.UpsertGroupRequest{
+	created := &nstancev1.UpsertGroupRequest{
 		IfEtag: new(""), Size: new(int32(3)), Template: new("knd"), InstanceType: new("small"), SubnetPool: new("workers"), MaxSurge: new("1"),
 	}
 	with := func(edit func(*nstancev1.UpsertGroupRequest)) *nstancev1.UpsertGroupRequest {
@@ -65,72 +80,89 @@ func TestDecide(t *testing.T) {
 		have known
 		want *nstancev1.UpsertGroupRequest
 	}{
-		"nothing differs":             {all, known{group: group()}, nil},
-		"what is unset is left alone": {v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: group()}, nil},
+		"no difference":             {all, known{group: group()}, nil},
+		"unset fields are not sent": {v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: group()}, nil},
 		"size": {v1beta1.NstanceShardGroupSpec{Size: new(int32(0))}, known{group: group(), taken: true},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.Size = new(int32(0)) })},
 		"template and pool": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Template: "big", SubnetPool: "others"}, known{group: group()},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.Template, r.SubnetPool = new("big"), new("others") }),
 		},
-		"a share": {
+		"max surge as a percentage": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Rotation: surge(intstr.FromString("5%"))}, known{group: group()},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.MaxSurge = new("5%") }),
 		},
-		"a count": {
+		"max surge as a number": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Rotation: surge(intstr.FromInt32(1))}, known{group: group()}, nil,
 		},
-		"a surge that is wanted no more": {
+		"max surge removed": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: group(), surge: true},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.MaxSurge = new("") }),
 		},
-		"no group yet":        {all, known{}, anew},
-		"one that is emptied": {all, known{group: &nstancev1.GroupStatus{Key: "web", Template: "knd", MaxSurge: "1"}}, anew},
-		"one that is being deleted": {all, known{group: removed(group())}, with(func(r *nstancev1.UpsertGroupRequest) {
-			proto.Merge(r, anew)
+		"on-demand policy": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), OnDemand: pods}, known{group: group()},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.OnDemand = forPods }),
+		},
+		"on-demand policy, unchanged": {v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), OnDemand: pods}, known{group: allowing(forPods)}, nil},
+		"on-demand policy removed": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: allowing(forPods), policy: true},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.OnDemand = &nstancev1.OnDemand{} }),
+		},
+		"on-demand policy set by another client": {v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: allowing(forPods)}, nil},
+		"static group: no policy is sent": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(4)), OnDemand: pods}, known{group: static(group()), taken: true},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Size = new(int32(4)) }),
+		},
+		"static group: no policy is removed": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: static(group()), policy: true}, nil,
+		},
+		"no group yet":           {all, known{}, created},
+		"group without a record": {all, known{group: &nstancev1.GroupStatus{Key: "web", Template: "knd", MaxSurge: "1"}}, created},
+		"group being deleted": {all, known{group: removed(group())}, with(func(r *nstancev1.UpsertGroupRequest) {
+			proto.Merge(r, created)
 			r.IfEtag = new("e1")
 		})},
-		"who leaves": {
+		"remove": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Remove: []v1beta1.InstanceID{idA, idB}},
 			known{group: group(), gone: func(id string) bool { return id == idA }},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.Size, r.Remove = new(int32(3)), []string{idB} }),
 		},
-		"who leaves was asked for": {
+		"remove, already requested": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Remove: []v1beta1.InstanceID{idB}}, known{group: group(), taken: true}, nil,
 		},
-		"who leaves has left": {
+		"remove, already gone": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Remove: []v1beta1.InstanceID{idA}},
 			known{group: group(), gone: func(string) bool { return true }}, nil,
 		},
-		"who leaves, of another size": {
+		"remove with a new size": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(2)), Remove: []v1beta1.InstanceID{idB}}, known{group: group(), taken: true},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.Size, r.Remove = new(int32(2)), []string{idB} }),
 		},
-		"vars that differ": {
+		"vars changed": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Vars: vars("a", "2")}, known{group: group(), vars: digest(vars("a", "1"))},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.Vars = structOf(t, map[string]any{"a": 2}) }),
 		},
-		"vars that are there": {
+		"vars unchanged": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Vars: vars("b", `{"d": 3.0}`)},
 			known{group: group(), vars: digest(vars("b", `{"d":3}`))}, nil,
 		},
-		"vars that somebody changed": {
+		"vars changed on the shard": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Vars: vars("b", `{"d": 4}`)},
 			known{group: group(), vars: digest(vars("b", `{"d":4}`))},
 			with(func(r *nstancev1.UpsertGroupRequest) {
 				r.Vars = structOf(t, map[string]any{"b": map[string]any{"d": 4}})
 			}),
 		},
-		"fewer vars": {
+		"a var removed": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Vars: vars("a", "1")},
 			known{group: group(), vars: digest(vars("a", "1", "b", `{"c": 2}`))},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.Vars = structOf(t, map[string]any{"a": 1}) }),
 		},
-		"no vars any more": {
+		"all vars removed": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: group(), vars: digest(vars("a", "1"))},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.Vars = &structpb.Struct{} }),
 		},
-		"no vars, as before": {v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: group(), vars: digest(nil)}, nil},
+		"no vars, unchanged": {v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: group(), vars: digest(nil)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.spec.Group = "web"
@@ -148,14 +180,14 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideRefuses what can't be sent.
-func TestDecideRefuses(t *testing.T) {
+// TestDecideRejectsInvalidSpecs, which can't be sent.
+func TestDecideRejectsInvalidSpecs(t *testing.T) {
 	for _, spec := range []v1beta1.NstanceShardGroupSpec{
 		{Group: "web"},
 		{Group: "web", Size: new(int32(1)), Vars: vars("a", `{`)},
 	} {
 		if r, err := decide(&spec, known{}); err == nil {
-			t.Errorf("%+v gives %v", spec, r)
+			t.Errorf("%+v: %v, want an error", spec, r)
 		}
 	}
 }

@@ -23,6 +23,8 @@ import (
 	"github.com/nstance/nstance/pkg/operator/capi"
 	"github.com/nstance/nstance/pkg/operator/planetest"
 	"github.com/nstance/nstance/pkg/operator/shardgroup"
+	"github.com/nstance/nstance/pkg/operator/shards"
+	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -35,72 +37,84 @@ func TestMain(m *testing.M) {
 	shared.Main(m)
 }
 
-// site is a namespace of a real control plane with the controller and its shards.
-type site struct {
-	t         testing.TB
-	config    *rest.Config // with the rights of the controller
-	client    client.Client
-	namespace string
-	shards    *fake
-	set       shardgroup.Shards // that the controller works with, unless it is nil: shards
-	selfhost  bool
-	// through is what the controller reads and writes through; nil: the manager's client.
-	through func(client.WithWatch) client.Client
+// fixture is a namespace of a real control plane, with shards and the controller.
+type fixture struct {
+	t          testing.TB
+	config     *rest.Config // with the rights of the controller
+	client     client.Client
+	namespace  string
+	shards     *shardstest.World
+	selfHosted bool
+	// intercept wraps the controller's client, if not nil.
+	intercept  func(client.WithWatch) client.Client
+	beforeRead func() error     // is called before each of the controller's uncached reads, if not nil
+	now        func() time.Time // the controller's clock
+	cached     client.Client    // the manager's client, which reads from the controller's cache
 }
 
-func newSite(t testing.TB, names ...string) *site {
+func newFixture(t testing.TB, names ...string) *fixture {
+	t.Helper()
+	return newFixtureOn(t, shardstest.Start(t, names...))
+}
+
+// slowShards returns shards whose calls have a long timeout, and that are not followed yet.
+func slowShards(t testing.TB, names ...string) *shardstest.World {
+	t.Helper()
+	return shardstest.New(t, func(c *shards.Config) { c.Timeout = 5 * time.Minute }, names...)
+}
+
+func newFixtureOn(t testing.TB, on *shardstest.World) *fixture {
 	t.Helper()
 	plane := shared.Plane(t)
-	s := &site{t: t, shards: newFake(names...)}
+	f := &fixture{t: t, shards: on, now: time.Now}
 	administrator := rest.CopyConfig(plane.Config)
 	administrator.QPS, administrator.Burst = 1000, 1000
 	var err error
-	s.client, err = client.New(administrator, client.Options{Scheme: plane.Client.Scheme()})
-	s.must(err)
+	f.client, err = client.New(administrator, client.Options{Scheme: plane.Client.Scheme()})
+	f.must(err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "shardgroup-"}}
-	s.must(s.client.Create(t.Context(), ns))
-	s.namespace = ns.Name
-	s.config = plane.Allowed(t, s.namespace, ".")
-	s.config.QPS, s.config.Burst = 1000, 1000
-	return s
+	f.must(f.client.Create(t.Context(), ns))
+	f.namespace = ns.Name
+	f.config = plane.Allowed(t, f.namespace, ".")
+	f.config.QPS, f.config.Burst = 1000, 1000
+	return f
 }
 
-func (s *site) must(err error) {
-	s.t.Helper()
+func (f *fixture) must(err error) {
+	f.t.Helper()
 	if err != nil {
-		s.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 }
 
 // cluster creates the CAPI Cluster.
-func (s *site) cluster() *clusterv1.Cluster {
+func (f *fixture) createCluster() *clusterv1.Cluster {
 	c := &clusterv1.Cluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: clusterName, Finalizers: []string{"test/held"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: clusterName, Finalizers: []string{"test/held"}},
 		Spec: clusterv1.ClusterSpec{InfrastructureRef: clusterv1.ContractVersionedObjectReference{
 			APIGroup: v1beta1.GroupVersion().Group, Kind: "NstanceCluster", Name: clusterName,
 		}},
 	}
-	s.must(s.client.Create(s.t.Context(), c))
+	f.must(f.client.Create(f.t.Context(), c))
 	return c
 }
 
 // start runs the controller until the test or stop ends it.
-func (s *site) start() (stop func()) {
-	s.t.Helper()
-	mgr, err := ctrl.NewManager(s.config, shared.Plane(s.t).ManagerOptions(s.namespace))
-	s.must(err)
-	if s.set == nil {
-		s.set = s.shards
-	}
+func (f *fixture) start() (stop func()) {
+	f.t.Helper()
+	mgr, err := ctrl.NewManager(f.config, shared.Plane(f.t).ManagerOptions(f.namespace))
+	f.must(err)
 	api := mgr.GetClient()
-	if s.through != nil {
-		api = s.through(watching{api})
+	f.cached = api
+	if f.intercept != nil {
+		api = f.intercept(withWatch{api})
 	}
 	r := &shardgroup.Reconciler{
-		Client: api, Reader: mgr.GetAPIReader(), Shards: s.set, Recorder: mgr.GetEventRecorder("nstance-operator"), Now: time.Now,
-		Namespace: s.namespace, Cluster: clusterName, SelfHosted: s.selfhost,
+		Client: api, Reader: uncached{mgr.GetAPIReader(), f.beforeRead}, Shards: f.shards.Set,
+		Recorder: mgr.GetEventRecorder("nstance-operator"), Now: f.now,
+		Namespace: f.namespace, Cluster: clusterName, SelfHosted: f.selfHosted,
 	}
-	s.must(r.SetupWithManager(mgr))
+	f.must(r.SetupWithManager(mgr))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -109,63 +123,127 @@ func (s *site) start() (stop func()) {
 		if cancel(); !stopped {
 			stopped = true
 			if err := <-ended; err != nil {
-				s.t.Errorf("the manager: %v", err)
+				f.t.Errorf("manager: %v", err)
 			}
 		}
 	}
-	s.t.Cleanup(stop)
+	f.t.Cleanup(stop)
 	return stop
 }
 
-// watching lets a manager's client be intercepted; nobody watches through it.
-type watching struct{ client.Client }
+// withWatch adds the method Watch, which interceptors require but tests do not use, to a
+// manager's client.
+type withWatch struct{ client.Client }
 
-func (watching) Watch(context.Context, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
-	return nil, errors.New("not here")
+func (withWatch) Watch(context.Context, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+	return nil, errors.New("the tests watch nothing by this client")
 }
 
-// object makes an NstanceShardGroup that is not created yet.
-func (s *site) object(group, shard string, size int32) *v1beta1.NstanceShardGroup {
+// uncached is a reader with a hook before each read.
+type uncached struct {
+	client.Reader
+	before func() error
+}
+
+func (u uncached) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if u.before != nil {
+		if err := u.before(); err != nil {
+			return err
+		}
+	}
+	return u.Reader.Get(ctx, key, o, opts...)
+}
+
+// object returns an NstanceShardGroup without creating it.
+func (f *fixture) object(group, shard string, size int32) *v1beta1.NstanceShardGroup {
 	return &v1beta1.NstanceShardGroup{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.namespace, Name: capi.ShardGroupName(group, shard), Labels: map[string]string{clusterv1.ClusterNameLabel: clusterName},
+			Namespace: f.namespace, Name: capi.ShardGroupName(group, shard), Labels: map[string]string{clusterv1.ClusterNameLabel: clusterName},
 		},
 		Spec: v1beta1.NstanceShardGroupSpec{Group: v1beta1.Name(group), Shard: v1beta1.Name(shard), Size: &size},
 	}
 }
 
-func (s *site) create(o client.Object) {
-	s.t.Helper()
-	s.must(s.client.Create(s.t.Context(), o))
+func (f *fixture) create(o client.Object) {
+	f.t.Helper()
+	f.must(f.client.Create(f.t.Context(), o))
 }
 
-// edit changes an object on the API server.
-func (s *site) edit(o *v1beta1.NstanceShardGroup, change func(*v1beta1.NstanceShardGroup)) {
-	s.t.Helper()
-	s.must(s.client.Get(s.t.Context(), client.ObjectKeyFromObject(o), o))
+// edit reads an object, changes it, and patches it in the API server.
+func (f *fixture) edit(o *v1beta1.NstanceShardGroup, change func(*v1beta1.NstanceShardGroup)) {
+	f.t.Helper()
+	f.must(f.client.Get(f.t.Context(), client.ObjectKeyFromObject(o), o))
 	before := o.DeepCopy()
 	change(o)
-	s.must(s.client.Patch(s.t.Context(), o, client.MergeFrom(before)))
+	f.must(f.client.Patch(f.t.Context(), o, client.MergeFrom(before)))
 }
 
-func (s *site) get(o client.Object) error {
-	return s.client.Get(s.t.Context(), client.ObjectKeyFromObject(o), o)
+func (f *fixture) get(o client.Object) error {
+	return f.client.Get(f.t.Context(), client.ObjectKeyFromObject(o), o)
 }
 
-// has gives a shard a group.
-func (s *site) has(shard string, g *nstancev1.GroupStatus) {
-	s.shards.change(shard, func(x *shardState) {
-		x.groups[g.GetKey()] = g
-		x.touch(g)
+// group is a group of a shard.
+type group struct {
+	key    string
+	size   int32
+	static bool // with a static size of 2
+}
+
+func staticGroup(size int32) group { return group{"web", size, true} }
+
+func dynamicGroup(size int32) group { return group{"web", size, false} }
+
+// addGroup creates a group on a shard.
+func (f *fixture) addGroup(shard string, g group) {
+	f.t.Helper()
+	on := f.shards.Shard(shard)
+	if g.static {
+		on.Static(g.key, 2, "knd")
+	}
+	on.Upsert(&nstancev1.UpsertGroupRequest{Key: g.key, Size: &g.size, Template: new("knd")})
+	f.shards.Heard()
+}
+
+// removeGroup removes a group and its instances from a shard.
+func (f *fixture) removeGroup(shard, key string) {
+	f.t.Helper()
+	f.shards.Shard(shard).Delete(key)
+	f.shards.Shard(shard).KillAll(key)
+	f.shards.Heard()
+}
+
+// upserts returns the UpsertGroup calls that a shard received.
+func (f *fixture) upserts(shard string) (all []*nstancev1.UpsertGroupRequest) {
+	for _, call := range f.shards.Shard(shard).Calls("UpsertGroup") {
+		all = append(all, call.(*nstancev1.UpsertGroupRequest))
+	}
+	return all
+}
+
+// deletes returns the keys of the DeleteGroup calls that a shard received.
+func (f *fixture) deletes(shard string) (all []string) {
+	for _, call := range f.shards.Shard(shard).Calls("DeleteGroup") {
+		all = append(all, call.(*nstancev1.DeleteGroupRequest).GetKey())
+	}
+	return all
+}
+
+// awaitObserved waits until the status shows that the shard has accepted the current
+// generation.
+func (f *fixture) awaitObserved(o *v1beta1.NstanceShardGroup) {
+	f.t.Helper()
+	f.eventually("the generation is observed", func() error {
+		if err := f.get(o); err != nil || o.Status.ObservedGeneration != o.Generation {
+			return fmt.Errorf("generation %d, observed %d: %w", o.Generation, o.Status.ObservedGeneration, err)
+		}
+		return nil
 	})
 }
 
-type shardState = shard
-
-// eventually waits until check finds nothing wrong, for a minute at most.
-func (s *site) eventually(what string, check func() error) {
-	s.t.Helper()
-	end := time.After(time.Minute)
+// eventually waits until check returns nil.
+func (f *fixture) eventually(what string, check func() error) {
+	f.t.Helper()
+	end := time.After(planetest.Patience)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -175,17 +253,17 @@ func (s *site) eventually(what string, check func() error) {
 		}
 		select {
 		case <-end:
-			s.t.Fatalf("%s: not within a minute: %v", what, err)
+			f.t.Fatalf("%s: not within %v: %v", what, planetest.Patience, err)
 		case <-tick.C:
 		}
 	}
 }
 
-// awaits waits until an object has a condition.
-func (s *site) awaits(o *v1beta1.NstanceShardGroup, kind string, status metav1.ConditionStatus, reason string) {
-	s.t.Helper()
-	s.eventually(fmt.Sprintf("%s is %s, %s", kind, status, reason), func() error {
-		if err := s.get(o); err != nil {
+// awaitCondition waits until a condition of an object has that status and reason.
+func (f *fixture) awaitCondition(o *v1beta1.NstanceShardGroup, kind string, status metav1.ConditionStatus, reason string) {
+	f.t.Helper()
+	f.eventually(fmt.Sprintf("%s is %s, %s", kind, status, reason), func() error {
+		if err := f.get(o); err != nil {
 			return err
 		}
 		c := meta.FindStatusCondition(o.Status.Conditions, kind)
@@ -196,22 +274,22 @@ func (s *site) awaits(o *v1beta1.NstanceShardGroup, kind string, status metav1.C
 	})
 }
 
-func (s *site) awaitsGone(o client.Object) {
-	s.t.Helper()
-	s.eventually("the object is gone", func() error {
-		if err := s.get(o); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there, with %v: %w", o.GetFinalizers(), err)
+func (f *fixture) awaitGone(o client.Object) {
+	f.t.Helper()
+	f.eventually("the object is gone", func() error {
+		if err := f.get(o); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it exists, with the finalizers %v: %w", o.GetFinalizers(), err)
 		}
 		return nil
 	})
 }
 
-// awaitsEvent waits for a Kubernetes event about an object.
-func (s *site) awaitsEvent(o client.Object, reason string) {
-	s.t.Helper()
-	s.eventually("event "+reason, func() error {
+// awaitEvent waits for a Kubernetes event about an object.
+func (f *fixture) awaitEvent(o client.Object, reason string) {
+	f.t.Helper()
+	f.eventually("event "+reason, func() error {
 		var all eventsv1.EventList
-		if err := s.client.List(s.t.Context(), &all, client.InNamespace(s.namespace)); err != nil {
+		if err := f.client.List(f.t.Context(), &all, client.InNamespace(f.namespace)); err != nil {
 			return err
 		}
 		for _, e := range all.Items {
@@ -219,6 +297,6 @@ func (s *site) awaitsEvent(o client.Object, reason string) {
 				return nil
 			}
 		}
-		return fmt.Errorf("there are %d others", len(all.Items))
+		return fmt.Errorf("not among %d events", len(all.Items))
 	})
 }

@@ -8,64 +8,79 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// Pauses between calls that fail, of one group.
+// Pauses between failing calls of a group.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = time.Minute
 )
 
-// outcome is what came of a call.
-type outcome struct {
-	of         types.UID // the object that it was made for
-	generation int64     // of that object
-	was        string    // the group's etag that it was decided on
-	etag       string    // the group's after it, if it was accepted
-	vars       string    // digest of the vars that it set; empty: it set none
-	unsurged   bool      // it took the surge back
-	deletes    bool      // it asks for the group's deletion
+// callResult is the result of a call.
+type callResult struct {
+	of         types.UID // the object's
+	generation int64     // the object's
+	was        string    // the group's etag on which it was based
+	etag       string    // the group's new etag, if accepted
+	vars       string    // digest of the vars set; empty if none
+	unsurged   bool      // it withdrew the surge
+	closed     bool      // it withdrew the on_demand
+	deletes    bool      // it deleted the group
 	err        error
 }
 
-// took is the digest of the vars that the shard took; empty: it took none.
-func (o outcome) took() string {
+// took returns the digest of the vars that the shard accepted; empty if none.
+func (o callResult) took() string {
 	if o.err != nil {
 		return ""
 	}
 	return o.vars
 }
 
-// tookSurge reports whether the shard has taken the surge back.
-func (o outcome) tookSurge() bool { return o.unsurged && o.err == nil }
+// tookSurge reports whether the shard accepted the surge's withdrawal.
+func (o callResult) tookSurge() bool { return o.unsurged && o.err == nil }
 
-// memory is what is remembered of the last call of each group, so that the same is not
-// asked again and again. It may be lost: that costs a call. Safe for concurrent use.
+// tookOnDemand reports whether the shard accepted the on_demand's withdrawal.
+func (o callResult) tookOnDemand() bool { return o.closed && o.err == nil }
+
+// memory remembers each group's last call, so that the same call is not repeated, and the last
+// write of its object. It may be lost: that costs a call. Safe for concurrent use.
 type memory struct {
 	pauses workqueue.TypedRateLimiter[reconcile.Request]
 
-	mu   sync.Mutex
-	last map[reconcile.Request]last
+	mu      sync.Mutex
+	last    map[reconcile.Request]last
+	written map[reconcile.Request]write
 }
 
-// last is an outcome, when it came, and when the same may be asked again.
+// last is a result, and when the call may be repeated.
 type last struct {
-	outcome
-	at, until time.Time
+	callResult
+	until time.Time
+}
+
+// write is the resource version of an object after a write, and when that was.
+type write struct {
+	version string
+	at      time.Time
 }
 
 func newMemory() *memory {
 	return &memory{
-		pauses: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstPause, lastPause),
-		last:   map[reconcile.Request]last{},
+		pauses:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstPause, lastPause),
+		last:    map[reconcile.Request]last{},
+		written: map[reconcile.Request]write{},
 	}
 }
 
-// keep remembers an outcome.
-func (m *memory) keep(req reconcile.Request, o outcome, now time.Time) {
-	until := now.Add(lastPause) // the shard took it; it shows it at once, unless something is strange
+// remember stores a result.
+func (m *memory) remember(req reconcile.Request, o callResult, now time.Time) {
+	until := now.Add(lastPause) // accepted: normally the change is visible at once
 	if o.err != nil {
 		until = now.Add(m.pauses.When(req))
 	} else {
@@ -73,7 +88,7 @@ func (m *memory) keep(req reconcile.Request, o outcome, now time.Time) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.last[req] = last{o, now, until}
+	m.last[req] = last{o, until}
 }
 
 func (m *memory) of(req reconcile.Request) last {
@@ -87,10 +102,30 @@ func (m *memory) forget(req reconcile.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.last, req)
+	delete(m.written, req)
 }
 
-// holds reports whether the outcome is one of the same generation and the same group, so
-// that the same call would have the same outcome, or is an answer that is yet to be seen.
+// wrote remembers that an object was just written.
+func (m *memory) wrote(req reconcile.Request, o *v1beta1.NstanceShardGroup, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.written[req] = write{o.ResourceVersion, now}
+}
+
+// unseen reports whether an object from the cache is older than its last write. An event
+// announces that, but the shard's answer to a change is an event too, and mostly comes first:
+// what is decided on the old object could not be written. After a while the versions no longer
+// count: they go back when the cluster is restored from a copy.
+func (m *memory) unseen(req reconcile.Request, o *v1beta1.NstanceShardGroup, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := m.written[req]
+	order, err := resourceversion.CompareResourceVersion(o.ResourceVersion, last.version)
+	return err == nil && order < 0 && now.Sub(last.at) < grace
+}
+
+// holds reports whether the result is for the same generation and etag, so that the same call
+// would have the same result, or for a change that is not visible yet.
 func (l last) holds(generation int64, etag string) bool {
 	if l.generation != generation {
 		return false
@@ -98,17 +133,16 @@ func (l last) holds(generation int64, etag string) bool {
 	return l.was == etag || l.err == nil && l.etag == etag
 }
 
-// deleted reports whether the shard has answered that the object's group is gone or goes,
-// and was asked for nothing since.
+// deleted reports whether the shard has accepted the deletion of the object's group, and no
+// other call followed.
 func (l last) deleted(of types.UID) bool { return l.deletes && l.err == nil && l.of == of }
 
-// accepted reports whether the shard took what was asked for a generation.
+// accepted reports whether the shard accepted a generation.
 func (l last) accepted(generation int64) bool {
 	return l.generation == generation && l.err == nil && !l.deletes
 }
 
-// refusal is why a shard did not accept what it was asked, in its own words; empty: it
-// did, or it did not get that far.
+// refusal returns the shard's error text; empty if it accepted the call or did not process it.
 func (l last) refusal() string {
 	if l.err == nil || passing(l.err) {
 		return ""
@@ -116,8 +150,8 @@ func (l last) refusal() string {
 	return words(l.err)
 }
 
-// passing reports whether an error says nothing about what was asked. Unknown is what
-// never came from a shard, such as the end of a context.
+// passing reports whether an error is unrelated to the request's content. Unknown is used for
+// errors that did not come from a shard, such as a context's end.
 func passing(err error) bool {
 	switch status.Code(err) {
 	case codes.Unknown, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.Unauthenticated:
@@ -127,7 +161,7 @@ func passing(err error) bool {
 	}
 }
 
-// words are what a shard said, without those of the protocol.
+// words returns a shard's error text without the prefix of gRPC.
 func words(err error) string {
 	var s interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &s) {

@@ -18,19 +18,15 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-const (
-	// grace is for how long a call may be repeated before its group speaks of that.
-	grace = 3 * time.Second
-	// manyPause is when a status that waits for the changes of others is looked at again.
-	manyPause = 300 * time.Millisecond
-)
+// grace is how long a call is retried before the status reports it.
+const grace = 3 * time.Second
 
-// push has the shard make the group as it is wanted, if it is not.
+// push makes the shard change the group to the spec, if it differs.
 func (x *one) push(ctx context.Context) (ctrl.Result, error) {
 	if err := x.note(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
-	v := x.look()
+	v := x.readShard()
 	if v.wait != nil {
 		return *v.wait, nil
 	}
@@ -43,54 +39,67 @@ func (x *one) push(ctx context.Context) (ctrl.Result, error) {
 	case err != nil:
 		v.invalid = problem{"InvalidSpec", err.Error()}
 	case request != nil && request.Template == nil && !exists(v.group):
-		v.invalid = problem{"NoSuchGroup", fmt.Sprintf("shard %s has no group %s, and spec.template does not say what to make it from",
+		v.invalid = problem{"NoSuchGroup", fmt.Sprintf("shard %s has no group %s: set spec.template to create it",
 			x.shard(), x.group())}
 	case request != nil && !x.detached:
-		return x.ask(ctx, v, request)
-	}
-	if x.amidMany(v) {
-		return ctrl.Result{RequeueAfter: manyPause}, nil
+		return x.requestChange(ctx, v, request)
+	case ignoresOnDemand(x.object.Spec.OnDemand, v.group):
+		v.invalid = problem{"Restricted", fmt.Sprintf("spec.onDemand: group %s is in the static config of shard %s: change its on_demand there",
+			x.group(), x.shard())}
 	}
 	v.settled = request == nil && err == nil
 	return ctrl.Result{}, x.show(ctx, v.status(&x.object))
 }
 
-// ask asks the shard for a change, unless the last answer to the same still counts.
-func (x *one) ask(ctx context.Context, v view, request *nstancev1.UpsertGroupRequest) (ctrl.Result, error) {
+// requestChange requests a change from the shard, unless the result of the same call still
+// holds.
+func (x *one) requestChange(ctx context.Context, v shardView, request *nstancev1.UpsertGroupRequest) (ctrl.Result, error) {
 	again := v.last.until.Sub(v.now)
 	if again <= 0 || !v.last.holds(x.object.Generation, v.group.GetEtag()) {
-		fresh, result, err := x.fresh(v)
-		if fresh {
-			x.call(request) //nolint:contextcheck // the call goes on after the look
-		}
-		return result, err
+		return x.call(ctx, func() error {
+			x.upsert(ctx, request)
+			return nil
+		})
 	}
 	if v.last.err == nil && v.last.etag != v.group.GetEtag() {
-		return ctrl.Result{RequeueAfter: min(again, time.Second)}, nil // what it answered is yet to be seen
+		return ctrl.Result{RequeueAfter: min(again, time.Second)}, nil // the change is not visible yet
 	}
 	if v.invalid = v.last.problem(); v.invalid.reason == "" && again < grace {
-		return ctrl.Result{RequeueAfter: again}, nil // too short to speak of
+		return ctrl.Result{RequeueAfter: again}, nil // too recent to report
 	}
 	return ctrl.Result{RequeueAfter: again}, x.show(ctx, v.status(&x.object))
 }
 
-// look is what is known of the object's shard and group.
-func (x *one) look() view {
-	v := view{shard: x.shard(), now: x.Now()}
+// upsert changes the group, and remembers the result.
+func (x *one) upsert(ctx context.Context, request *nstancev1.UpsertGroupRequest) {
+	o := callResult{generation: x.object.Generation, was: request.GetIfEtag()}
+	o.unsurged = request.MaxSurge != nil && request.GetMaxSurge() == ""
+	o.closed = request.OnDemand != nil && len(request.OnDemand.GetNamespaces())+len(request.OnDemand.GetNamespaceLabels()) == 0
+	if request.GetVars() != nil {
+		o.vars = digest(x.object.Spec.Vars)
+	}
+	answer, err := x.Shards.UpsertGroup(ctx, x.shard(), request)
+	o.etag, o.err = answer.GetGroup().GetEtag(), err
+	x.memory.remember(x.req, o, x.Now())
+}
+
+// readShard returns the state of the object's shard and group.
+func (x *one) readShard() shardView {
+	v := shardView{shard: x.shard(), now: x.Now()}
 	v.state, v.configured = x.Shards.State(v.shard)
 	_, left := v.state.Silent(v.now)
 	switch {
 	case !v.configured && len(x.Shards.Names()) == 0:
-		v.wait = &ctrl.Result{RequeueAfter: time.Second} // none is, as yet
+		v.wait = &ctrl.Result{RequeueAfter: time.Second} // no shard is configured yet
 	case !v.configured:
 	case !v.state.Known && (v.state.Reachable || v.state.Err == nil):
-		v.wait = &ctrl.Result{} // the operator has just begun; its first word will be heard of
+		v.wait = &ctrl.Result{} // the operator has just started; an event will follow
 	case left > 0 && !saidSilent(&x.object):
 		v.wait = &ctrl.Result{RequeueAfter: left}
 	case v.state.Reachable:
 		v.group = x.Shards.Group(v.shard, x.group())
 		if !exists(v.group) && !v.state.Synced {
-			v.wait = &ctrl.Result{RequeueAfter: time.Second} // it may be there all the same
+			v.wait = &ctrl.Result{RequeueAfter: time.Second} // the group may still exist
 		}
 	}
 	return v
@@ -100,19 +109,20 @@ func saidSilent(o *v1beta1.NstanceShardGroup) bool {
 	return meta.IsStatusConditionFalse(o.Status.Conditions, v1beta1.ConditionShardReachable)
 }
 
-// known is what a decision is made on.
-func (x *one) known(v view) known {
+// known returns the input of decide.
+func (x *one) known(v shardView) known {
 	_, surge := x.object.Annotations[annotationSurge]
+	_, policy := x.object.Annotations[annotationOnDemand]
 	return known{
 		group: v.group,
-		surge: surge && !v.last.tookSurge(),
+		surge: surge && !v.last.tookSurge(), policy: policy && !v.last.tookOnDemand(),
 		taken: x.object.Status.ObservedGeneration == x.object.Generation || v.last.accepted(x.object.Generation),
 		vars:  cmp.Or(v.last.took(), x.object.Annotations[annotationVars]),
 		gone:  x.gone,
 	}
 }
 
-// gone reports whether an instance has certainly left.
+// gone reports whether an instance is certainly gone.
 func (x *one) gone(id string) bool {
 	i := x.Shards.Instance(x.shard(), id)
 	if i == nil {
@@ -121,54 +131,8 @@ func (x *one) gone(id string) bool {
 	return i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETING || i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
 }
 
-// amidMany reports whether the group was changed a moment ago, as one of many. What comes
-// of that is shown when the others have been changed too: a shard writes changes together
-// that come together, and a thousand statuses between them would draw them apart.
-func (x *one) amidMany(v view) bool {
-	return v.last.err == nil && v.now.Sub(v.last.at) < grace && (x.looks.any() || x.calls.many(v.shard))
-}
-
-// fresh reports whether the object is the one that there is. The cache may be behind:
-// another operator, which is on its way out or was started by mistake, has scaled the
-// group, and the change would take that back; or it has let the object go, and made the
-// group anew. So the object is read past the cache first, after all that was known of
-// the group. If it is not known to be fresh, the result says when it is decided anew.
-func (x *one) fresh(v view) (bool, ctrl.Result, error) {
-	is := basis{identity{x.object.UID, x.object.Generation}, v.group.GetEtag()}
-	switch {
-	case x.seen == nil || x.seen.of != is:
-		x.looks.ask(x.req, is)
-		return false, ctrl.Result{}, nil
-	case x.seen.err != nil:
-		return false, ctrl.Result{}, x.seen.err
-	case !x.seen.fresh:
-		return false, ctrl.Result{RequeueAfter: firstPause}, nil
-	}
-	return true, ctrl.Result{}, nil
-}
-
-// call begins the call that asks for a change, when there is a place for it. Until then
-// the look stays good: the shard takes the change only if the group is what it was before
-// the look, so that it makes no difference when it comes.
-func (x *one) call(request *nstancev1.UpsertGroupRequest) {
-	o := outcome{generation: x.object.Generation, was: request.GetIfEtag()}
-	o.unsurged = request.MaxSurge != nil && request.GetMaxSurge() == ""
-	if request.GetVars() != nil {
-		o.vars = digest(x.object.Spec.Vars)
-	}
-	shard, all := x.shard(), x.Shards
-	started := x.calls.start(x.req, shard, func(ctx context.Context) outcome {
-		answer, err := all.UpsertGroup(ctx, shard, request)
-		o.etag, o.err = answer.GetGroup().GetEtag(), err
-		return o
-	})
-	if !started {
-		x.looks.keep(x.req, x.seen)
-	}
-}
-
-// note keeps with the object which vars the shard has taken, and whether it may have
-// been given a surge.
+// note records in annotations which vars the shard has accepted, and whether it may have a
+// surge and an on_demand from us.
 func (x *one) note(ctx context.Context) error {
 	had, last := x.object.Annotations, x.memory.of(x.req)
 	all := maps.Clone(had)
@@ -184,23 +148,32 @@ func (x *one) note(ctx context.Context) error {
 	case last.tookSurge():
 		delete(all, annotationSurge)
 	}
+	switch {
+	case x.object.Spec.OnDemand != nil:
+		all[annotationOnDemand] = "true"
+	case last.tookOnDemand():
+		delete(all, annotationOnDemand)
+	}
 	if maps.Equal(all, had) {
 		return nil
 	}
 	return x.change(ctx, func(o client.Object) { o.SetAnnotations(all) })
 }
 
-// change writes what edit changes of the object, unless somebody else changed it since
-// it was read.
+// change patches the object with edit, unless it has changed since it was read.
 func (x *one) change(ctx context.Context, edit func(client.Object)) error {
 	before := x.object.DeepCopy()
 	edit(&x.object)
-	return x.Client.Patch(ctx, &x.object, capi.Locked(before))
+	if err := x.Client.Patch(ctx, &x.object, capi.Locked(before)); err != nil {
+		return err
+	}
+	x.memory.wrote(x.req, &x.object, x.Now())
+	return nil
 }
 
-// show writes the status, if it is another one, and tells in events what has become
-// worse. The cache may not have what was written a moment ago, so that a patch of what
-// differs from it could mix two states: then it is a conflict.
+// show patches a changed status, and records a Warning event for each condition that got
+// worse. The cache may be stale, so a plain merge patch against it could mix two states: the
+// patch is conditional.
 func (x *one) show(ctx context.Context, s v1beta1.NstanceShardGroupStatus) error {
 	before := x.object.DeepCopy()
 	if equality.Semantic.DeepEqual(before.Status, s) {
@@ -211,16 +184,17 @@ func (x *one) show(ctx context.Context, s v1beta1.NstanceShardGroupStatus) error
 	if err := x.Client.Status().Patch(ctx, &x.object, patch); err != nil {
 		return client.IgnoreNotFound(err)
 	}
+	x.memory.wrote(x.req, &x.object, x.Now())
 	for _, kind := range []string{v1beta1.ConditionShardReachable, v1beta1.ConditionConfigValid} {
 		was, is := meta.FindStatusCondition(before.Status.Conditions, kind), meta.FindStatusCondition(s.Conditions, kind)
 		if is != nil && is.Status == "False" && (was == nil || was.Status != is.Status || was.Message != is.Message) {
-			x.tell(corev1.EventTypeWarning, is.Reason, is.Message)
+			x.recordEvent(corev1.EventTypeWarning, is.Reason, is.Message)
 		}
 	}
 	return nil
 }
 
-// tell records an event on the object. Its note has at most 1,024 bytes.
-func (x *one) tell(kind, reason, text string) {
+// recordEvent records an event on the object. Its note has at most 1,024 bytes.
+func (x *one) recordEvent(kind, reason, text string) {
 	x.Recorder.Eventf(&x.object, nil, kind, reason, "SyncGroup", "%.1000s", text)
 }

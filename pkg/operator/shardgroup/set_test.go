@@ -14,90 +14,90 @@ import (
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
 
-// TestSet: the same with shards behind a network: one of them is made larger, loses
-// answers, dies in the middle and comes back; its groups converge, and the other shard's
-// never notice.
+// TestSet: a shard's group is scaled, a response is lost, and the shard stops and starts again.
+// Its groups converge, and the other shard's are not affected.
 func TestSet(t *testing.T) {
-	s := newSite(t)
-	world := shardstest.Start(t, "a", "b")
-	a := world.Shard("a")
+	f := newFixture(t, "a", "b")
+	a := f.shards.Shard("a")
 	a.AddGroup("web", 2, "knd")
-	world.Synced()
-	s.set = world.Set
-	s.start()
-	o, other := s.object("web", "a", 2), s.object("jobs", "b", 1)
+	f.shards.Synced()
+	f.start()
+	o, other := f.object("web", "a", 2), f.object("jobs", "b", 1)
 	other.Spec.Template, other.Spec.Rotation.MaxSurge = "knd", new(intstr.FromString("50%"))
-	s.create(o)
-	s.create(other)
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
-	s.awaits(other, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
-	if g := world.Shard("b").Group("jobs"); g.GetMaxSurge() != "50%" {
+	f.create(o)
+	f.create(other)
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	f.awaitCondition(other, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	if g := f.shards.Shard("b").Group("jobs"); g.GetMaxSurge() != "50%" {
 		t.Errorf("the group is %v", g)
 	}
 	if n := len(a.Calls("UpsertGroup")); n > 0 {
-		t.Errorf("%d changes of what is as it is wanted", n)
+		t.Errorf("%d changes of a group without differences", n)
 	}
 
 	a.Lose("UpsertGroup", status.Error(codes.Unavailable, "the leader is gone"), 1)
-	s.scale(o, 4)
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	f.scale(o, 4)
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
 
 	a.Stop()
-	s.resize(o, 5)
-	s.awaits(o, v1beta1.ConditionShardReachable, metav1.ConditionFalse, "ShardUnreachable")
-	s.scale(other, 2)
-	s.awaits(other, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	f.resize(o, 5)
+	f.awaitCondition(o, v1beta1.ConditionShardReachable, metav1.ConditionFalse, "ShardUnreachable")
+	f.scale(other, 2)
+	f.awaitCondition(other, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
 	a.Start()
-	s.awaits(o, v1beta1.ConditionShardReachable, metav1.ConditionTrue, "Reachable")
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	f.awaitCondition(o, v1beta1.ConditionShardReachable, metav1.ConditionTrue, "Reachable")
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
 	if g := a.Group("web"); g.GetSize() != 5 || g.GetActualSize() != 5 {
 		t.Errorf("the group is %v", g)
 	}
 
-	world.Shard("a").SetTiming(func(t *shardstest.Timing) { t.Drain = 0 })
-	s.delete(o)
-	s.awaitsGone(o)
+	f.shards.Shard("a").SetTiming(func(t *shardstest.Timing) { t.Drain = 0 })
+	f.delete(o)
+	f.awaitGone(o)
 	if g := a.Group("web"); g != nil {
 		t.Errorf("the group is %v", g)
 	}
 }
 
 // scale changes an object's size, and waits until its shard's group has it.
-func (s *site) scale(o *v1beta1.NstanceShardGroup, size int32) {
-	s.t.Helper()
-	s.resize(o, size)
-	s.eventually("the status shows it", func() error {
-		if err := s.get(o); err != nil {
+func (f *fixture) scale(o *v1beta1.NstanceShardGroup, size int32) {
+	f.t.Helper()
+	f.resize(o, size)
+	f.eventually("the status shows the size", func() error {
+		if err := f.get(o); err != nil {
 			return err
 		}
 		if c := o.Status.Config; c.Size == nil || *c.Size != size {
-			return fmt.Errorf("it shows %+v", c)
+			return fmt.Errorf("config %+v", c)
 		}
 		return nil
 	})
 }
 
-func (s *site) resize(o *v1beta1.NstanceShardGroup, size int32) {
-	s.t.Helper()
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Size = &size })
+func (f *fixture) resize(o *v1beta1.NstanceShardGroup, size int32) {
+	f.t.Helper()
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Size = &size })
 }
 
-// TestStatusOfTheLastState: states that follow one another faster than the cache does
-// are not mixed, and the last one is shown.
-func TestStatusOfTheLastState(t *testing.T) {
-	s := newSite(t, "a")
-	s.start()
-	o := s.settled("a", web(2))
+// TestStatusShowsLastState: states that follow one another faster than the cache is updated are
+// not mixed, and the last one is shown.
+func TestStatusShowsLastState(t *testing.T) {
+	f := newFixture(t, "a")
+	f.start()
+	o := f.createReady("a", staticGroup(2))
+	a := f.shards.Shard("a")
 	for n := range 100 {
-		s.shards.change("a", func(x *shardState) { x.groups["web"].ActualSize = 1 })
+		a.NoRoom(true)
+		a.Kill(a.Group("web").GetInstances()[0].GetId())
 		if n%2 == 0 {
-			s.must(s.get(o)) // some time goes by
+			f.shards.Heard() // otherwise both states may arrive together
+			f.must(f.get(o))
 		}
-		s.shards.change("a", func(x *shardState) { x.groups["web"].ActualSize = 2 })
-		s.awaits(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+		a.NoRoom(false)
+		f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
 	}
-	s.eventually("all of it is of the last state", func() error {
-		if err := s.get(o); err != nil {
+	f.eventually("the status shows only the last state", func() error {
+		if err := f.get(o); err != nil {
 			return err
 		}
 		if c := meta.FindStatusCondition(o.Status.Conditions, v1beta1.ConditionReady); *o.Status.ActualSize != 2 || c.Reason != "Ready" {

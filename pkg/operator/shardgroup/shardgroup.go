@@ -1,5 +1,5 @@
-// Package shardgroup keeps one group of one shard as an NstanceShardGroup wants it, and
-// shows in its status what is there.
+// Package shardgroup reconciles NstanceShardGroups: it changes a group on its shard to the
+// spec, and reports the group in the status.
 package shardgroup
 
 import (
@@ -21,13 +21,13 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Shards is what is needed of the shards. *shards.Set is one.
+// Shards is what the controller needs of the shards. *shards.Set implements it.
 type Shards interface {
 	Names() []string
 	State(shard string) (shards.State, bool)
 	Group(shard, group string) *nstancev1.GroupStatus
 	Instance(shard, id string) *nstancev1.InstanceStatus
-	// Missing reports whether there certainly is none.
+	// Missing reports whether the instance certainly does not exist.
 	Missing(shard, group, id string) bool
 	UpsertGroup(ctx context.Context, shard string, r *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error)
 	DeleteGroup(ctx context.Context, shard, group string) error
@@ -36,71 +36,60 @@ type Shards interface {
 
 var _ Shards = (*shards.Set)(nil)
 
-// Reconciler reconciles NstanceShardGroups. The shards must have been configured before
-// it is started: the group of a shard that is not configured is let go when it is
-// deleted.
+// Reconciler reconciles NstanceShardGroups. The shards must have been configured before it
+// starts: the object of an unconfigured shard is released without deleting the group.
 type Reconciler struct {
 	Client client.Client
-	// Reader reads past the cache.
+	// Reader reads uncached.
 	Reader   client.Reader
 	Shards   Shards
 	Recorder events.EventRecorder
 	Now      func() time.Time
 
-	// Namespace and Cluster, the name of a CAPI Cluster, say which objects are ours.
+	// Namespace and Cluster, the name of the Cluster, select our objects.
 	Namespace, Cluster string
-	// SelfHosted: the operator runs in the cluster whose machines these are, so that
-	// deleting the CAPI Cluster deletes no group.
+	// SelfHosted: the operator runs in the cluster of these machines, so deleting the Cluster
+	// deletes no group.
 	SelfHosted bool
 
-	calls  *calls
-	looks  *looks
+	calls  shards.Limiter
 	memory *memory
 }
 
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstanceshardgroups,verbs=get;list;watch;patch,namespace=nstance
 // +kubebuilder:rbac:groups=infrastructure.cluster.x-k8s.io,resources=nstanceshardgroups/status,verbs=patch,namespace=nstance
-// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=list;watch,namespace=nstance
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch,namespace=nstance
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=nstance
 
-// Reconcile implements reconcile.Reconciler. It never waits for a shard.
+// Reconcile implements reconcile.Reconciler. It waits for few answers of one shard at a time.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	made, underWay := r.calls.take(req)
-	if underWay {
-		return ctrl.Result{}, nil // its end brings this request back
-	}
-	if made != nil {
-		r.memory.keep(req, *made, r.Now())
-	}
-	seen, underWay := r.looks.take(req)
-	if underWay {
-		return ctrl.Result{}, nil // the same
-	}
-	x := &one{Reconciler: r, req: req, seen: seen}
+	x := &one{Reconciler: r, req: req}
 	if err := r.Client.Get(ctx, req.NamespacedName, &x.object); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.memory.forget(req)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	defer r.calls.wake(x.shard())
 	if !r.ours(&x.object) {
 		return ctrl.Result{}, nil
+	}
+	if r.memory.unseen(req, &x.object, r.Now()) {
+		return ctrl.Result{RequeueAfter: time.Second}, nil // normally an event comes first
 	}
 	cluster, err := capi.Cluster(ctx, r.Client, &x.object)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	x.detached = r.SelfHosted && (cluster == nil || !cluster.DeletionTimestamp.IsZero())
+	x.detached = r.SelfHosted && capi.Leaving(cluster)
 	result, err := x.reconcile(ctx, capi.Paused(cluster, &x.object))
-	if apierrors.IsConflict(err) { // the cache is behind, and will be heard of
+	if apierrors.IsConflict(err) { // the cache is stale; an event follows
 		return ctrl.Result{RequeueAfter: firstPause}, nil
 	}
 	return result, err
 }
 
-// ours reports whether an object is this operator's. One that was, and holds our
-// finalizer, must be let go all the same.
+// ours reports whether this operator handles an object. An object that has our finalizer must
+// be released in any case.
 func (r *Reconciler) ours(o *v1beta1.NstanceShardGroup) bool {
 	if o.Namespace != r.Namespace {
 		return false
@@ -109,12 +98,11 @@ func (r *Reconciler) ours(o *v1beta1.NstanceShardGroup) bool {
 		!o.DeletionTimestamp.IsZero() && controllerutil.ContainsFinalizer(o, v1beta1.Finalizer)
 }
 
-// one is a reconciliation of one object.
+// one is one reconciliation of an object.
 type one struct {
 	*Reconciler
 
 	req      ctrl.Request
-	seen     *look // past the cache, before; nil: there was none
 	object   v1beta1.NstanceShardGroup
 	detached bool
 }
@@ -126,12 +114,18 @@ func (x *one) reconcile(ctx context.Context, paused bool) (ctrl.Result, error) {
 	switch {
 	case paused:
 		return ctrl.Result{}, x.show(ctx, pausedStatus(&x.object))
-	case !x.object.DeletionTimestamp.IsZero():
-		return x.release(ctx)
-	case !controllerutil.ContainsFinalizer(&x.object, v1beta1.Finalizer):
+	case x.object.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(&x.object, v1beta1.Finalizer):
 		if err := x.change(ctx, func(o client.Object) { controllerutil.AddFinalizer(o, v1beta1.Finalizer) }); err != nil {
 			return ctrl.Result{}, err
 		}
+	}
+	return x.sync(ctx)
+}
+
+// sync makes the shard's group what the object wants, and shows the result.
+func (x *one) sync(ctx context.Context) (ctrl.Result, error) {
+	if !x.object.DeletionTimestamp.IsZero() {
+		return x.release(ctx)
 	}
 	return x.push(ctx)
 }

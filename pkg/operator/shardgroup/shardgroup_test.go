@@ -1,13 +1,15 @@
 package shardgroup_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/proto"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,237 +20,255 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-const instance = "knd01hf7yat00e00r0000000000g0"
+const instance, otherInstance = "knd01hf7yat00e00r0000000000g0", "knd01hf7yat00e00r0000000000g2"
 
-func web(size int32) *nstancev1.GroupStatus {
-	return &nstancev1.GroupStatus{Key: "web", Size: size, Template: "knd", InstanceType: "small", SubnetPool: "workers", MaxSurge: "1",
-		IsStatic: true, StaticSize: 2, ActualSize: size, UpToDateSize: size}
-}
-
-// TestScale: what is as it is wanted is only shown; a change is pushed, and shown when
-// the shard has it, and again when the instances are there.
+// TestScale: a group without differences is only shown. A change is pushed, shown when the
+// shard has accepted it, and shown again when the instances run.
 func TestScale(t *testing.T) {
-	s := newSite(t, "a")
-	s.has("a", web(2))
-	o := s.object("web", "a", 2)
-	s.create(o)
-	s.start()
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
-	if n := s.shards.upserts("a"); len(n) > 0 {
+	f := newFixture(t, "a")
+	f.addGroup("a", staticGroup(2))
+	a := f.shards.Shard("a")
+	etag := a.Group("web").GetEtag()
+	o := f.object("web", "a", 2)
+	f.create(o)
+	f.start()
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	if n := f.upserts("a"); len(n) > 0 {
 		t.Fatalf("pushed %v", n)
 	}
 	if st := o.Status; st.ObservedGeneration != o.Generation || !*st.IsStatic || *st.Config.StaticSize != 2 || st.Config.Template != "knd" ||
-		*st.ActualSize != 2 || st.LastSyncTime == nil || st.Config.ETag != "e1" {
+		*st.ActualSize != 2 || st.LastSyncTime == nil || st.Config.ETag != etag {
 		t.Errorf("status %+v", st)
 	}
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Size = new(int32(5)) })
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionFalse, "NotAtSize")
-	if c := meta.FindStatusCondition(o.Status.Conditions, v1beta1.ConditionReady); c.Message != "2 of 5 instances run" {
-		t.Errorf("it says %q", c.Message)
+	a.NoRoom(true)
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Size = new(int32(5)) })
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "NotAtSize")
+	if c := meta.FindStatusCondition(o.Status.Conditions, v1beta1.ConditionReady); c.Message != "2 of 5 instances are running" {
+		t.Errorf("message %q", c.Message)
 	}
-	all := s.shards.upserts("a")
-	if len(all) != 1 || all[0].GetSize() != 5 || all[0].GetIfEtag() != "e1" || all[0].Template != nil {
+	all := f.upserts("a")
+	if len(all) != 1 || all[0].GetSize() != 5 || all[0].GetIfEtag() != etag || all[0].Template != nil {
 		t.Errorf("pushed %v", all)
 	}
-	s.shards.change("a", func(x *shardState) { x.groups["web"].ActualSize = 5 })
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionFalse, "Rotating")
-	s.shards.change("a", func(x *shardState) { x.groups["web"].UpToDateSize = 5 })
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	a.NoRoom(false)
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	a.NoRoom(true)
+	a.Upsert(&nstancev1.UpsertGroupRequest{Key: "web", InstanceType: new("large")})
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "Rotating")
+	a.NoRoom(false)
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
 }
 
-// TestMakesAGroup that is not there, with all that is wanted of it; without a template it
-// can't, and says so.
-func TestMakesAGroup(t *testing.T) {
-	s := newSite(t, "a")
-	s.start()
-	o := s.object("web", "a", 2)
-	s.create(o)
-	s.awaits(o, v1beta1.ConditionConfigValid, metav1.ConditionFalse, "NoSuchGroup")
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Template = "knd" })
-	s.awaits(o, v1beta1.ConditionConfigValid, metav1.ConditionTrue, "Valid")
-	all := s.shards.upserts("a")
+// TestCreateGroup: a missing group is created with all fields of the spec; without a template
+// it can't be, and a condition says so.
+func TestCreateGroup(t *testing.T) {
+	f := newFixture(t, "a")
+	f.start()
+	o := f.object("web", "a", 2)
+	f.create(o)
+	f.awaitCondition(o, v1beta1.ConditionConfigValid, metav1.ConditionFalse, "NoSuchGroup")
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Template = "knd" })
+	f.awaitCondition(o, v1beta1.ConditionConfigValid, metav1.ConditionTrue, "Valid")
+	all := f.upserts("a")
 	if len(all) != 1 || all[0].GetTemplate() != "knd" || all[0].GetSize() != 2 || all[0].IfEtag == nil || all[0].GetIfEtag() != "" {
 		t.Errorf("pushed %v", all)
 	}
 }
 
-// TestSomebodyElseWasFaster: it is decided again, on what is there then.
-func TestSomebodyElseWasFaster(t *testing.T) {
-	s := newSite(t, "a")
-	s.has("a", web(2))
-	s.shards.change("a", func(x *shardState) { x.races = 3 })
-	o := s.object("web", "a", 4)
-	s.create(o)
-	s.start()
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionFalse, "NotAtSize")
-	if n := len(s.shards.upserts("a")); n != 4 {
-		t.Errorf("%d calls, want 4", n)
+// TestConflict: after another client's change, the change is decided again on the current
+// state.
+func TestConflict(t *testing.T) {
+	f := newFixture(t, "a")
+	f.addGroup("a", staticGroup(2))
+	f.shards.Shard("a").NoRoom(true)
+	f.shards.Shard("a").Race(3)
+	o := f.object("web", "a", 4)
+	f.create(o)
+	f.start()
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "NotAtSize")
+	all := f.upserts("a")
+	// If the stream is late, the same call is repeated after a pause.
+	each := slices.CompactFunc(slices.Clone(all), func(a, b *nstancev1.UpsertGroupRequest) bool { return proto.Equal(a, b) })
+	if len(all) < 4 || len(each) > 4 {
+		t.Errorf("%d calls, %d of them different, want 4: %v", len(all), len(each), all)
 	}
 }
 
-// TestRefused: the object says so in the shard's words, and asks less and less often,
-// until something changes.
+// TestRefused: a condition has the shard's message, and the call is retried with a growing
+// back-off until something changes.
 func TestRefused(t *testing.T) {
-	s := newSite(t, "a")
-	s.has("a", web(2))
-	s.shards.change("a", func(x *shardState) { x.refuses = status.Error(codes.InvalidArgument, "invalid group: size: too large") })
-	o := s.object("web", "a", 400)
-	s.create(o)
-	s.start()
-	s.awaits(o, v1beta1.ConditionConfigValid, metav1.ConditionFalse, "Refused")
+	f := newFixture(t, "a")
+	f.addGroup("a", staticGroup(2))
+	a := f.shards.Shard("a")
+	a.Fail("UpsertGroup", status.Error(codes.InvalidArgument, "invalid group: size: too large"), -1)
+	began := time.Now()
+	o := f.object("web", "a", 400)
+	f.create(o)
+	f.now = func() time.Time { return began } // so that no back-off ends
+	stop := f.start()
+	f.awaitCondition(o, v1beta1.ConditionConfigValid, metav1.ConditionFalse, "Refused")
 	if c := meta.FindStatusCondition(o.Status.Conditions, v1beta1.ConditionConfigValid); c.Message != "invalid group: size: too large" {
-		t.Errorf("it says %q", c.Message)
+		t.Errorf("message %q", c.Message)
 	}
 	if o.Status.ObservedGeneration == o.Generation {
-		t.Error("the shard has not taken it")
+		t.Error("the refused generation counts as observed")
 	}
-	s.awaitsEvent(o, "Refused")
-	for range 100 { // whatever the shard tells
-		s.shards.change("a", func(*shardState) {})
+	f.awaitEvent(o, "Refused")
+	for n := range 100 { // events of the shard do not end the back-off
+		a.SetCondition("web", "Degraded", n%2 == 0, "Some", "")
+		f.shards.Heard()
 	}
-	if n := len(s.shards.upserts("a")); n > 8 {
-		t.Errorf("asked %d times", n)
+	if n := len(f.upserts("a")); n != 1 {
+		t.Errorf("%d calls before the end of the first back-off", n)
 	}
-	s.shards.change("a", func(x *shardState) { x.refuses = nil })
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Size = new(int32(4)) })
-	s.awaits(o, v1beta1.ConditionConfigValid, metav1.ConditionTrue, "Valid")
+	stop()
+	f.now = time.Now
+	f.start()
+	f.eventually("the call is repeated", func() error {
+		if n := len(f.upserts("a")); n < 4 {
+			return fmt.Errorf("%d calls", n)
+		}
+		return nil
+	})
+	a.Fail("UpsertGroup", nil, 0)
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Size = new(int32(4)) })
+	f.awaitCondition(o, v1beta1.ConditionConfigValid, metav1.ConditionTrue, "Valid")
 }
 
-// TestVars are pushed when they differ, and taken back when they are wanted no more,
-// while those of the template stay.
+// TestVars are pushed when they differ, and removed when the spec no longer has them, while
+// those of the template stay.
 func TestVars(t *testing.T) {
-	s := newSite(t, "a")
-	g := web(2)
-	g.Vars, _ = structpb.NewStruct(map[string]any{"base": "x"})
-	s.has("a", g)
-	s.shards.change("a", func(x *shardState) { x.base["web"] = map[string]any{"base": "x"} })
-	o := s.object("web", "a", 2)
+	f := newFixture(t, "a")
+	a := f.shards.Shard("a")
+	a.Template("knd", map[string]any{"base": "x"})
+	f.addGroup("a", staticGroup(2))
+	o := f.object("web", "a", 2)
 	o.Spec.Vars = v1beta1.Vars{"a": apiextensionsv1.JSON{Raw: []byte(`1`)}, "b": apiextensionsv1.JSON{Raw: []byte(`{"c": "<d>"}`)}}
-	s.create(o)
-	stop := s.start()
+	f.create(o)
+	stop := f.start()
 	expect := func(what string, calls int, want string) {
 		t.Helper()
-		s.eventually(what, func() error {
-			got := fmt.Sprint(s.shards.Group("a", "web").GetVars().AsMap())
-			if n := len(s.shards.upserts("a")); n != calls || got != want {
+		f.eventually(what, func() error {
+			got := fmt.Sprint(a.Group("web").GetVars().AsMap())
+			if n := len(f.upserts("a")); n != calls || got != want {
 				return fmt.Errorf("%d calls, vars %s", n, got)
 			}
 			return nil
 		})
-		s.awaits(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+		f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
 	}
 	expect("pushed", 1, "map[a:1 b:map[c:<d>] base:x]")
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { delete(o.Spec.Vars, "a") })
-	expect("fewer", 2, "map[b:map[c:<d>] base:x]")
-	s.eventually("it is written down", func() error {
-		if err := s.get(o); err != nil || o.Status.ObservedGeneration != o.Generation {
-			return fmt.Errorf("generation %d, seen %d: %w", o.Generation, o.Status.ObservedGeneration, err)
-		}
-		return nil
-	})
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { delete(o.Spec.Vars, "a") })
+	expect("one removed", 2, "map[b:map[c:<d>] base:x]")
+	f.awaitObserved(o)
 	stop()
-	s.start()
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Size = new(int32(3)) })
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionFalse, "NotAtSize")
-	if all := s.shards.upserts("a"); len(all) != 3 || all[2].Vars != nil {
+	a.NoRoom(true)
+	f.start()
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Size = new(int32(3)) })
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "NotAtSize")
+	if all := f.upserts("a"); len(all) != 3 || all[2].Vars != nil {
 		t.Errorf("the next operator pushed %v", all)
 	}
-	s.shards.change("a", func(x *shardState) { x.groups["web"].ActualSize, x.groups["web"].UpToDateSize = 3, 3 })
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Vars = nil })
-	expect("taken back", 4, "map[base:x]")
+	a.NoRoom(false)
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Vars = nil })
+	expect("all removed", 4, "map[base:x]")
 }
 
-// TestSurge is pushed, and taken back, once, when it is wanted no more: by the next
-// operator, too.
+// TestSurge: maxSurge is pushed, and removed once when the spec no longer has it, also by the
+// next operator.
 func TestSurge(t *testing.T) {
-	s := newSite(t, "a")
-	s.has("a", web(2))
-	o := s.object("web", "a", 2)
+	f := newFixture(t, "a")
+	f.addGroup("a", staticGroup(2))
+	o := f.object("web", "a", 2)
 	o.Spec.Rotation.MaxSurge = new(intstr.FromString("50%"))
-	s.create(o)
-	stop := s.start()
+	f.create(o)
+	stop := f.start()
 	expect := func(pushed ...string) {
 		t.Helper()
-		s.eventually(fmt.Sprintf("%q are pushed", pushed), func() error {
+		f.eventually(fmt.Sprintf("%q are pushed", pushed), func() error {
 			var got []string
-			for _, r := range s.shards.upserts("a") {
+			for _, r := range f.upserts("a") {
 				if r.MaxSurge != nil {
 					got = append(got, r.GetMaxSurge())
 				}
 			}
-			if err := s.get(o); err != nil || !slices.Equal(got, pushed) || o.Status.ObservedGeneration != o.Generation {
-				return fmt.Errorf("it is %q, generation %d of %d, %w", got, o.Status.ObservedGeneration, o.Generation, err)
+			if err := f.get(o); err != nil || !slices.Equal(got, pushed) || o.Status.ObservedGeneration != o.Generation {
+				return fmt.Errorf("pushed %q, generation %d of %d observed: %w", got, o.Status.ObservedGeneration, o.Generation, err)
 			}
 			return nil
 		})
-		s.awaits(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+		f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
 	}
 	expect("50%")
 	stop()
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Rotation.MaxSurge = nil })
-	stop = s.start()
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.Rotation.MaxSurge = nil })
+	stop = f.start()
 	expect("50%", "")
-	s.eventually("it is forgotten", func() error {
-		if err := s.get(o); err != nil || len(o.Annotations) > 0 {
-			return fmt.Errorf("annotations %v, %w", o.Annotations, err)
+	f.eventually("the annotation is removed", func() error {
+		if err := f.get(o); err != nil || len(o.Annotations) > 0 {
+			return fmt.Errorf("annotations %v: %w", o.Annotations, err)
 		}
 		return nil
 	})
 	stop()
-	s.start()
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.InstanceType = "large" })
+	f.start()
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Spec.InstanceType = "large" })
 	expect("50%", "")
 }
 
-// TestRemove: who leaves is named once, with the size, and not again by the next
-// operator.
+// TestRemove: the instances in spec.remove are sent once, with the size, and not again by the
+// next operator.
 func TestRemove(t *testing.T) {
-	s := newSite(t, "a")
-	s.has("a", web(3))
-	s.shards.change("a", func(x *shardState) { x.living[instance] = true })
-	o := s.object("web", "a", 3)
-	s.create(o)
-	stop := s.start()
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) {
-		o.Spec.Size, o.Spec.Remove = new(int32(2)), []v1beta1.InstanceID{instance, "knd01hf7yat00e00r0000000000g2"}
+	f := newFixture(t, "a")
+	f.addGroup("a", staticGroup(3))
+	id := f.shards.Shard("a").Group("web").GetInstances()[1].GetId()
+	o := f.object("web", "a", 3)
+	f.create(o)
+	stop := f.start()
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	f.eventually("the shard has no instance "+otherInstance, func() error {
+		if !f.shards.Set.Missing("a", "web", otherInstance) {
+			return errors.New("not confirmed yet")
+		}
+		return nil
 	})
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionFalse, "NotAtSize")
-	all := s.shards.upserts("a")
-	if len(all) != 1 || len(all[0].GetRemove()) != 1 || all[0].GetRemove()[0] != instance || all[0].GetSize() != 2 {
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) {
+		o.Spec.Size, o.Spec.Remove = new(int32(2)), []v1beta1.InstanceID{v1beta1.InstanceID(id), otherInstance}
+	})
+	f.awaitObserved(o)
+	all := f.upserts("a")
+	if len(all) != 1 || len(all[0].GetRemove()) != 1 || all[0].GetRemove()[0] != id || all[0].GetSize() != 2 {
 		t.Fatalf("pushed %v", all)
 	}
 	stop()
-	s.shards.change("a", func(x *shardState) { x.living[instance] = true }) // it drains
-	s.start()
-	s.shards.change("a", func(x *shardState) { x.groups["web"].ActualSize, x.groups["web"].UpToDateSize = 2, 2 })
-	s.awaits(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
-	if n := len(s.shards.upserts("a")); n != 1 {
+	f.start() // while it drains
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	if n := len(f.upserts("a")); n != 1 {
 		t.Errorf("%d calls, want 1", n)
 	}
 }
 
 // TestPaused: nothing is pushed while the object or its Cluster is paused.
 func TestPaused(t *testing.T) {
-	s := newSite(t, "a")
-	s.has("a", web(2))
-	c := s.cluster()
+	f := newFixture(t, "a")
+	f.addGroup("a", staticGroup(2))
+	c := f.createCluster()
 	c.Spec.Paused = new(true)
-	s.must(s.client.Update(t.Context(), c))
-	o := s.object("web", "a", 7)
-	s.create(o)
-	s.start()
-	s.awaits(o, v1beta1.ConditionPaused, metav1.ConditionTrue, "Paused")
-	if len(o.Finalizers) > 0 || o.Status.Config.Size != nil || len(s.shards.upserts("a")) > 0 {
-		t.Errorf("although it is paused: %+v, %v", o, s.shards.upserts("a"))
+	f.must(f.client.Update(t.Context(), c))
+	o := f.object("web", "a", 7)
+	f.create(o)
+	f.start()
+	f.awaitCondition(o, v1beta1.ConditionPaused, metav1.ConditionTrue, "Paused")
+	if len(o.Finalizers) > 0 || o.Status.Config.Size != nil || len(f.upserts("a")) > 0 {
+		t.Errorf("while paused: %+v, %v", o, f.upserts("a"))
 	}
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
-	s.must(s.get(c))
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
+	f.must(f.get(c))
 	c.Spec.Paused = new(false)
-	s.must(s.client.Update(t.Context(), c))
-	s.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Annotations = nil })
-	s.awaits(o, v1beta1.ConditionPaused, metav1.ConditionFalse, "NotPaused")
-	if all := s.shards.upserts("a"); len(all) != 1 || all[0].GetSize() != 7 {
+	f.must(f.client.Update(t.Context(), c))
+	f.edit(o, func(o *v1beta1.NstanceShardGroup) { o.Annotations = nil })
+	f.awaitCondition(o, v1beta1.ConditionPaused, metav1.ConditionFalse, "NotPaused")
+	if all := f.upserts("a"); len(all) != 1 || all[0].GetSize() != 7 {
 		t.Errorf("pushed %v", all)
 	}
 }

@@ -12,57 +12,57 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/operator/shards"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// view is what is known of an object's shard and group.
-type view struct {
+// shardView is the observed state of an object's shard and group.
+type shardView struct {
 	shard      string
 	state      shards.State
 	configured bool
 	group      *nstancev1.GroupStatus
 	last       last
 	now        time.Time
-	wait       *ctrl.Result // set: too little is known to say or do anything
+	wait       *ctrl.Result // if set, too little is known to do anything
 
-	invalid problem // why the group can't become as it is wanted
-	settled bool    // nothing differs from what is wanted
+	invalid problem // why the spec can't be applied
+	settled bool    // the group matches the spec
 	leaving bool    // it is being deleted
 }
 
-// problem is a condition's reason and message; the zero value is none.
+// problem is a condition's reason and message; zero means none.
 type problem struct{ reason, message string }
 
-// heard reports whether the shard answers.
-func (v view) heard() bool { return v.configured && v.state.Reachable }
+// heard reports whether the shard is reachable.
+func (v shardView) heard() bool { return v.configured && v.state.Reachable }
 
-// problem is what became of the last call, if that is a problem that lasts.
+// problem returns the last call's problem, if it is lasting.
 func (l last) problem() problem {
 	if text := l.refusal(); text != "" {
 		return problem{"Refused", text}
 	}
 	if l.err == nil && !l.deletes {
-		return problem{"NotShown", "the shard accepted what is wanted, and does not show it: it may be of another version"}
+		return problem{"NotShown", "the shard accepted the change but does not report it: it may be of another version"}
 	}
 	return problem{}
 }
 
-// pausedStatus is the status of an object that is paused: as it was, but for that.
+// pausedStatus returns the status of a paused object: only the condition Paused changes.
 func pausedStatus(o *v1beta1.NstanceShardGroup) v1beta1.NstanceShardGroupStatus {
 	s := *o.Status.DeepCopy()
 	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: v1beta1.ConditionPaused, Status: metav1.ConditionTrue,
-		Reason: "Paused", ObservedGeneration: o.Generation, Message: "the object, or its Cluster, is paused: nothing is changed"})
+		Reason: "Paused", ObservedGeneration: o.Generation, Message: "the object or its Cluster is paused"})
 	return s
 }
 
-// status is what an object shows of a view. It differs from what it showed before only
-// if there is something new.
-func (v view) status(o *v1beta1.NstanceShardGroup) v1beta1.NstanceShardGroupStatus {
+// status returns the object's status. It equals the previous status unless something changed.
+func (v shardView) status(o *v1beta1.NstanceShardGroup) v1beta1.NstanceShardGroupStatus {
 	s := *o.Status.DeepCopy()
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		was := meta.FindStatusCondition(s.Conditions, kind)
-		if was != nil && was.Reason == reason && withoutIDs(was.Message) == withoutIDs(message) {
+		if was != nil && was.Reason == reason && fleet.WithoutIDs(was.Message) == fleet.WithoutIDs(message) {
 			message = was.Message
 		}
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
@@ -91,14 +91,14 @@ func (v view) status(o *v1beta1.NstanceShardGroup) v1beta1.NstanceShardGroupStat
 	set(verdict(v1beta1.ConditionConfigValid, invalid, metav1.ConditionFalse, "Valid"))
 	set(verdict(v1beta1.ConditionCreatesFailing, failing, metav1.ConditionTrue, "NotFailing"))
 	set(verdict(v1beta1.ConditionReady, v.unready(invalid, failing), metav1.ConditionFalse, "Ready"))
-	if !equality.Semantic.DeepEqual(s, o.Status) { // the time alone is no news
+	if !equality.Semantic.DeepEqual(s, o.Status) { // a new time alone is no change
 		s.LastSyncTime = new(metav1.NewTime(v.now))
 	}
 	return s
 }
 
-// verdict is a condition with the status bad if there is a problem, and the opposite
-// with the reason fine if there is none.
+// verdict returns a condition with status bad if there is a problem, or else with the opposite
+// status and reason fine.
 func verdict(kind string, p problem, bad metav1.ConditionStatus, fine string) (string, metav1.ConditionStatus, string, string) {
 	if p.reason != "" {
 		return kind, bad, p.reason, p.message
@@ -109,8 +109,8 @@ func verdict(kind string, p problem, bad metav1.ConditionStatus, fine string) (s
 	return kind, metav1.ConditionFalse, fine, ""
 }
 
-// numbers shows the group as the shard has it.
-func (v view) numbers(s *v1beta1.NstanceShardGroupStatus) {
+// numbers sets the status fields that come from the shard's group.
+func (v shardView) numbers(s *v1beta1.NstanceShardGroupStatus) {
 	g := v.group
 	config := v1beta1.ShardGroupConfig{}
 	if s.IsStatic, s.ActualSize, s.UpToDateSize = nil, new(g.GetActualSize()), new(g.GetUpToDateSize()); g != nil {
@@ -129,21 +129,21 @@ func (v view) numbers(s *v1beta1.NstanceShardGroupStatus) {
 	s.Config = config
 }
 
-// configProblem is why the group is not, or can't be, as it is wanted.
-func (v view) configProblem() problem {
+// configProblem returns why the group does not match the spec.
+func (v shardView) configProblem() problem {
 	if v.invalid.reason != "" {
 		return v.invalid
 	}
-	if c := condition(v.group, "Disabled"); c != nil {
+	if c := shards.Condition(v.group, "Disabled"); c != nil {
 		return problem{reason(c), c.GetMessage()}
 	}
 	return problem{}
 }
 
-// failing is why the shard's creates for the group fail. How many failed, and when the
-// next is due, goes on changing, so it is left out.
-func (v view) failing() problem {
-	c := condition(v.group, v1beta1.ConditionCreatesFailing)
+// failing returns why the shard's creates for the group fail, without the changing counts and
+// times.
+func (v shardView) failing() problem {
+	c := shards.Condition(v.group, v1beta1.ConditionCreatesFailing)
 	if c == nil {
 		return problem{}
 	}
@@ -154,16 +154,16 @@ func (v view) failing() problem {
 	return problem{reason(c), text}
 }
 
-// unready is why the group has not all its instances; the first thing that is in the way.
-func (v view) unready(invalid, failing problem) problem {
+// unready returns the first reason why the group lacks instances.
+func (v shardView) unready(invalid, failing problem) problem {
 	g := v.group
-	switch degraded := condition(g, "Degraded"); {
+	switch degraded := shards.Condition(g, "Degraded"); {
 	case v.leaving:
 		return problem{"Deleting", "the group is being emptied"}
 	case invalid.reason != "":
 		return invalid
 	case !v.settled:
-		return problem{"NotSynced", "the shard has not taken what is wanted yet"}
+		return problem{"NotSynced", "the shard has not applied the spec yet"}
 	case g.GetActualSize() == g.GetSize() && g.GetUpToDateSize() == g.GetActualSize():
 		return problem{}
 	case failing.reason != "":
@@ -171,24 +171,19 @@ func (v view) unready(invalid, failing problem) problem {
 	case degraded != nil:
 		return problem{reason(degraded), degraded.GetMessage()}
 	case g.GetActualSize() != g.GetSize():
-		return problem{"NotAtSize", fmt.Sprintf("%d of %d instances run", g.GetActualSize(), g.GetSize())}
+		return problem{"NotAtSize", fmt.Sprintf("%d of %d instances are running", g.GetActualSize(), g.GetSize())}
 	default:
 		return problem{"Rotating", fmt.Sprintf("%d of %d instances are up to date", g.GetUpToDateSize(), g.GetActualSize())}
 	}
 }
 
-// conditionReason is what Kubernetes takes for a condition's reason.
+// conditionReason matches valid condition reasons of Kubernetes.
 var conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
-// reason is a condition's, or what kind of condition it is.
+// reason returns a condition's reason, or else its type.
 func reason(c *nstancev1.Condition) string {
 	if !conditionReason.MatchString(c.GetReason()) {
 		return c.GetType()
 	}
 	return c.GetReason()
 }
-
-// instanceID finds the ids of instances, of which each failed attempt has another one.
-var instanceID = regexp.MustCompile(`\b[a-z]{3}[0-9a-hjkmnp-tv-z]{26}\b`)
-
-func withoutIDs(text string) string { return instanceID.ReplaceAllString(text, "") }

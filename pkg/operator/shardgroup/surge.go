@@ -2,12 +2,12 @@ package shardgroup
 
 import "k8s.io/apimachinery/pkg/util/intstr"
 
-// annotationSurge is on an object from before its maxSurge is pushed until the shard has
-// taken it back. A group shows the one it has, not who has set it.
+// annotationSurge is set on an object before its maxSurge is pushed, until the shard has
+// accepted its withdrawal. A group shows its surge, not the origin.
 const annotationSurge = "nstance.dev/pushed-max-surge"
 
-// surgeToPush returns the surge that the shard has to be told; nil: none. The empty one
-// takes back what was pushed before and is wanted no more.
+// surgeToPush returns the surge to send to the shard; nil to leave it. An empty one withdraws
+// what was pushed before and is no longer wanted.
 func surgeToPush(want *intstr.IntOrString, have known) *string {
 	switch {
 	case want == nil && have.surge:

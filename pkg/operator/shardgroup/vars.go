@@ -13,11 +13,11 @@ import (
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 )
 
-// annotationVars keeps the digest of the vars that the shard took last. It is no status,
-// since it has to survive what a status does not: a backup, and a move.
+// annotationVars is the digest of the last vars that the shard accepted. It is not in the
+// status, since it has to survive a backup and a move.
 const annotationVars = "nstance.dev/pushed-vars"
 
-// values are vars as plain Go values.
+// values decodes vars into plain Go values.
 func values(vars v1beta1.Vars) (map[string]any, error) {
 	out := make(map[string]any, len(vars))
 	for name, v := range vars {
@@ -49,7 +49,7 @@ func fromStruct(s *structpb.Struct) v1beta1.Vars {
 	out := v1beta1.Vars{}
 	for name, v := range s.AsMap() {
 		raw, err := json.Marshal(v)
-		if err != nil { // a number that JSON has no form for
+		if err != nil { // a number without a JSON form
 			raw = []byte("null")
 		}
 		out[name] = apiextensionsv1.JSON{Raw: raw}
@@ -57,14 +57,14 @@ func fromStruct(s *structpb.Struct) v1beta1.Vars {
 	return out
 }
 
-// sameVars reports whether two texts of vars say the same.
+// sameVars reports whether two vars are equal as JSON values.
 func sameVars(a, b v1beta1.Vars) bool {
 	x, errX := values(a)
 	y, errY := values(b)
 	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
 }
 
-// holds reports whether merging over over base would change nothing.
+// holds reports whether merging over into base would change nothing.
 func holds(base, over map[string]any) bool {
 	for name, v := range over {
 		below, ok := base[name]
@@ -84,7 +84,7 @@ func holds(base, over map[string]any) bool {
 	return true
 }
 
-// digest tells vars apart. That of vars which are no JSON is one of its own.
+// digest returns a hash of vars. Invalid JSON has its own.
 func digest(vars v1beta1.Vars) string {
 	plain, err := values(vars)
 	if err != nil {

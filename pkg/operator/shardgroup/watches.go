@@ -14,29 +14,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/capi"
 	"github.com/nstance/nstance/pkg/operator/shards"
 )
 
-// workers is how many groups are looked at at a time. None of them ever waits for a
-// shard, only for the API server.
-const workers = 16
+// workers bounds concurrent reconciliations. Up to perShard of them wait for the same shard, so
+// several shards may hang, such as those of one region, and workers are left for the others.
+const workers = 8 * perShard
 
-// indexShard finds objects in the cache by the shard they name.
+// indexShard indexes objects by their shard.
 const indexShard = "shardgroup.spec.shard"
 
-// SetupWithManager adds the controller to a manager.
+// SetupWithManager registers the controller.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	r.calls, r.looks, r.memory = newCalls(perShard), newLooks(r.identities), newMemory()
+	r.memory = newMemory()
 	byShard := func(o client.Object) []string { return []string{string(o.(*v1beta1.NstanceShardGroup).Spec.Shard)} }
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1beta1.NstanceShardGroup{}, indexShard, byShard); err != nil {
 		return err
 	}
-	// It hears of its own status, too: what was written last may have been decided on what
-	// the cache had before.
+	// It also watches its own status: the last status may have been based on a stale cache.
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("shardgroup").
 		WithOptions(controller.Options{
@@ -47,13 +45,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1beta1.NstanceShardGroup{}).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster), builder.WithPredicates(clusterChanges())).
 		WatchesRawSource(r.Shards.Source(r.ofEvent)).
-		WatchesRawSource(source.Func(r.calls.begin)).
-		WatchesRawSource(source.Func(r.looks.begin)).
 		Complete(r)
 }
 
-// clusterChanges passes on what of a Cluster's changes matters to its groups. That it is
-// there matters to those that were looked at before, and detached.
+// clusterChanges selects relevant changes of Clusters. A Cluster's creation matters to objects
+// that were reconciled before it and detached.
 func clusterChanges() predicate.Predicate {
 	paused := func(o client.Object) bool {
 		p := o.(*clusterv1.Cluster).Spec.Paused
@@ -68,7 +64,7 @@ func clusterChanges() predicate.Predicate {
 	}
 }
 
-// ofCluster are the groups of a Cluster, if it is ours.
+// ofCluster returns the groups of a Cluster, if it is ours.
 func (r *Reconciler) ofCluster(ctx context.Context, o client.Object) []reconcile.Request {
 	if o.GetNamespace() != r.Namespace || o.GetName() != r.Cluster {
 		return nil
@@ -76,7 +72,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, o client.Object) []reconcile
 	return r.list(ctx, client.MatchingLabels{clusterv1.ClusterNameLabel: r.Cluster})
 }
 
-// ofEvent are the groups that an event of the shards is about.
+// ofEvent returns the groups that an event of the shards concerns.
 func (r *Reconciler) ofEvent(e shards.Event) []reconcile.Request {
 	switch e.Of {
 	case shards.OfGroup:
@@ -84,7 +80,7 @@ func (r *Reconciler) ofEvent(e shards.Event) []reconcile.Request {
 			Namespace: r.Namespace, Name: capi.ShardGroupName(e.Group, e.Shard),
 		}}}
 	case shards.OfShard:
-		// All that is in the cache comes when it has been filled, so nothing is lost then.
+		// When the cache has filled, all its objects are enqueued anyway.
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
 		return r.list(ctx, client.MatchingFields{indexShard: e.Shard})
@@ -93,8 +89,8 @@ func (r *Reconciler) ofEvent(e shards.Event) []reconcile.Request {
 	}
 }
 
-// list are the objects that a filter lets through. They come from the cache, which
-// fails only while the operator ends.
+// list returns the objects that match a filter. It reads the cache, which fails only during
+// shutdown.
 func (r *Reconciler) list(ctx context.Context, filter client.ListOption) (out []reconcile.Request) {
 	var all v1beta1.NstanceShardGroupList
 	if err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace), filter, client.UnsafeDisableDeepCopy); err != nil {

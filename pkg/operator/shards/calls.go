@@ -12,19 +12,19 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// ask makes a call and notes how it went. Its error is a client.ShardError.
-func ask[T any](ctx context.Context, s *Set, m *memory, call func(context.Context, client.Service) (T, error)) (T, error) {
+// callShard makes a call and records its result. Its error is a client.ShardError.
+func callShard[T any](ctx context.Context, s *Set, m *memory, call func(context.Context, client.Service) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	shard, _, asked := m.shard()
 	answer, err := client.Call(limited, s.cfg.Client, shard, call)
-	if ctx.Err() == nil { // else its caller gave up, which says nothing of the shard
+	if ctx.Err() == nil { // otherwise the caller gave up, which says nothing about the shard
 		s.listeners.send(m.note(asked, err))
 	}
 	return answer, err
 }
 
-// change makes a call that changes something. asked is the tick after which.
+// change makes a mutating call. asked is the tick before it.
 func change[T any](
 	ctx context.Context, s *Set, shard string, call func(context.Context, client.Service) (T, error),
 ) (answer T, m *memory, asked uint64, err error) {
@@ -33,19 +33,18 @@ func change[T any](
 		return answer, nil, 0, &client.ShardError{Shard: shard, Err: err}
 	}
 	_, _, asked = m.shard()
-	answer, err = ask(ctx, s, m, call)
+	answer, err = callShard(ctx, s, m, call)
 	return answer, m, asked, err
 }
 
-// UpsertGroup changes a group; see OperatorService. What the shard answers is seen by
-// Group from then on, until the stream tells something newer. Where that can't be
-// known, the stream wins.
+// UpsertGroup changes a group; see OperatorService. Group returns the result from then on,
+// until the stream reports something newer; if the order is unknown, the stream wins.
 func (s *Set) UpsertGroup(ctx context.Context, shard string, r *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error) {
 	answer, m, asked, err := change(ctx, s, shard, func(ctx context.Context, s client.Service) (*nstancev1.UpsertGroupResponse, error) {
 		return s.UpsertGroup(ctx, r)
 	})
 	if status.Code(err) == codes.Aborted && m != nil {
-		m.wake() // what is known of the group is not what it is
+		m.wake() // our state of the group is stale
 	}
 	if err != nil {
 		return nil, err
@@ -54,7 +53,7 @@ func (s *Set) UpsertGroup(ctx context.Context, shard string, r *nstancev1.Upsert
 	return answer, nil
 }
 
-// DeleteGroup scales a group to zero and forgets it. One that is not there is no error.
+// DeleteGroup scales a group to zero and deletes it. NotFound is no error.
 func (s *Set) DeleteGroup(ctx context.Context, shard, group string) error {
 	_, _, _, err := change(ctx, s, shard, func(ctx context.Context, s client.Service) (*nstancev1.DeleteGroupResponse, error) {
 		return s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: group})
@@ -62,8 +61,7 @@ func (s *Set) DeleteGroup(ctx context.Context, shard, group string) error {
 	return unlessGone(err)
 }
 
-// CreateInstance makes an on-demand instance. Instance shows it from then on, as Group
-// does a changed group.
+// CreateInstance creates an on-demand instance. Instance returns it from then on.
 func (s *Set) CreateInstance(ctx context.Context, shard string, r *nstancev1.CreateInstanceRequest) (*nstancev1.InstanceStatus, error) {
 	answer, m, asked, err := change(ctx, s, shard, func(ctx context.Context, s client.Service) (*nstancev1.CreateInstanceResponse, error) {
 		return s.CreateInstance(ctx, r)
@@ -75,13 +73,13 @@ func (s *Set) CreateInstance(ctx context.Context, shard string, r *nstancev1.Cre
 	return answer.GetInstance(), nil
 }
 
-// DeleteInstance removes an instance by its id. One that is not there is no error.
+// DeleteInstance deletes an instance by its ID. NotFound is no error.
 func (s *Set) DeleteInstance(ctx context.Context, shard, id string) error {
 	return s.deleteInstance(ctx, shard, &nstancev1.DeleteInstanceRequest{Target: &nstancev1.DeleteInstanceRequest_Id{Id: id}})
 }
 
-// DeleteInstanceByKey removes an on-demand instance by its idempotency key. One that
-// is not there is no error.
+// DeleteInstanceByKey deletes an on-demand instance by its idempotency key. NotFound is no
+// error.
 func (s *Set) DeleteInstanceByKey(ctx context.Context, shard, key string) error {
 	target := &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: key}
 	return s.deleteInstance(ctx, shard, &nstancev1.DeleteInstanceRequest{Target: target})
@@ -94,8 +92,8 @@ func (s *Set) deleteInstance(ctx context.Context, shard string, r *nstancev1.Del
 	return unlessGone(err)
 }
 
-// AcknowledgeDrained says that nothing is left on a draining instance. One that the
-// shard does not know of is NOT_FOUND.
+// AcknowledgeDrained tells the shard that a draining instance's node is empty. An unknown
+// instance is NOT_FOUND.
 func (s *Set) AcknowledgeDrained(ctx context.Context, shard, id string) error {
 	_, _, _, err := change(ctx, s, shard, func(ctx context.Context, s client.Service) (*nstancev1.AcknowledgeDrainedResponse, error) {
 		return s.AcknowledgeDrained(ctx, &nstancev1.AcknowledgeDrainedRequest{Id: id})

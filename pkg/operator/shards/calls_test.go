@@ -21,7 +21,7 @@ func scale(group string, size int32) *nstancev1.UpsertGroupRequest {
 	return &nstancev1.UpsertGroupRequest{Key: group, Size: proto.Int32(size)}
 }
 
-// TestAnswersAreSeen at once, before any stream tells of them, and stay seen.
+// TestAnswersAreSeen at once, before any stream reports them, and stay visible.
 func TestAnswersAreSeen(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")
@@ -49,7 +49,7 @@ func TestAnswersAreSeen(t *testing.T) {
 	}, "one")
 }
 
-// TestALateAnswerReplacesNothing that the stream has told since.
+// TestALateAnswerReplacesNothing that the stream has reported since.
 func TestALateAnswerReplacesNothing(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")
@@ -75,8 +75,8 @@ func TestALateAnswerReplacesNothing(t *testing.T) {
 	}, "one")
 }
 
-// TestThePollPutsRight what no stream tells, and nothing that one has told since it
-// was asked; nor is what it lacks gone, which the stream is to tell.
+// TestThePollPutsRight what no stream reports, but nothing reported since it was sent; and what it
+// lacks is not gone until the stream reports that.
 func TestThePollPutsRight(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")
@@ -123,7 +123,7 @@ func TestThePollPutsRight(t *testing.T) {
 	}, "one")
 }
 
-// TestTombstonesGo with those of the shard, though no stream tells of that.
+// TestTombstonesGo with those of the shard, although no stream reports that.
 func TestTombstonesGo(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")
@@ -145,7 +145,7 @@ func TestTombstonesGo(t *testing.T) {
 	}, "one")
 }
 
-// TestCallsThatFail say which shard it was, and what of it is no failure.
+// TestCallsThatFail name the shard; some errors are no failures of it.
 func TestCallsThatFail(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		ctx := t.Context()
@@ -175,7 +175,7 @@ func TestCallsThatFail(t *testing.T) {
 	}, "one", "two")
 }
 
-// TestCallsEnd: a leader that does not answer is unreachable, until it does.
+// TestCallsEnd: a leader that does not answer is unreachable until it does.
 func TestCallsEnd(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")

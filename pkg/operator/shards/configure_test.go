@@ -8,7 +8,7 @@ import (
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
 
-// TestConfigure: shards come and go, and those that stay notice nothing.
+// TestConfigure: shards are added and removed, and others are not affected.
 func TestConfigure(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		for _, id := range []string{"one", "two"} {
@@ -47,8 +47,8 @@ func TestConfigure(t *testing.T) {
 	}, "one", "two")
 }
 
-// TestWhatLeftIsNoEvidence: what a shard told goes long after its State, so that nobody
-// who asked for that first takes it for gone.
+// TestWhatLeftIsNoEvidence: a removed shard's values are dropped well after its State, so that a
+// caller that reads State first does not take them for deleted.
 func TestWhatLeftIsNoEvidence(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		two := w.Shard("two")
@@ -76,7 +76,7 @@ func TestWhatLeftIsNoEvidence(t *testing.T) {
 	}, "one", "two")
 }
 
-// TestConfiguredAgain, a shard is as one that nobody has heard of.
+// TestConfiguredAgain, a shard counts as unknown.
 func TestConfiguredAgain(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		two := w.Shard("two")
@@ -90,15 +90,14 @@ func TestConfiguredAgain(t *testing.T) {
 		}
 		two.Unhang()
 		soon()
-		time.Sleep(2 * time.Minute) // what is known from before goes, and nothing else
+		time.Sleep(2 * time.Minute) // only values from before are dropped
 		if st := state(t, w, "two"); !st.Synced || w.Set.Group("two", "web") == nil {
 			t.Errorf("heard: %+v, groups %v", st, w.Set.Groups("two"))
 		}
 	}, "one", "two")
 }
 
-// TestConfigureElsewhere: a shard with other addresses stays known, and is followed
-// and called there.
+// TestConfigureElsewhere: a shard with new addresses stays known, and is followed and called there.
 func TestConfigureElsewhere(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")

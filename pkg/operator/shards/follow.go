@@ -10,20 +10,19 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// listEvery is after how many polls all instances are asked for, too. No stream tells
-// when a tombstone goes.
+// listEvery is after how many polls instances are listed, too. The streams do not report when
+// a tombstone expires.
 const listEvery = 20
 
-// steadyAfter is how long the streams must have stood for their next end to count as
-// the first one.
+// steadyAfter is how long streams must have worked for the back-off to be reset.
 const steadyAfter = time.Minute
 
-// patience is how long to wait before streams that a leader refused are begun again.
+// patience returns the back-off for streams that a leader refused.
 func patience() retry.Backoff {
 	return retry.Backoff{First: time.Second, Limit: 30 * time.Second, Least: 200 * time.Millisecond}
 }
 
-// follower keeps up with one shard at the addresses that it has in one term.
+// follower follows one shard at its addresses in one term.
 type follower struct {
 	set   *Set
 	m     *memory
@@ -45,23 +44,23 @@ func follow(ctx context.Context, s *Set, m *memory) *follower {
 		all.Go(func() { f.inquire(ctx) })
 		all.Wait()
 		if s.memory(f.shard.ID) == nil {
-			s.cfg.Client.Forget(f.shard.ID) // it may have been asked once more after it was forgotten
+			s.cfg.Client.Forget(f.shard.ID) // it may have been called again after Forget
 		}
 	}
 	return f
 }
 
-// current reports whether the shard still is where it is followed.
+// current reports whether the shard still has the followed addresses.
 func (f *follower) current() bool {
 	_, term, _ := f.m.shard()
 	return term == f.term
 }
 
-// watch has the streams of this shard, also after those that ended.
+// watch keeps the shard's streams open, and reopens them after they end.
 func (f *follower) watch(ctx context.Context) {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		began := time.Now()
-		f.set.listeners.send(f.m.begin(f.term))
+		f.set.listeners.send(f.m.restart(f.term))
 		cut, err := f.stream(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -80,8 +79,8 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// stream has the streams of this shard alone, until they end or, as cut tells, somebody
-// wants others: a watch of several shards ends with the first one that is refused.
+// stream opens the streams of this shard alone, until they end or, if cut, a restart is
+// requested: a watch of several shards would end with the first refusal.
 func (f *follower) stream(ctx context.Context) (cut bool, err error) {
 	of := []string{client.WatchGroups, client.WatchAllInstances, client.WatchProblems}
 	ctx, cancel := context.WithCancel(ctx)
@@ -103,7 +102,7 @@ func (f *follower) stream(ctx context.Context) (cut bool, err error) {
 	return cut, err
 }
 
-// poll asks now and then for what the streams should have told.
+// poll periodically lists what the streams should have reported.
 func (f *follower) poll(ctx context.Context) {
 	wait := time.NewTicker(f.set.cfg.Poll)
 	defer wait.Stop()
@@ -123,8 +122,8 @@ func (f *follower) poll(ctx context.Context) {
 
 func (f *follower) listGroups(ctx context.Context) {
 	_, _, asked := f.m.shard()
-	answer, err := ask(ctx, f.set, f.m, func(ctx context.Context, s client.Service) (*nstancev1.ListGroupsResponse, error) {
-		return s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
+	answer, err := callShard(ctx, f.set, f.m, func(ctx context.Context, s client.Service) (*nstancev1.ListGroupsResponse, error) {
+		return client.Groups(ctx, s, false)
 	})
 	if err == nil {
 		f.set.listeners.send(f.m.listGroups(f.term, asked, answer))
@@ -133,7 +132,7 @@ func (f *follower) listGroups(ctx context.Context) {
 
 func (f *follower) listInstances(ctx context.Context) {
 	_, _, asked := f.m.shard()
-	all, err := ask(ctx, f.set, f.m, func(ctx context.Context, s client.Service) ([]*nstancev1.InstanceStatus, error) {
+	all, err := callShard(ctx, f.set, f.m, func(ctx context.Context, s client.Service) ([]*nstancev1.InstanceStatus, error) {
 		return client.Instances(ctx, s, "", true)
 	})
 	if err == nil {

@@ -9,9 +9,9 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// This file is how what a shard says becomes what is known of it.
+// This file applies what a shard reports to its memory.
 
-// hear takes what a stream says to those who follow the shard in a term.
+// hear applies a stream's event for the followers of a term.
 func (m *memory) hear(term uint64, e client.Event) []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,8 +39,8 @@ func (m *memory) hear(term uint64, e client.Event) []Event {
 	return append(events, m.told()...)
 }
 
-// begin has the streams begin anew. What is known stays until they have told all.
-func (m *memory) begin(term uint64) []Event {
+// restart reopens the streams. The state stays until they have sent a snapshot.
+func (m *memory) restart(term uint64) []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if term != m.term {
@@ -49,7 +49,7 @@ func (m *memory) begin(term uint64) []Event {
 	m.tick++
 	m.problems = nil
 	select {
-	case <-m.doubt: // they do begin anew
+	case <-m.doubt: // they are restarting now
 	default:
 	}
 	for _, s := range m.streams {
@@ -58,7 +58,7 @@ func (m *memory) begin(term uint64) []Event {
 	return m.told()
 }
 
-// ended notes that all streams have ended, for what no repetition by themselves mends.
+// ended records that all streams have ended, for a reason that retries alone don't fix.
 func (m *memory) ended(term uint64, err error) []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,8 +78,8 @@ func (m *memory) lost(of string, err error) {
 	m.troubles[of] = trouble{err: err, refused: !client.Transient(err) && answered(err)}
 }
 
-// synced ends a snapshot. The client tells what is gone as far as its stream knew of
-// it; not of tombstones, nor of what was known before that stream began.
+// synced ends a snapshot. The client reports removals as far as its stream knew the objects;
+// not those of tombstones, nor of objects known before that stream.
 func (m *memory) synced(e client.Event) (events []Event) {
 	s := m.streams[e.Of]
 	switch {
@@ -94,8 +94,8 @@ func (m *memory) synced(e client.Event) (events []Event) {
 		}
 		events = append(events, m.renew()...)
 	}
-	// A stream that follows a leader's address to another server begins anew without
-	// being lost: then all of this counts as its snapshot.
+	// A stream that follows the leader to another server restarts without being reported lost:
+	// then all of this is its snapshot.
 	s.began, s.stands, s.whole = m.tick, true, true
 	if m.state.Synced {
 		m.state.LastSync = m.now()
@@ -103,10 +103,10 @@ func (m *memory) synced(e client.Event) (events []Event) {
 	return events
 }
 
-// renew has what a whole snapshot of instances says count, whatever was answered before
-// it: it comes from another term. That one's bucket may have been put back, and then a
-// phase, an etag and an id that was not there come again. What is gone from memory by it
-// went by dropUntold, on the shard's own word.
+// renew makes a complete snapshot of instances override earlier answers of calls, which come
+// from another term. That term's bucket may have been restored from a backup, and then phases,
+// etags and removed IDs can return. Instances that the snapshot lacks were removed by
+// dropUntold.
 func (m *memory) renew() (events []Event) {
 	for _, g := range m.groups.renew(sameMessage) {
 		events = append(events, Event{Of: OfGroup, Shard: m.name, Group: g.GetKey()})
@@ -120,10 +120,10 @@ func (m *memory) renew() (events []Event) {
 
 func (m *memory) changed(e client.Event) []Event {
 	if e.Of == client.WatchGroups {
-		if m.groups.tell(e.Key, e.Group, m.tick, sameMessage) {
+		if m.groups.set(e.Key, e.Group, m.tick, sameMessage) {
 			return []Event{{Of: OfGroup, Shard: m.name, Group: e.Key}}
 		}
-	} else if m.instances.tell(e.Key, e.Instance, m.tick, sameInstance) {
+	} else if m.instances.set(e.Key, e.Instance, m.tick, sameInstance) {
 		return []Event{m.ofInstance(e.Instance)}
 	}
 	return nil
@@ -147,7 +147,7 @@ func (m *memory) gone(e client.Event) []Event {
 func (m *memory) problem(e client.Event) []Event {
 	switch e.Kind {
 	case client.Lost:
-		m.problems = nil // the next stream tells of those that last
+		m.problems = nil // the next stream reports those that persist
 		return nil
 	case client.Changed:
 		m.problems = m.problems.with(e.Problem)
@@ -158,7 +158,7 @@ func (m *memory) problem(e client.Event) []Event {
 	}
 }
 
-// note takes how a call went that began after a tick.
+// note records the result of a call that began after a tick.
 func (m *memory) note(asked uint64, err error) []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,15 +167,15 @@ func (m *memory) note(asked uint64, err error) []Event {
 		m.troubles[ofCalls] = trouble{err: err, refused: true}
 	case answered(err):
 		m.works(ofCalls)
-	case code == codes.Canceled: // by its caller, or since the shard moved
-	case asked < m.connected: // another one may lead by now
+	case code == codes.Canceled: // by its caller, or because the shard moved
+	case asked < m.connected: // another server may lead by now
 	default:
 		m.troubles[ofCalls] = trouble{err: err}
 	}
 	return m.told()
 }
 
-// answered reports whether a leader has, be it with a refusal.
+// answered reports whether a leader answered, even with a refusal.
 func answered(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
@@ -185,8 +185,8 @@ func answered(err error) bool {
 	}
 }
 
-// listGroups takes the answer to a question after the groups that was asked after a
-// tick. No group leaves with it, see table.list.
+// listGroups applies a list of groups that was requested after a tick. It removes no group,
+// see table.list.
 func (m *memory) listGroups(term, asked uint64, answer *nstancev1.ListGroupsResponse) (events []Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,7 +196,7 @@ func (m *memory) listGroups(term, asked uint64, answer *nstancev1.ListGroupsResp
 	m.tick++
 	all := map[string]*nstancev1.GroupStatus{}
 	for _, g := range answer.GetGroups() {
-		all[g.GetKey()] = g
+		all[g.GetKey()] = bare(g)
 	}
 	different, doubt := m.groups.list(all, asked, m.tick, ofGroups())
 	for _, g := range different {
@@ -207,8 +207,8 @@ func (m *memory) listGroups(term, asked uint64, answer *nstancev1.ListGroupsResp
 	return append(events, m.told()...)
 }
 
-// listInstances does so with all instances, tombstones too, of which those leave that it
-// lacks. A phase never goes back: an answer that says so is an old one.
+// listInstances applies a list of all instances with tombstones; tombstones that it lacks are
+// removed. Phases never go back: an answer with an earlier phase is stale.
 func (m *memory) listInstances(term, asked uint64, answer []*nstancev1.InstanceStatus) (events []Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,30 +231,30 @@ func (m *memory) listInstances(term, asked uint64, answer []*nstancev1.InstanceS
 	return events
 }
 
-// resync has the streams begin anew, unless they are about to tell everything anyway.
+// resync restarts the streams, unless they are about to send a snapshot anyway.
 func (m *memory) resync(doubt bool) {
 	if !doubt || !m.streams[client.WatchGroups].stands || !m.streams[client.WatchAllInstances].stands {
 		return
 	}
 	select {
 	case m.doubt <- struct{}{}:
-	default: // they will
+	default: // already requested
 	}
 }
 
-// mergeGroup takes what a change of a group that was asked for after a tick answered.
-// What the stream told before that change is known by its etag, and not taken any more.
+// mergeGroup applies the answer to a change requested after a tick. Stream events from before
+// that change are recognized by their etag and ignored.
 func (m *memory) mergeGroup(g *nstancev1.GroupStatus, asked uint64) []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tick++
-	key := g.GetKey()
+	key, g := g.GetKey(), bare(g)
 	r := m.groups.rows[key]
 	switch {
 	case m.groups.since(key, asked) && r != nil && r.value.GetEtag() == g.GetEtag():
-		return nil // the stream was faster, and knows as much or more
+		return nil // the stream was faster and is at least as recent
 	case m.groups.since(key, asked):
-		m.wake() // somebody else changed it too: which of the two came later is to be asked
+		m.wake() // it reported another change: poll to find out which is later
 	}
 	var old func(*nstancev1.GroupStatus) bool
 	if r != nil && r.value.GetEtag() != "" && r.value.GetEtag() != g.GetEtag() {
@@ -268,8 +268,8 @@ func (m *memory) mergeGroup(g *nstancev1.GroupStatus, asked uint64) []Event {
 	return []Event{{Of: OfGroup, Shard: m.name, Group: key}}
 }
 
-// mergeInstance takes an instance that was answered. A phase never goes back, so the
-// stream's older words are known by theirs.
+// mergeInstance applies an answered instance. Phases never go back, so earlier stream events
+// are recognized by their phase.
 func (m *memory) mergeInstance(i *nstancev1.InstanceStatus, asked uint64) []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -290,6 +290,12 @@ func (m *memory) mergeInstance(i *nstancev1.InstanceStatus, asked uint64) []Even
 	return []Event{m.ofInstance(i)}
 }
 
+// bare drops a group's instances, which answers to changes have: the Set has them all by themselves.
+func bare(g *nstancev1.GroupStatus) *nstancev1.GroupStatus {
+	g.Instances = nil
+	return g
+}
+
 func ofGroups() kind[*nstancev1.GroupStatus] {
 	return kind[*nstancev1.GroupStatus]{same: sameGroup, living: func(*nstancev1.GroupStatus) bool { return true }}
 }
@@ -302,8 +308,7 @@ func ofInstances() kind[*nstancev1.InstanceStatus] {
 
 func sameMessage(a, b *nstancev1.GroupStatus) bool { return proto.Equal(a, b) }
 
-// sameGroup leaves out the words of conditions: some go on counting, and that a poll
-// sees it is no news.
+// sameGroup ignores the messages of conditions: some contain counts, which are no change.
 func sameGroup(a, b *nstancev1.GroupStatus) bool {
 	return proto.Equal(a, b) || proto.Equal(wordless(a), wordless(b))
 }
@@ -311,12 +316,12 @@ func sameGroup(a, b *nstancev1.GroupStatus) bool {
 func wordless(g *nstancev1.GroupStatus) *nstancev1.GroupStatus {
 	g = proto.CloneOf(g)
 	for _, c := range g.GetConditions() {
-		c.Message = ""
+		c.Message, c.LastTransitionTime = "", nil // each leader counts from its own start
 	}
 	return g
 }
 
-// sameInstance leaves out when the agent reported last, which is no news either.
+// sameInstance ignores the time of the agent's last report.
 func sameInstance(a, b *nstancev1.InstanceStatus) bool {
 	if proto.Equal(a, b) {
 		return true

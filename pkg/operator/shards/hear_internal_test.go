@@ -8,14 +8,14 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// word is what a stream of groups tells.
+// word is a message of a stream of groups.
 func word(size int32, etag string) client.Event {
 	g := &nstancev1.GroupStatus{Key: "web", Size: size, Etag: etag}
 	return client.Event{Kind: client.Changed, Of: client.WatchGroups, Key: g.GetKey(), Group: g}
 }
 
-// TestWhatTheStreamToldBeforeAnAnswer and comes after it is recognised where it can
-// be, and the stream wins where it can't.
+// TestWhatTheStreamToldBeforeAnAnswer, and which arrives after it, is recognised where possible;
+// otherwise the stream wins.
 func TestWhatTheStreamToldBeforeAnAnswer(t *testing.T) {
 	m := newMemory(client.Shard{ID: "one"}, time.Now)
 	size := func(want int32, what string) {
@@ -34,9 +34,9 @@ func TestWhatTheStreamToldBeforeAnAnswer(t *testing.T) {
 	m.hear(0, word(3, "c"))
 	size(3, "after a newer word")
 	m.hear(0, word(1, "a"))
-	size(1, "after a word of which nobody knows how old it is")
+	size(1, "after a word of unknown age")
 
-	// A shard that was put back to an earlier state is believed when it is asked.
+	// The answer to a poll counts for a shard that was restored to an earlier state.
 	_, _, asked = m.shard()
 	m.mergeGroup(word(4, "d").Group, asked)
 	_, _, asked = m.shard()
@@ -47,7 +47,7 @@ func TestWhatTheStreamToldBeforeAnAnswer(t *testing.T) {
 	}
 }
 
-// TestTwoChangesAtOnce: which of them came later is asked for.
+// TestTwoChangesAtOnce: a poll finds out which of them came later.
 func TestTwoChangesAtOnce(t *testing.T) {
 	m := newMemory(client.Shard{ID: "one"}, time.Now)
 	m.hear(0, word(1, "a"))
@@ -61,7 +61,7 @@ func TestTwoChangesAtOnce(t *testing.T) {
 	}
 }
 
-// TestPhasesOnlyGoForward: neither an old answer nor an old word takes one back.
+// TestPhasesOnlyGoForward: neither an old answer nor an old message reverts one.
 func TestPhasesOnlyGoForward(t *testing.T) {
 	m := newMemory(client.Shard{ID: "one"}, time.Now)
 	of := func(p nstancev1.InstancePhase) *nstancev1.InstanceStatus {
@@ -89,7 +89,7 @@ func TestPhasesOnlyGoForward(t *testing.T) {
 	is(draining, "after an old answer")
 }
 
-// TestAnEarlierTermIsNotHeard: what followed a shard where it was before tells nothing.
+// TestAnEarlierTermIsNotHeard: streams at a shard's former addresses are ignored.
 func TestAnEarlierTermIsNotHeard(t *testing.T) {
 	m := newMemory(client.Shard{ID: "one", Addrs: []string{"a"}}, time.Now)
 	m.hear(0, word(1, "a"))
@@ -109,7 +109,7 @@ func TestAnEarlierTermIsNotHeard(t *testing.T) {
 	}
 }
 
-// TestProblemsAreBounded, and one that comes again is kept once.
+// TestProblemsAreBounded, and a repeated one is kept once.
 func TestProblemsAreBounded(t *testing.T) {
 	var all problems
 	for n := range 3 * maxProblems {

@@ -8,11 +8,11 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// followed is what is known of a shard with a group web whose streams have told all,
-// these instances among it.
+// followed returns the values of a shard with a group web after both snapshots, with these
+// instances.
 func followed(all ...*nstancev1.InstanceStatus) *memory {
 	m := newMemory(client.Shard{ID: "one"}, time.Now)
-	m.begin(0)
+	m.restart(0)
 	m.hear(0, word(1, "a"))
 	m.hear(0, client.Event{Kind: client.Synced, Of: client.WatchGroups})
 	for _, i := range all {
@@ -22,7 +22,7 @@ func followed(all ...*nstancev1.InstanceStatus) *memory {
 	return m
 }
 
-// doubts reports whether the streams are to begin anew.
+// doubts reports whether the streams have to be restarted.
 func (m *memory) doubts() bool {
 	select {
 	case <-m.doubt:
@@ -32,8 +32,8 @@ func (m *memory) doubts() bool {
 	}
 }
 
-// TestADeposedLeadersList takes nothing away, and nothing back: the streams, which are
-// at the one that leads, tell what is gone.
+// TestADeposedLeadersList neither removes nor restores anything: the streams, which are at the
+// current leader, report removals.
 func TestADeposedLeadersList(t *testing.T) {
 	of := func(id string, phase nstancev1.InstancePhase) *nstancev1.InstanceStatus {
 		return &nstancev1.InstanceStatus{Id: id, Group: "web", Phase: phase}
@@ -61,8 +61,8 @@ func TestADeposedLeadersList(t *testing.T) {
 	}
 }
 
-// TestDoubt comes of what a list lacks and no stream told, while the streams stand; what
-// they tell then, they tell the end of.
+// TestDoubt arises if a list lacks a value that no stream reported, while the streams work;
+// values that they reported, they will report removed.
 func TestDoubt(t *testing.T) {
 	m := followed()
 	answered := &nstancev1.InstanceStatus{Id: "i", Group: "web"}
@@ -77,7 +77,7 @@ func TestDoubt(t *testing.T) {
 	if !list() {
 		t.Error("no doubt of what was only answered")
 	}
-	m.begin(0)
+	m.restart(0)
 	if list() {
 		t.Error("the streams are to begin anew while they do")
 	}

@@ -9,8 +9,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestWhatNoStreamTold, and a poll lacks, has the streams begin anew, once; until they
-// have told all, nothing is evidence.
+// TestWhatNoStreamTold, and a poll lacks, restarts the streams, once; until their snapshots have
+// ended, nothing counts as evidence.
 func TestWhatNoStreamTold(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")

@@ -10,46 +10,46 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// memory is what is known of one shard. Its methods that change something return the
-// events to send, once its lock is free again.
+// memory is the known state of one shard. Mutating methods return the events to send after the
+// lock is released.
 type memory struct {
 	name  string
 	now   func() time.Time
-	hurt  chan struct{} // has the next poll come at once
-	doubt chan struct{} // has the streams begin anew
+	hurt  chan struct{} // triggers the next poll
+	doubt chan struct{} // restarts the streams
 
 	mu        sync.RWMutex
 	addrs     []string
-	term      uint64 // of those who follow the shard; what an earlier one says is not heard
+	term      uint64 // the followers' term; events of earlier terms are ignored
 	tick      uint64
 	groups    table[*nstancev1.GroupStatus]
 	instances table[*nstancev1.InstanceStatus]
 	missing   missing
-	streams   map[string]*stream // by what they are of
+	streams   map[string]*stream // by kind
 	problems  problems
-	troubles  map[string]trouble // by what is in trouble
+	troubles  map[string]trouble // by source: ofCalls, or a stream's kind
 	answered  bool               // at least once
-	connected uint64             // the tick of the last snapshot's end: some stream had begun anew
-	state     State              // as it was told last
+	connected uint64             // the tick when the last snapshot ended
+	state     State              // as last sent
 
 	kind, region, zone string // of the provider
 }
 
-// stream is one that the truth is told by.
+// stream is the state of one of the shard's streams.
 type stream struct {
-	began  uint64 // the tick before the first word of the snapshot to come
+	began  uint64 // the tick before the snapshot
 	stands bool
-	whole  bool // it has told all, at least once
+	whole  bool // it has sent a complete snapshot
 }
 
 // trouble is why a shard can't be reached.
 type trouble struct {
 	err error
-	// refused: the leader is there and answers so, until it answers otherwise.
+	// refused: the leader answers with an error.
 	refused bool
 }
 
-// ofCalls is what is in trouble when calls are; streams are named by what they are of.
+// ofCalls is the source of troubles of calls; for streams it is their kind.
 const ofCalls = "calls"
 
 func newMemory(s client.Shard, now func() time.Time) *memory {
@@ -62,8 +62,8 @@ func newMemory(s client.Shard, now func() time.Time) *memory {
 	}
 }
 
-// move gives the shard these addresses. If they are others, those who follow it at the
-// ones before are not heard any more.
+// move sets the shard's addresses. If they differ, followers of the previous addresses are
+// ignored from then on.
 func (m *memory) move(addrs []string) []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,14 +77,14 @@ func (m *memory) move(addrs []string) []Event {
 	return m.told()
 }
 
-// shard is where the shard is now, in which term, and after which tick.
+// shard returns the shard's addresses, the term, and the tick.
 func (m *memory) shard() (s client.Shard, term, tick uint64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return client.Shard{ID: m.name, Addrs: m.addrs}, m.term, m.tick
 }
 
-// forget has nobody be heard any more, and tells that everything is on its way out.
+// forget ends the current term, and returns events for everything, which is about to go.
 func (m *memory) forget() []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,7 +100,7 @@ func (m *memory) end() {
 	}
 }
 
-// everything is an event for all there is.
+// everything returns an event for each known object.
 func (m *memory) everything() []Event {
 	events := []Event{{Of: OfShard, Shard: m.name}}
 	for key := range m.groups.rows {
@@ -126,7 +126,7 @@ func (m *memory) ofProblem(p *nstancev1.WatchErrorsResponse) Event {
 	return Event{Of: OfProblem, Shard: m.name, Group: p.GetGroup(), Instance: p.GetInstanceId(), Problem: p}
 }
 
-// told makes the state anew, with an event when it is another one.
+// told updates the state, with an event if it changed.
 func (m *memory) told() []Event {
 	before := m.state
 	groups, instances := m.streams[client.WatchGroups], m.streams[client.WatchAllInstances]
@@ -148,7 +148,7 @@ func (m *memory) told() []Event {
 }
 
 func (m *memory) err() error {
-	for _, refused := range []bool{true, false} { // what will not mend by itself comes first
+	for _, refused := range []bool{true, false} { // lasting problems first
 		for _, of := range []string{ofCalls, client.WatchGroups, client.WatchAllInstances} {
 			if t, ok := m.troubles[of]; ok && t.refused == refused {
 				return t.err
@@ -158,9 +158,9 @@ func (m *memory) err() error {
 	return nil
 }
 
-// works notes that the leader has answered, a call or in a stream. A stream that goes on
-// says nothing of calls: those of a leader may hang, for its storage does, while it goes
-// on telling, and who calls it again and again stands still for all shards.
+// works records that the leader has answered a call or on a stream. A working stream says
+// nothing about calls: with storage trouble a leader's calls may hang while its streams go on,
+// and repeating the calls would block the workers of all shards.
 func (m *memory) works(of string) {
 	m.answered = true
 	for about, t := range m.troubles {
@@ -170,8 +170,8 @@ func (m *memory) works(of string) {
 	}
 }
 
-// anew notes that a stream has begun anew, at whoever leads by now: what was wrong with
-// calls before that says nothing any more, until the next one.
+// anew records that a stream has restarted at the present leader: earlier problems with calls
+// are void.
 func (m *memory) anew() {
 	m.connected = m.tick
 	if !m.troubles[ofCalls].refused {
@@ -179,7 +179,7 @@ func (m *memory) anew() {
 	}
 }
 
-// like reports whether two states tell the same. An error is known by its words.
+// like reports whether two states are equal. Errors are compared by text.
 func (s State) like(o State) bool {
 	words := func(err error) string {
 		if err == nil {
@@ -192,19 +192,19 @@ func (s State) like(o State) bool {
 	return same && s == o
 }
 
-// wake has the next poll come at once.
+// wake triggers the next poll at once.
 func (m *memory) wake() {
 	select {
 	case m.hurt <- struct{}{}:
-	default: // it will
+	default: // already triggered
 	}
 }
 
-// problems are those that the stream has told of since it began, and whose end it has
-// not: whoever comes later is to hear of them too.
+// problems are those that the stream has reported since it began and not ended, for later
+// subscribers.
 type problems []*nstancev1.WatchErrorsResponse
 
-// maxProblems bounds how many are kept. Many have no end.
+// maxProblems bounds them. Many never end.
 const maxProblems = 256
 
 func (p problems) with(one *nstancev1.WatchErrorsResponse) problems {

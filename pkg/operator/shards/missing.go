@@ -13,18 +13,17 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// This file is how an instance that is not seen becomes one that certainly is not there.
-// An object may name an instance that another operator had made a moment ago, and that
-// the stream here has not told yet. So the shard itself is asked, once for each.
+// This file decides whether an instance that is not known certainly does not exist. An object
+// may name an instance that another operator just created and that our stream has not reported
+// yet. So the shard itself is asked, once for each.
 
-// missedFor is how long it is remembered that a shard has no such instance, when nothing
-// asks for it any more. Ids never come again.
+// missedFor is how long a negative answer is kept after its last use. IDs are never reused.
 const missedFor = time.Hour
 
-// missing are the instances that somebody looked for in vain.
+// missing are the instances that were looked up and not found.
 type missing struct {
-	asked map[string]string    // to be asked for: the group of each id
-	never map[string]time.Time // those that the shard does not have, and when they were looked for last
+	asked map[string]string    // to look up: group by ID
+	never map[string]time.Time // negative answers, with their last use
 	wake  chan struct{}
 }
 
@@ -32,9 +31,9 @@ func newMissing() missing {
 	return missing{asked: map[string]string{}, never: map[string]time.Time{}, wake: make(chan struct{}, 1)}
 }
 
-// Missing reports whether an instance of a group is certainly not there, nor a tombstone
-// of it: its shard is Synced, and answered that there is none. An instance that is not
-// known is asked for by that; the answer comes as an event.
+// Missing reports whether an instance of a group certainly does not exist, not even as a
+// tombstone: its shard is Synced, and has answered so. For an unknown instance it starts a
+// lookup; an event follows.
 func (s *Set) Missing(shard, group, id string) bool {
 	m := s.memory(shard)
 	return m != nil && id != "" && m.missed(group, id)
@@ -58,12 +57,12 @@ func (m *memory) missed(group, id string) bool {
 func (m *memory) inquire() {
 	select {
 	case m.missing.wake <- struct{}{}:
-	default: // it is about to
+	default: // already requested
 	}
 }
 
-// takeMissing are the instances to be asked for, and which group each is said to be of.
-func (m *memory) takeMissing() map[string]string {
+// drainMissing returns and clears the instances to look up, with their groups.
+func (m *memory) drainMissing() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id, at := range m.missing.never {
@@ -76,7 +75,7 @@ func (m *memory) takeMissing() map[string]string {
 	return taken
 }
 
-// putMissing has instances be asked for once more.
+// putMissing requeues lookups.
 func (m *memory) putMissing(open map[string]string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +90,7 @@ func (m *memory) noteMissing(group, id string) []Event {
 	return []Event{{Of: OfInstance, Shard: m.name, Group: group, Instance: id}}
 }
 
-// inquire asks for what is missed, one after another.
+// inquire looks up missed instances, one after another.
 func (f *follower) inquire(ctx context.Context) {
 	for failures := 0; ; {
 		select {
@@ -99,9 +98,9 @@ func (f *follower) inquire(ctx context.Context) {
 			return
 		case <-f.m.missing.wake:
 		}
-		open := f.m.takeMissing()
+		open := f.m.drainMissing()
 		for id, group := range open {
-			if f.lookFor(ctx, group, id) == nil {
+			if f.fetch(ctx, group, id) == nil {
 				delete(open, id)
 			}
 		}
@@ -117,15 +116,15 @@ func (f *follower) inquire(ctx context.Context) {
 	}
 }
 
-func (f *follower) lookFor(ctx context.Context, group, id string) error {
+func (f *follower) fetch(ctx context.Context, group, id string) error {
 	_, _, asked := f.m.shard()
-	answer, err := ask(ctx, f.set, f.m, func(ctx context.Context, s client.Service) (*nstancev1.GetInstanceStatusResponse, error) {
+	answer, err := callShard(ctx, f.set, f.m, func(ctx context.Context, s client.Service) (*nstancev1.GetInstanceStatusResponse, error) {
 		return s.GetInstanceStatus(ctx, &nstancev1.GetInstanceStatusRequest{Id: id})
 	})
 	switch {
 	case err == nil:
 		f.set.listeners.send(f.m.mergeInstance(answer.GetInstance(), asked))
-	case status.Code(err) == codes.NotFound, status.Code(err) == codes.InvalidArgument: // no instance can have that id
+	case status.Code(err) == codes.NotFound, status.Code(err) == codes.InvalidArgument: // InvalidArgument: the ID is malformed
 		f.set.listeners.send(f.m.noteMissing(group, id))
 	default:
 		return err

@@ -12,8 +12,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestWhatTheStreamHasNotToldIsNotMissing: another operator had it made, and the stream
-// here is late. What no shard ever had is missing once the shard has said so.
+// TestWhatTheStreamHasNotToldIsNotMissing: another operator created it, and the stream here is
+// late. An instance that no shard ever had is missing once the shard has said so.
 func TestWhatTheStreamHasNotToldIsNotMissing(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")
@@ -49,7 +49,7 @@ func TestWhatTheStreamHasNotToldIsNotMissing(t *testing.T) {
 	}, "one")
 }
 
-// TestNothingIsMissingWhereNobodyAnswers: it is asked for again until there is an answer.
+// TestNothingIsMissingWhereNobodyAnswers: the question is repeated until there is an answer.
 func TestNothingIsMissingWhereNobodyAnswers(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		const never = "knd01h455vb4pex5vsknk084sn02q"

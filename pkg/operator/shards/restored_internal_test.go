@@ -8,9 +8,9 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestAnEarlierBucketIsBelieved: after a leader's term on a bucket that was put back, phases
-// and etags that were there before come again. The whole snapshot counts, whatever was
-// answered by the term before; one that was resumed is of the same term, and does not.
+// TestAnEarlierBucketIsBelieved: after a leader's term on a restored bucket, earlier phases and
+// etags occur again. A whole snapshot counts, whatever the earlier term answered; a resumed one is
+// of the same term, and does not.
 func TestAnEarlierBucketIsBelieved(t *testing.T) {
 	const (
 		running  = nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING

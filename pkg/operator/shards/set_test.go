@@ -19,23 +19,24 @@ import (
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
 
-// simulated runs a test in a world of its own time.
+// simulated runs a test with working shards in simulated time.
 func simulated(t *testing.T, test func(*testing.T, *shardstest.World), ids ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := shardstest.Start(t, ids...)
+		w := shardstest.New(t, func(c *shards.Config) { c.Timeout = 2 * time.Second }, ids...)
+		w.Run()
 		w.Synced()
 		test(t, w)
 	})
 }
 
-// soon waits for longer than the longest wait before a stream is opened again.
+// soon waits for longer than the longest back-off of a stream.
 func soon() {
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
 }
 
-// heard are the events that a source told. Safe for concurrent use.
+// heard has the events of a source. Safe for concurrent use.
 type heard struct {
 	mu  sync.Mutex
 	all []shards.Event
@@ -78,7 +79,7 @@ func state(t *testing.T, w *shardstest.World, shard string) shards.State {
 	return st
 }
 
-// TestABrokenShardHoldsUpNoOther: what the other one tells comes in the same moment.
+// TestABrokenShardHoldsUpNoOther: the other one's events arrive without delay.
 func TestABrokenShardHoldsUpNoOther(t *testing.T) {
 	for how, hurt := range map[string]func(*shardstest.Shard){"hung": (*shardstest.Shard).Hang, "stopped": (*shardstest.Shard).Stop} {
 		t.Run(how, func(t *testing.T) {
@@ -105,8 +106,7 @@ func TestABrokenShardHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestKnownWhenAllIsTold: before both snapshots have ended, nothing that is missing
-// means anything.
+// TestKnownWhenAllIsTold: before both snapshots have ended, a missing value has no meaning.
 func TestKnownWhenAllIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := shardstest.New(t, nil, "one")
@@ -131,8 +131,7 @@ func TestKnownWhenAllIsTold(t *testing.T) {
 	})
 }
 
-// TestLostAndFound: what is known stays while a shard is away, and is put right when
-// it is back.
+// TestLostAndFound: values are kept while a shard is unreachable, and corrected when it is back.
 func TestLostAndFound(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")
@@ -171,7 +170,8 @@ func TestLostAndFound(t *testing.T) {
 	}, "one")
 }
 
-// TestRefusedForGood: it is shown, tried again more and more rarely, and over when it is.
+// TestRefusedForGood: a permanent error is shown, retried with a growing back-off, and cleared when
+// it ends.
 func TestRefusedForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := shardstest.New(t, func(c *shards.Config) { c.Random = func() float64 { return 0.99 } }, "one")
@@ -199,7 +199,7 @@ func TestRefusedForGood(t *testing.T) {
 	})
 }
 
-// TestRunOnce: two that follow would each undo what the other does.
+// TestRunOnce: two that follow the shards would undo each other's work.
 func TestRunOnce(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		if err := w.Set.Run(t.Context()); err == nil {

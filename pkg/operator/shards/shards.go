@@ -1,6 +1,5 @@
-// Package shards keeps what every shard says, as streams tell it and a poll makes
-// sure of it, and makes the calls that change something. A shard that can't be
-// reached never holds up another.
+// Package shards holds the state of all shards, as reported by streams and verified by
+// polling, and makes the mutating calls. An unreachable shard never blocks others.
 package shards
 
 import (
@@ -18,19 +17,19 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// State is what is known of a shard itself.
+// State is the state of a shard itself.
 type State struct {
-	// Reachable: its leader answers, as far as the last call or stream says.
+	// Reachable: its leader answered the last call or stream.
 	Reachable bool
-	// Known: it has told all its groups and all its instances, at least once since
-	// the operator began. Before that nothing that is missing means anything.
+	// Known: it has reported all groups and instances at least once since the operator
+	// started. Before that, absence means nothing.
 	Known bool
-	// Synced: it is Known, and no change since has been missed: the streams stand.
-	// What Group, Groups and Instances say then is positive evidence.
+	// Synced: it is Known, and no change since has been missed: the streams work. Absence from
+	// Group, Groups and Instances is proof then.
 	Synced bool
 	// Since is when Reachable last changed.
 	Since time.Time
-	// LastSync is when the shard last told all of it.
+	// LastSync is when the last complete snapshot ended.
 	LastSync time.Time
 	// Err is why it is not Reachable.
 	Err error
@@ -38,13 +37,12 @@ type State struct {
 	ProviderKind, Region, Zone string
 }
 
-// grace is how long a shard may be silent before that is told: its leader changes now
-// and then, and an operator that begins has heard of no shard yet.
+// grace is how long a shard may be unreachable before that is reported: leaders change now and
+// then, and a starting operator has not reached any shard yet.
 const grace = 3 * time.Second
 
-// Silent reports whether a shard has not answered for longer than a change of its leader
-// takes. While it may be, left is after how long that is to be asked again; zero: its
-// next event will tell.
+// Silent reports whether a shard has been unreachable for longer than a change of its leader
+// takes. If that may still come, left is when to ask again; zero: an event will follow.
 func (s State) Silent(now time.Time) (silent bool, left time.Duration) {
 	if s.Reachable || s.Err == nil {
 		return false, 0
@@ -53,56 +51,55 @@ func (s State) Silent(now time.Time) (silent bool, left time.Duration) {
 	return left == 0, left
 }
 
-// What an event is about.
+// Kinds of events.
 const (
 	OfShard    = "shard"    // its State changed
-	OfGroup    = "group"    // a group is new, is different, or is gone
-	OfInstance = "instance" // the same of an instance; also when its tombstone came
-	OfProblem  = "problem"  // a shard tells of an error, or of its end
+	OfGroup    = "group"    // a group was added, changed, or removed
+	OfInstance = "instance" // likewise for an instance, tombstones included
+	OfProblem  = "problem"  // a problem began or ended
 )
 
-// Event tells that something may be different. It says where to look and not what
-// there is; only a problem comes whole.
+// Event announces a possible change. It names the object without its content, except for
+// problems.
 type Event struct {
 	Of       string
 	Shard    string
-	Group    string // of a group or an instance; of a problem if it concerns one
-	Instance string // of an instance; of a problem if it concerns one
+	Group    string // of a group, an instance, or a problem that concerns one
+	Instance string // of an instance, or a problem that concerns one
 	Problem  *nstancev1.WatchErrorsResponse
 }
 
-// Config is what a Set needs.
+// Config configures a Set.
 type Config struct {
 	Client *client.Client
 	Now    func() time.Time
-	// Timeout bounds one call, with all of its repetitions; 0: 10 s.
+	// Timeout bounds one call, with all its retries; 0: 10 s.
 	Timeout time.Duration
-	// Poll is how often all groups of a shard are asked for beside the streams; 0: 30 s.
+	// Poll is how often all groups of a shard are listed besides the streams; 0: 30 s.
 	Poll time.Duration
-	// Random yields numbers from [0, 1), for the waits between attempts; nil: any.
+	// Random returns numbers in [0, 1) for jitter; nil: a default source.
 	Random func() float64
 }
 
-// Set is all shards of the operator's configuration. It is safe for concurrent use.
-// What it returns is shared: callers must not change it.
+// Set is all shards of the operator's configuration. It is safe for concurrent use. Returned
+// messages are shared and must not be changed.
 type Set struct {
 	cfg       Config
-	changed   chan struct{} // Run is to look which shards there are
+	changed   chan struct{} // tells Run that the shards changed
 	listeners listeners
 
 	mu      sync.RWMutex
-	running bool // now or before
+	running bool // Run was called
 	shards  map[string]*memory
-	left    map[string]*memory // those that are not configured any more, for keepLeft
+	left    map[string]*memory // shards no longer configured, for keepLeft
 }
 
-// keepLeft is how long what a shard told can be seen after it left the configuration.
-// Who asks for its State, and a moment later for what it has, would otherwise hear that
-// it is Synced and that it has nothing, and take all of that for gone. It is much longer
-// than any such moment, and otherwise of no consequence.
+// keepLeft is how long the state of a shard that left the configuration stays readable.
+// Otherwise a caller that reads State, then Instances, would see Synced and no instances, and
+// take all for gone. It is far longer than any such sequence.
 const keepLeft = time.Minute
 
-// New makes a set without shards.
+// New returns a set without shards.
 func New(cfg Config) *Set {
 	cfg.Timeout, cfg.Poll = cmp.Or(cfg.Timeout, 10*time.Second), cmp.Or(cfg.Poll, 30*time.Second)
 	if cfg.Now == nil {
@@ -114,14 +111,14 @@ func New(cfg Config) *Set {
 	return &Set{cfg: cfg, changed: make(chan struct{}, 1), shards: map[string]*memory{}, left: map[string]*memory{}}
 }
 
-// Run follows the shards until ctx ends, which is no error. It can be called once.
+// Run follows the shards until ctx ends, and then returns nil. It can be called once.
 func (s *Set) Run(ctx context.Context) error {
 	s.mu.Lock()
 	again := s.running
 	s.running = true
 	s.mu.Unlock()
 	if again {
-		return errors.New("follow the shards: they are followed already, or were")
+		return errors.New("follow the shards: Run was called twice")
 	}
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -136,8 +133,7 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 }
 
-// adjust ends what follows shards that are gone or were given other addresses, and
-// follows those that nobody follows yet.
+// adjust stops the followers of shards that left or moved, and starts those that are missing.
 func (s *Set) adjust(ctx context.Context, following map[*memory]*follower, all *sync.WaitGroup) {
 	s.mu.RLock()
 	shards := slices.Collect(maps.Values(s.shards))
@@ -157,10 +153,9 @@ func (s *Set) adjust(ctx context.Context, following map[*memory]*follower, all *
 	}
 }
 
-// Configure says which shards there are from now on. Those that are not named any
-// more are forgotten: State does not know them from that moment on, and what they told
-// is seen a minute longer. Those that have other addresses are connected to anew, and
-// what they told stays known; the others go on undisturbed. It may be called before Run.
+// Configure sets the shards. Shards not named any more are removed: State no longer knows
+// them, and the rest of their state stays readable for a minute. Shards with other addresses
+// are reconnected and keep their state; others are undisturbed. It may be called before Run.
 func (s *Set) Configure(shards []client.Shard) {
 	events, left := s.configure(shards)
 	for name, m := range left {
@@ -169,7 +164,7 @@ func (s *Set) Configure(shards []client.Shard) {
 	}
 	select {
 	case s.changed <- struct{}{}:
-	default: // Run has not looked since the last time
+	default: // already signalled
 	}
 	s.listeners.send(events)
 }
@@ -189,7 +184,7 @@ func (s *Set) configure(shards []client.Shard) (events []Event, left map[string]
 		m := s.shards[one.ID]
 		if m == nil {
 			s.shards[one.ID] = newMemory(one, s.cfg.Now)
-			delete(s.left, one.ID) // it may be another one of that name
+			delete(s.left, one.ID) // it may be a different shard of that name
 			events = append(events, Event{Of: OfShard, Shard: one.ID})
 			continue
 		}
@@ -198,8 +193,8 @@ func (s *Set) configure(shards []client.Shard) (events []Event, left map[string]
 	return events, left
 }
 
-// drop takes away what a shard told that has left, unless there is another one of its
-// name, or was since.
+// drop removes the state of a shard that left, unless a shard of that name was configured
+// since.
 func (s *Set) drop(name string, m *memory) []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +205,7 @@ func (s *Set) drop(name string, m *memory) []Event {
 	return m.all()
 }
 
-// Names are those of the configured shards, sorted.
+// Names returns the names of the configured shards, sorted.
 func (s *Set) Names() []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -223,7 +218,7 @@ func (s *Set) memory(shard string) *memory {
 	return s.shards[shard]
 }
 
-// lasting is the memory of a shard that is configured, or was a moment ago.
+// lasting returns the memory of a shard that is or recently was configured.
 func (s *Set) lasting(shard string) *memory {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -233,8 +228,8 @@ func (s *Set) lasting(shard string) *memory {
 	return s.left[shard]
 }
 
-// State returns what is known of a shard; false: it is not configured. Where a Synced
-// one makes evidence of what is missing, it is to be asked for before that.
+// State returns a shard's state; false if it is not configured. If absence is to be proof,
+// State must be read first, and be Synced.
 func (s *Set) State(shard string) (State, bool) {
 	m := s.memory(shard)
 	if m == nil {
@@ -245,8 +240,8 @@ func (s *Set) State(shard string) (State, bool) {
 	return m.state, true
 }
 
-// Group returns a group as its shard last told it; nil: as far as is known there is
-// none, which is certain only while the shard is Synced.
+// Group returns a group as its shard last reported it; nil if there is none as far as is
+// known, which is certain only while the shard is Synced.
 func (s *Set) Group(shard, group string) *nstancev1.GroupStatus {
 	m := s.lasting(shard)
 	if m == nil {
@@ -270,8 +265,8 @@ func (s *Set) Groups(shard string) []*nstancev1.GroupStatus {
 	return all
 }
 
-// Instance returns an instance as its shard last told it, also one that is deleted as
-// long as the shard tells of it; nil: there is none, as of Group.
+// Instance returns an instance as its shard last reported it, including tombstones; nil if
+// there is none, with the same certainty as Group.
 func (s *Set) Instance(shard, id string) *nstancev1.InstanceStatus {
 	m := s.lasting(shard)
 	if m == nil {
@@ -282,7 +277,7 @@ func (s *Set) Instance(shard, id string) *nstancev1.InstanceStatus {
 	return m.instances.get(id)
 }
 
-// Instances returns those of a group, or all when group is empty, sorted by id.
+// Instances returns a group's instances, or all if group is empty, sorted by ID.
 func (s *Set) Instances(shard, group string) []*nstancev1.InstanceStatus {
 	m := s.lasting(shard)
 	if m == nil {
@@ -293,4 +288,14 @@ func (s *Set) Instances(shard, group string) []*nstancev1.InstanceStatus {
 	m.mu.RUnlock()
 	slices.SortFunc(all, func(a, b *nstancev1.InstanceStatus) int { return strings.Compare(a.GetId(), b.GetId()) })
 	return all
+}
+
+// Condition returns the condition of that type if it is true of a group; nil: it is not.
+func Condition(g *nstancev1.GroupStatus, kind string) *nstancev1.Condition {
+	for _, c := range g.GetConditions() {
+		if c.GetType() == kind && c.GetStatus() == "True" {
+			return c
+		}
+	}
+	return nil
 }

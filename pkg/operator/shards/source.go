@@ -11,10 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Source feeds a controller, until the context that it starts it with ends: requests
-// says what is to be reconciled for an event. First comes an event for each shard, each
-// group, each instance, and each problem that is not known to be over. requests is
-// called by several goroutines and must not block; it may ask the set.
+// Source feeds a controller until the context of its start ends: requests maps an event to
+// requests. It begins with an event for each shard, each group, each instance, and each open
+// problem. requests is called concurrently and must not block; it may read the set.
 func (s *Set) Source(requests func(Event) []reconcile.Request) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		send := func(e Event) {
@@ -25,7 +24,7 @@ func (s *Set) Source(requests func(Event) []reconcile.Request) source.Source {
 				queue.Add(r)
 			}
 		}
-		// It listens before it looks, so that it misses nothing.
+		// Subscribe before reading, so that nothing is missed.
 		context.AfterFunc(ctx, s.listeners.join(send))
 		for _, name := range s.Names() {
 			if m := s.memory(name); m != nil {
@@ -44,14 +43,14 @@ func (m *memory) all() []Event {
 	return m.everything()
 }
 
-// listeners are told events. The zero value has none and is ready.
+// listeners are the subscribers to events. The zero value is ready.
 type listeners struct {
 	mu   sync.RWMutex
 	next int
 	all  map[int]func(Event)
 }
 
-// join adds one, until leave is called.
+// join adds a listener until leave is called.
 func (l *listeners) join(send func(Event)) (leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +67,7 @@ func (l *listeners) join(send func(Event)) (leave func()) {
 	}
 }
 
-// send tells all of them, one after another. No lock is held then: they may ask the set.
+// send calls all listeners in turn, without a lock: they may read the set.
 func (l *listeners) send(events []Event) {
 	if len(events) == 0 {
 		return

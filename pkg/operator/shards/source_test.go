@@ -14,7 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
 
-// TestSourceTellsAllFirst, then what changes, until its context ends.
+// TestSourceTellsAllFirst, then changes, until its context ends.
 func TestSourceTellsAllFirst(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")
@@ -46,7 +46,7 @@ func TestSourceTellsAllFirst(t *testing.T) {
 	}, "one")
 }
 
-// TestSourceFeedsAQueue, and may ask the set meanwhile.
+// TestSourceFeedsAQueue, and may read the set meanwhile.
 func TestSourceFeedsAQueue(t *testing.T) {
 	t.Parallel()
 	w := shardstest.Start(t, "one")
@@ -67,7 +67,7 @@ func TestSourceFeedsAQueue(t *testing.T) {
 	}
 }
 
-// TestAResyncIsNoNews: streams that begin anew tell only what is different.
+// TestAResyncIsNoNews: restarted streams cause events for differences only.
 func TestAResyncIsNoNews(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {
 		one := w.Shard("one")

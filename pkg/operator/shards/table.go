@@ -1,36 +1,35 @@
 package shards
 
-// table is what a shard told of its groups, or of its instances, by key. Every word
-// has a tick, so that an answer to a question tells nothing of what was heard after
-// the question was asked.
+// table is the groups or the instances of a shard, by key. Every update has a tick, so that an
+// answer does not override updates that came after its request.
 type table[T any] struct {
 	rows map[string]*row[T]
-	left map[string]uint64 // what is gone, and when; as long as a list that is older may come
+	left map[string]uint64 // removed keys with their ticks, while an older list may still arrive
 }
 
 type row[T any] struct {
 	value T
-	at    uint64 // the tick of the last word
-	// told: the stream has told of it as the last one, so it will tell of its end, too.
+	at    uint64 // the tick of the last update
+	// told: the last update came from the stream, which will report the removal too.
 	told bool
-	// old recognises what the stream told before an answer that came past it; nil:
-	// no answer has, or the stream has told something newer.
+	// old recognizes stream events from before an answer; nil if there was no answer, or the
+	// stream has reported something newer.
 	old func(T) bool
-	// ignored is what old recognised last; nil: nothing yet.
+	// ignored is the last event that old recognized; nil if none.
 	ignored *T
 }
 
-// kind is what a table is of.
+// kind has the functions for a table's values.
 type kind[T any] struct {
 	same   func(a, b T) bool
-	living func(T) bool // else it is a tombstone, whose end no stream tells
+	living func(T) bool // false for a tombstone, whose expiry no stream reports
 }
 
 func newTable[T any]() table[T] {
 	return table[T]{rows: map[string]*row[T]{}, left: map[string]uint64{}}
 }
 
-// get returns what is known of a key, or the zero value.
+// get returns the value of a key, or the zero value.
 func (t *table[T]) get(key string) (v T) {
 	if r := t.rows[key]; r != nil {
 		return r.value
@@ -38,7 +37,7 @@ func (t *table[T]) get(key string) (v T) {
 	return v
 }
 
-// all returns what is wanted, in no order.
+// all returns the wanted values, in no order.
 func (t *table[T]) all(wanted func(T) bool) (all []T) {
 	for _, r := range t.rows {
 		if wanted(r.value) {
@@ -48,7 +47,7 @@ func (t *table[T]) all(wanted func(T) bool) (all []T) {
 	return all
 }
 
-// since reports whether there was a word of a key after a tick.
+// since reports whether a key was updated after a tick.
 func (t *table[T]) since(key string, tick uint64) bool {
 	if r := t.rows[key]; r != nil {
 		return r.at > tick
@@ -56,12 +55,12 @@ func (t *table[T]) since(key string, tick uint64) bool {
 	return t.left[key] > tick
 }
 
-// tell takes what the stream tells. It reports whether that is different.
-func (t *table[T]) tell(key string, v T, tick uint64, same func(a, b T) bool) bool {
+// set applies a stream event. It reports whether the value changed.
+func (t *table[T]) set(key string, v T, tick uint64, same func(a, b T) bool) bool {
 	r := t.rows[key]
 	switch {
 	case r != nil && r.old != nil && r.old(v):
-		r.at, r.told, r.ignored = tick, true, &v // it is there, though not like this any more
+		r.at, r.told, r.ignored = tick, true, &v // it exists, but this value is outdated
 		return false
 	}
 	t.put(key, v, tick, nil)
@@ -69,14 +68,14 @@ func (t *table[T]) tell(key string, v T, tick uint64, same func(a, b T) bool) bo
 	return r == nil || !same(r.value, v)
 }
 
-// put sets what is known of a key, not from the stream.
+// put sets a value that did not come from the stream.
 func (t *table[T]) put(key string, v T, tick uint64, old func(T) bool) {
 	t.rows[key] = &row[T]{value: v, at: tick, old: old}
 	delete(t.left, key)
 }
 
-// renew ends what answers have kept the stream from telling. What it told in vain counts,
-// and is returned as far as it is different.
+// renew drops all old functions and applies the events that they had ignored. It returns the
+// changed values.
 func (t *table[T]) renew(same func(a, b T) bool) (different []T) {
 	for _, r := range t.rows {
 		if r.ignored != nil && !same(r.value, *r.ignored) {
@@ -88,7 +87,7 @@ func (t *table[T]) renew(same func(a, b T) bool) (different []T) {
 	return different
 }
 
-// drop takes a key out. It reports whether it was there.
+// drop removes a key. It reports whether it existed.
 func (t *table[T]) drop(key string, tick uint64) bool {
 	_, there := t.rows[key]
 	delete(t.rows, key)
@@ -96,7 +95,7 @@ func (t *table[T]) drop(key string, tick uint64) bool {
 	return there
 }
 
-// dropUntold takes out all of which there was no word after a tick.
+// dropUntold removes all keys without an update after a tick.
 func (t *table[T]) dropUntold(since, tick uint64) (dropped []T) {
 	for key, r := range t.rows {
 		if r.at <= since {
@@ -107,14 +106,13 @@ func (t *table[T]) dropUntold(since, tick uint64) (dropped []T) {
 	return dropped
 }
 
-// list takes the answer to a question after all that was asked after a tick. What
-// there was a word of since is left alone: which of the two is newer nobody knows, and
-// the stream tells again what becomes different. It returns all that is different now.
+// list applies a complete list that was requested after asked. Keys that were updated since
+// are left alone: the order is unknown, and the stream reports later changes. It returns the
+// changed values.
 //
-// What is living and not in the answer stays: a leader that was deposed, and does not
-// know it yet, answers as well, while the streams are at its successor. Of what the
-// stream told, the stream tells the end. Where it was not the stream that told of a
-// row, it may never do so: then there is doubt, which the next snapshot ends.
+// Living values that the list lacks stay: a deposed leader may still answer, while the streams
+// are at its successor. If the stream reported a value, it will report the removal; if not, it
+// may never do so: then there is doubt, which the next snapshot resolves.
 func (t *table[T]) list(all map[string]T, asked, tick uint64, k kind[T]) (different []T, doubt bool) {
 	for key, v := range all {
 		if t.since(key, asked) {

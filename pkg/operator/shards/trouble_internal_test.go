@@ -9,8 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/client"
 )
 
-// TestTroubleOfCalls ends with a call that works or with a new connection, and not with
-// what a stream tells that has stood all the time.
+// TestTroubleOfCalls ends with a successful call or a new connection, but not with a message of a
+// stream that was open all the time.
 func TestTroubleOfCalls(t *testing.T) {
 	late := status.Error(codes.DeadlineExceeded, "too late")
 	m := followed()
@@ -43,7 +43,7 @@ func TestTroubleOfCalls(t *testing.T) {
 	is(true, "at other addresses")
 }
 
-// TestTroubleOfStreams ends with what either stream, or a call, is answered.
+// TestTroubleOfStreams ends with an answer to either stream, or to a call.
 func TestTroubleOfStreams(t *testing.T) {
 	gone := status.Error(codes.Unavailable, "gone")
 	m := followed()

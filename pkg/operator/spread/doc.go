@@ -1,3 +1,3 @@
-// Package spread says how many of a pool's instances are on each shard, and which
-// leave: pure functions.
+// Package spread distributes a pool's instances over its shards, and selects which to remove,
+// by pure functions.
 package spread

@@ -1,35 +1,35 @@
 package spread
 
-// Shard is what is known of a pool's part on one shard.
+// Shard is a pool's part on one shard.
 type Shard struct {
-	// Size is how many instances it is to have so far; 0 for one that has no part yet.
+	// Size is the part's present size; 0 if there is no part yet.
 	Size int
-	// Unknown: nobody can tell yet whether it has a part, and of which size.
+	// Unknown: the part's existence and size are not known yet.
 	Unknown bool
-	// Fixed: its size can't be changed now, and counts.
+	// Fixed: its size counts, but can't be changed now.
 	Fixed bool
-	// Selected: it may get instances. One that is not shrinks before all others.
+	// Selected: it may get instances. Shards that are not selected shrink first.
 	Selected bool
-	// Named is how many instances leave it by name.
+	// Named is how many of its instances are named for removal.
 	Named int
-	// Missing is how many of Size have not come so far. They leave before those that
-	// have, and after the named ones.
+	// Missing is how many of Size have no machine yet. They are removed after the named
+	// instances and before the others.
 	Missing int
 }
 
-// Next returns the size of each shard, in the order of shards, for a pool of so many
-// replicas. It goes from what there is: named instances leave their own shard, no more
-// of them than replicas shrink, then those are given up that have not come so far, and
-// what then remains to be added or taken levels the sizes. A step never takes from one
-// shard while it adds to another. Where it does not matter, the first shards have more.
+// Next returns the new size of each shard, in order, for a pool of that many replicas.
+// Starting from the present sizes, it first removes named instances from their own shards, at
+// most as many as the pool shrinks by, then missing instances, and then levels the sizes with
+// the remaining difference. It never removes from one shard while it adds to another. On a
+// tie, earlier shards have more.
 //
-// An unknown shard keeps its Size, whatever it says. While the pool grows it is taken
-// to hold its equal share already, and while the pool shrinks to hold nothing: so what
-// it turns out to have can at worst be too much, and no instance goes that another
-// shard would have to make again.
+// An unknown shard keeps its Size, whatever it is. While the pool grows, the shard is assumed
+// to hold its equal share already; while the pool shrinks, to hold nothing. So the pool may at
+// worst turn out too large, and no instance is removed that another shard would have to create
+// again.
 //
-// When nothing is selected the pool can't grow, and when all is fixed or unknown it
-// can't change at all: the sum then differs from replicas.
+// If no shard is selected the pool can't grow, and if all are fixed or unknown it can't
+// change: the sum then differs from replicas.
 func Next(replicas int, shards []Shard) []int {
 	sizes := make([]int, len(shards))
 	known, assumed := 0, 0
@@ -50,7 +50,7 @@ func Next(replicas int, shards []Shard) []int {
 	return sizes
 }
 
-// shares are equal parts for the selected shards, the rest for the first of them.
+// shares returns equal sizes for the selected shards, the remainder for the first ones.
 func shares(replicas int, shards []Shard) []int {
 	selected := 0
 	for _, s := range shards {
@@ -89,7 +89,7 @@ func grow(by int, shards []Shard, sizes []int) {
 }
 
 func shrink(by int, shards []Shard, sizes []int) {
-	come := make([]int, len(shards)) // how many of the sizes have come
+	come := make([]int, len(shards)) // how many of the sizes have machines
 	for i, s := range shards {
 		come[i] = s.Size - s.Missing
 		if s.Unknown || s.Fixed {
@@ -114,7 +114,7 @@ func shrink(by int, shards []Shard, sizes []int) {
 	}
 }
 
-// before says whether shard i, which stands behind j, shrinks before it.
+// before reports whether shard i, which comes after j, shrinks before it.
 func before(shards []Shard, sizes, come []int, i, j int) bool {
 	if shards[i].Selected != shards[j].Selected {
 		return !shards[i].Selected

@@ -160,8 +160,8 @@ func TestWhatHoldsOfEveryStep(t *testing.T) {
 	})
 }
 
-// level holds that what changed is even: nobody got one who has more than another
-// had to have, nobody gave one who has fewer.
+// level holds that what changed is even: no shard got one that has more than another had to
+// have, and none gave one that has fewer.
 func level(t *rapid.T, all []spread.Shard, got []int) {
 	for i, a := range all {
 		for j, b := range all {
@@ -199,8 +199,8 @@ func TestASecondStepChangesNothing(t *testing.T) {
 	})
 }
 
-// Whatever an unknown shard turns out to have, no other one has to make again what was
-// taken from it: there is enough without it.
+// Whatever an unknown shard turns out to have, no other shard has to create again what was
+// removed from it.
 func TestNothingIsTakenForAnUnknownShard(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		replicas, all := rapid.IntRange(0, 40).Draw(t, "replicas"), shards(t)
@@ -216,8 +216,12 @@ func TestNothingIsTakenForAnUnknownShard(t *testing.T) {
 func TestVictims(t *testing.T) {
 	all := []spread.Machine{
 		{ID: "d", Tainted: true}, {ID: "c", Annotated: true}, {ID: "b"}, {ID: "a", Tainted: true}, {ID: "e", Annotated: true, Shard: 1},
+		{ID: "0", Annotated: true, Leaving: true}, {ID: "1", Leaving: true}, {ID: "z", Deleting: true, Annotated: true},
+		{ID: "y", Deleting: true},
 	}
-	for by, want := range map[int]string{-1: "", 0: "", 1: "c", 2: "ce", 3: "cea", 4: "cead", 9: "cead"} {
+	for by, want := range map[int]string{
+		-1: "", 0: "", 1: "y", 2: "yz", 3: "yzc", 4: "yzce", 5: "yzcea", 6: "yzcead", 7: "yzcead0", 9: "yzcead0",
+	} {
 		got := ""
 		for _, m := range spread.Victims(by, all) {
 			got += m.ID

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// follower is the client of whichever link there is.
+// follower is a client of the current link.
 type follower struct{ c *Cluster }
 
 var _ client.Client = follower{}
@@ -30,7 +30,7 @@ func (f follower) Get(ctx context.Context, key client.ObjectKey, o client.Object
 		return err
 	}
 	if _, pod := o.(*corev1.Pod); pod {
-		return l.reader.Get(ctx, key, o, opts...) // or else a cache of whole pods would begin
+		return l.reader.Get(ctx, key, o, opts...) // otherwise this would start a cache of full pods
 	}
 	return l.client.Get(ctx, key, o, opts...)
 }
@@ -76,8 +76,8 @@ func (f follower) SubResource(name string) client.SubResourceClient { return par
 
 func (f follower) Scheme() *runtime.Scheme { return f.c.scheme }
 
-// RESTMapper is the manager's as long as there is no connection: the kinds that are
-// read and written there are Kubernetes' own.
+// RESTMapper returns the manager's while there is no connection: only Kubernetes' own kinds
+// are used there.
 func (f follower) RESTMapper() meta.RESTMapper {
 	if l, err := f.c.now(); err == nil {
 		return l.client.RESTMapper()
@@ -93,7 +93,7 @@ func (f follower) IsObjectNamespaced(o runtime.Object) (bool, error) {
 	return apiutil.IsObjectNamespaced(o, f.c.scheme, f.RESTMapper())
 }
 
-// part is a subresource of whichever link there is.
+// part is a subresource client of the current link.
 type part struct {
 	f    follower
 	name string
@@ -123,7 +123,7 @@ func (p part) Apply(ctx context.Context, o runtime.ApplyConfiguration, opts ...c
 	return p.do(func(c client.SubResourceClient) error { return c.Apply(ctx, o, opts...) })
 }
 
-// uncached is the reader of whichever link there is.
+// uncached is an uncached reader of the current link.
 type uncached struct{ c *Cluster }
 
 func (u uncached) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {

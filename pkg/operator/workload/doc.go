@@ -1,3 +1,3 @@
-// Package workload is the cluster in which nodes and pods are: the operator's own, or
-// one elsewhere that a kubeconfig leads to.
+// Package workload accesses the cluster of the nodes and pods: the operator's own, or a remote
+// one by a kubeconfig.
 package workload

@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	// secretKey is where Cluster API looks for a kubeconfig in its Secret.
+	// secretKey is the Secret's key in which Cluster API looks for a kubeconfig.
 	secretKey = "value"
 	// connectTimeout bounds the first call to a cluster and the first list of each kind.
 	connectTimeout = 30 * time.Second
-	// retryAtMost is the longest wait between two tries to connect.
+	// retryAtMost is the maximum delay between attempts to connect.
 	retryAtMost = 30 * time.Second
 )
 
-// connector keeps the link that a Secret's kubeconfig leads to.
+// connector maintains the link for a Secret's kubeconfig.
 type connector struct {
 	cluster *Cluster
 	secret  client.ObjectKey
@@ -42,10 +42,9 @@ type connector struct {
 	sum     [sha256.Size]byte
 }
 
-// External is the cluster that the kubeconfig in a Secret leads to. The connection is
-// made by the manager as soon as the Secret is there, and anew whenever it changes; as
-// long as the new one can't be made, the old one stays. The manager's leader alone has
-// one.
+// External returns the cluster of the kubeconfig in a Secret. A controller connects as soon as
+// the Secret exists, and again whenever it changes; until the new connection works, the
+// previous one stays. Only the leader connects.
 func External(mgr ctrl.Manager, secret client.ObjectKey) (*Cluster, error) {
 	c := &Cluster{
 		scheme: mgr.GetScheme(), mapper: mgr.GetRESTMapper(),
@@ -69,9 +68,9 @@ func External(mgr ctrl.Manager, secret client.ObjectKey) (*Cluster, error) {
 	}))
 }
 
-// +kubebuilder:rbac:groups="",resources=secrets,namespace=nstance,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=example-cluster--default-kubeconfig,namespace=nstance,roleName=nstance-operator-kubeconfig,verbs=get;list;watch
 
-// Reconcile connects to where the Secret points.
+// Reconcile connects to the cluster of the Secret's kubeconfig.
 func (r *connector) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	err := r.connect(ctx)
 	r.cluster.report(err)
@@ -81,7 +80,7 @@ func (r *connector) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 func (r *connector) connect(ctx context.Context) error {
 	var s corev1.Secret
 	if err := r.reader.Get(ctx, r.secret, &s); apierrors.IsNotFound(err) {
-		return fmt.Errorf("the Secret %s does not exist; it is to hold a kubeconfig under %q", r.secret, secretKey)
+		return fmt.Errorf("the Secret %s does not exist: create it with a kubeconfig under %q", r.secret, secretKey)
 	} else if err != nil {
 		return err
 	}
@@ -103,7 +102,7 @@ func (r *connector) connect(ctx context.Context) error {
 	return nil
 }
 
-// open returns a link that has proved to work, with a cache that is filled.
+// open returns a working link with a filled cache.
 func (r *connector) open(ctx context.Context, kubeconfig []byte) (*link, error) {
 	config, err := inline(kubeconfig)
 	if err != nil {
@@ -119,7 +118,7 @@ func (r *connector) open(ctx context.Context, kubeconfig []byte) (*link, error) 
 	if err != nil {
 		return nil, err
 	}
-	// A link lives on when the request that it was made in has ended.
+	// The link outlives the request's context.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l, err := newLink(life, made)
 	if err != nil {
@@ -134,18 +133,17 @@ func (r *connector) open(ctx context.Context, kubeconfig []byte) (*link, error) 
 	return l, nil
 }
 
-// warm starts a link and waits until it knows all objects that somebody watches: what
-// is read by it from then on is true.
+// warm starts a link and waits until its caches are filled.
 func (c *Cluster) warm(ctx, life context.Context, made cluster.Cluster, l *link) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	// One call first: it says what is wrong, which a cache would only log.
+	// One direct call first: it returns the error, which a cache would only log.
 	if err := l.reader.List(ctx, &corev1.NodeList{}, client.Limit(1)); err != nil {
 		return err
 	}
 	go func() {
 		if err := made.Start(life); err != nil && life.Err() == nil {
-			log.FromContext(life).Error(err, "the workload cluster's cache ended")
+			log.FromContext(life).Error(err, "the workload cluster's cache stopped")
 		}
 	}()
 	c.mu.Lock()
@@ -159,15 +157,15 @@ func (c *Cluster) warm(ctx, life context.Context, made cluster.Cluster, l *link)
 			return fmt.Errorf("list %T: %w", o, err)
 		}
 	}
-	// Before its start a cache gives informers that know nothing yet.
+	// A cache that has not started yields informers without data.
 	if !l.cache.WaitForCacheSync(ctx) {
-		return fmt.Errorf("list what is to be watched: not done within %s", connectTimeout)
+		return fmt.Errorf("fill the cache: not done within %s", connectTimeout)
 	}
 	return nil
 }
 
-// swap puts a link in the place of the one before. Its events come when it is already
-// the one that is read.
+// swap replaces the link. Events of the new link come after that, so that handlers read the
+// new one.
 func (c *Cluster) swap(ctx context.Context, l *link) {
 	c.mu.Lock()
 	if c.closed {
@@ -189,7 +187,7 @@ func (c *Cluster) swap(ctx context.Context, l *link) {
 		old.stop()
 	}
 	if err := errors.Join(errs...); err != nil {
-		log.FromContext(ctx).Error(err, "tell controllers of the new connection")
+		log.FromContext(ctx).Error(err, "feed controllers from the new connection")
 	}
 }
 

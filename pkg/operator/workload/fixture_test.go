@@ -29,124 +29,125 @@ func TestMain(m *testing.M) { shared.Main(m) }
 
 const (
 	secretName = "c--t-kubeconfig"
-	patience   = time.Minute
+	timeout    = planetest.Patience
 )
 
-// room is a manager with a workload cluster and a controller that notes of what it
-// was told.
-type room struct {
+// fixture is a manager with a workload cluster and a controller that counts events by the names
+// of their objects.
+type fixture struct {
 	plane   *planetest.Plane
 	ns      string
 	cluster *workload.Cluster
 	mu      sync.Mutex
-	told    map[string]int
+	events  map[string]int
 }
 
-// newRoom starts a manager; external: its workload cluster is where a Secret points.
-func newRoom(t *testing.T, external bool, watched client.Object) *room {
+// newFixture starts a manager whose workload cluster is external, with the kubeconfig in a
+// Secret, or the manager's own.
+func newFixture(t *testing.T, external bool, watched client.Object) *fixture {
 	t.Helper()
-	r := &room{plane: shared.Plane(t), told: map[string]int{}}
+	f := &fixture{plane: shared.Plane(t), events: map[string]int{}}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "workload-"}}
-	r.must(t, r.plane.Client.Create(t.Context(), ns))
-	r.ns = ns.Name
-	options := r.plane.ManagerOptions(r.ns)
+	f.must(t, f.plane.Client.Create(t.Context(), ns))
+	f.ns = ns.Name
+	options := f.plane.ManagerOptions(f.ns)
 	options.Cache.ByObject = workload.Cache()
-	mgr, err := ctrl.NewManager(r.plane.Config, options)
-	r.must(t, err)
+	mgr, err := ctrl.NewManager(f.plane.Config, options)
+	f.must(t, err)
 	if external {
-		r.cluster, err = workload.External(mgr, client.ObjectKey{Namespace: r.ns, Name: secretName})
+		f.cluster, err = workload.External(mgr, client.ObjectKey{Namespace: f.ns, Name: secretName})
 	} else {
-		r.cluster, err = workload.Local(t.Context(), mgr)
+		f.cluster, err = workload.Local(t.Context(), mgr)
 	}
-	r.must(t, err)
-	r.follow(t, mgr, watched)
+	f.must(t, err)
+	f.recordEvents(t, mgr, watched)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("the manager ended: %v", err)
+			t.Errorf("manager: %v", err)
 		}
 	})
-	return r
+	return f
 }
 
-func (r *room) follow(t *testing.T, mgr ctrl.Manager, watched client.Object) {
+func (f *fixture) recordEvents(t *testing.T, mgr ctrl.Manager, watched client.Object) {
 	t.Helper()
-	notes := reconcile.Func(func(_ context.Context, q reconcile.Request) (reconcile.Result, error) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.told[q.Name]++
+	record := reconcile.Func(func(_ context.Context, q reconcile.Request) (reconcile.Result, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.events[q.Name]++
 		return reconcile.Result{}, nil
 	})
-	c, err := controller.New("notes", mgr, controller.Options{Reconciler: notes})
-	r.must(t, err)
+	c, err := controller.New("events", mgr, controller.Options{Reconciler: record})
+	f.must(t, err)
 	named := func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 	}
-	r.must(t, c.Watch(r.cluster.Source(watched, named)))
+	f.must(t, c.Watch(f.cluster.Source(watched, named)))
 }
 
-func (r *room) must(t *testing.T, err error) {
+func (f *fixture) must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (r *room) count(name string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.told[name]
+func (f *fixture) count(name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.events[name]
 }
 
-// node makes a Node with its name as its provider id.
-func (r *room) node(t *testing.T, suffix string) *corev1.Node {
+// node creates a Node with its name as its provider ID.
+func (f *fixture) node(t *testing.T, suffix string) *corev1.Node {
 	t.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.ns + "-" + suffix}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.ns + "-" + suffix}}
 	n.Spec.ProviderID = id(n.Name)
-	r.must(t, r.plane.Client.Create(t.Context(), n))
+	f.must(t, f.plane.Client.Create(t.Context(), n))
 	return n
 }
 
 func id(name string) string { return "fake:///" + name }
 
-// secret writes the kubeconfig's Secret, anew if it is there.
-func (r *room) secret(t *testing.T, kubeconfig []byte) {
+// secret creates or updates the Secret with the kubeconfig.
+func (f *fixture) secret(t *testing.T, kubeconfig []byte) {
 	t.Helper()
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.ns, Name: secretName}}
-	err := r.plane.Client.Get(t.Context(), client.ObjectKeyFromObject(s), s)
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: f.ns, Name: secretName}}
+	err := f.plane.Client.Get(t.Context(), client.ObjectKeyFromObject(s), s)
 	s.Data = map[string][]byte{"value": kubeconfig}
 	if client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	} else if err != nil {
-		r.must(t, r.plane.Client.Create(t.Context(), s))
+		f.must(t, f.plane.Client.Create(t.Context(), s))
 		return
 	}
-	r.must(t, r.plane.Client.Update(t.Context(), s))
+	f.must(t, f.plane.Client.Update(t.Context(), s))
 }
 
-// finds waits until a Node is found by its provider id.
-func (r *room) finds(t *testing.T, n *corev1.Node) {
+// awaitNode waits until a Node is found by its provider ID.
+func (f *fixture) awaitNode(t *testing.T, n *corev1.Node) {
 	t.Helper()
 	eventually(t, "the node is found", func() bool {
-		found, err := r.cluster.NodeByProviderID(t.Context(), n.Spec.ProviderID)
+		found, err := f.cluster.NodeOf(t.Context(), workload.Identity{ProviderID: n.Spec.ProviderID})
 		return err == nil && found != nil && found.Name == n.Name
 	})
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
+func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if is() {
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if holds() {
 			return
 		}
 	}
-	t.Fatalf("not within %s: %s", patience, what)
+	t.Fatalf("not within %s: %s", timeout, what)
 }
 
-// kubeconfig leads to where a config does.
+// kubeconfig returns a kubeconfig for a REST config, with its certificates.
 func kubeconfig(t *testing.T, c *rest.Config, name string) []byte {
 	t.Helper()
 	k := clientcmdapi.NewConfig()
@@ -161,8 +162,8 @@ func kubeconfig(t *testing.T, c *rest.Config, name string) []byte {
 	return written
 }
 
-// detour is a second way to an API server, which cut ends for good.
-func detour(t *testing.T, c *rest.Config) (by *rest.Config, cut func()) {
+// proxied starts a proxy in front of an API server, which cut stops for good.
+func proxied(t *testing.T, c *rest.Config) (by *rest.Config, cut func()) {
 	t.Helper()
 	transport, err := rest.TransportFor(c)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// inline is the way that the current context of a kubeconfig leads, by what the kubeconfig
-// itself holds. What would have the operator read files of its own, run a program, ask
-// through a proxy or act as another user is refused, each field by its name: who may write
-// the Secret would be given the operator's token, or more.
+// inline returns the config of a kubeconfig's current context, from inline data only. Fields
+// that would make the operator read its own files, run a program, use a proxy or impersonate
+// another user are rejected by name: otherwise the right to write the Secret would give access
+// to the operator's token, or more.
 func inline(kubeconfig []byte) (*rest.Config, error) {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
@@ -65,10 +65,10 @@ func foreignOfUser(name string, u *api.AuthInfo) []error {
 	return refuse("user", name, fields)
 }
 
-// field is one of a kubeconfig, and the one to use instead; empty: there is none.
+// field is a field of a kubeconfig, and the field to use instead, if any.
 type field struct{ name, value, instead string }
 
-// refuse returns an error for each field that has a value.
+// refuse returns an error for each field that is set.
 func refuse(kind, name string, fields []field) (refused []error) {
 	for _, f := range fields {
 		switch {

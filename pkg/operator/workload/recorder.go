@@ -5,8 +5,8 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// Recorder records events in the cluster, on objects of the cluster. It may be kept, as
-// Client may; while there is no connection, what it is told is lost.
+// Recorder records events in the cluster, on its objects. Like Client it may be kept; without
+// a connection, events are dropped.
 func (c *Cluster) Recorder(name string) events.EventRecorder { return recorder{c, name} }
 
 type recorder struct {

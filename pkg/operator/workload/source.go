@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// watch feeds one controller's queue with what happens to the objects of one kind.
+// watch feeds one controller's queue with events of one kind.
 type watch struct {
 	object     client.Object
 	handler    handler.EventHandler
@@ -26,9 +26,9 @@ type watch struct {
 	queue      workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// Source feeds a controller with what happens to the objects of a kind, across all
-// changes of the connection: every new one tells of all objects there are, and of those
-// that went meanwhile. Pods must be given as PartialObjectMetadata.
+// Source feeds a controller with the events of a kind, across changes of the connection: each
+// new connection sends all its objects, and deletions of those that are gone. Pods must be
+// given as PartialObjectMetadata.
 func (c *Cluster) Source(o client.Object, requests handler.MapFunc, predicates ...predicate.Predicate) source.Source {
 	w := watch{object: o, handler: handler.EnqueueRequestsFromMapFunc(requests), predicates: predicates}
 	c.mu.Lock()
@@ -56,8 +56,8 @@ func (w *watch) kind(from cache.Cache) source.SyncingSource {
 	return source.Kind(from, w.object, w.handler, w.predicates...)
 }
 
-// missed tells a watch of the objects that an old link still had and a new one lacks:
-// they went between the two, and neither has told of it.
+// missed sends deletions of objects that an old link had and a new link lacks, since neither
+// reports them.
 func (w *watch) missed(ctx context.Context, scheme *runtime.Scheme, old, now *link) error {
 	had, err := w.list(ctx, scheme, old)
 	if err != nil {
@@ -84,7 +84,7 @@ func (w *watch) wants(o client.Object) bool {
 	return true
 }
 
-// list returns what a link's cache has of the watched kind.
+// list returns the cached objects of the watched kind.
 func (w *watch) list(ctx context.Context, scheme *runtime.Scheme, l *link) (map[client.ObjectKey]client.Object, error) {
 	list, err := listOf(scheme, w.object)
 	if err != nil {

@@ -18,26 +18,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 )
 
-// ErrNotConnected is in every error of a call that needs the workload cluster while
-// there is no way to it. Nothing that is missing then means anything.
+// ErrNotConnected is wrapped by errors of calls that need the workload cluster while there is
+// no connection. Absence means nothing then.
 var ErrNotConnected = errors.New("no connection to the workload cluster")
 
-// byProviderID is the index of Nodes.
-const byProviderID = "spec.providerID"
+// Indexes of Nodes.
+const (
+	byProviderID = "spec.providerID"
+	byAddress    = "status.addresses"
+)
 
-// Cluster is the cluster in which nodes and pods are. It is safe for concurrent use.
+// Cluster is the cluster of the nodes and pods. It is safe for concurrent use.
 type Cluster struct {
 	scheme *runtime.Scheme
 	mapper meta.RESTMapper
 
 	mu      sync.Mutex
-	link    *link    // nil: there is none yet
-	watches []*watch // what every link feeds
-	err     error    // why there is no link, or why it is not the one that is wanted
-	closed  bool     // the manager has ended
+	link    *link    // nil: not connected yet
+	watches []*watch // fed by every link
+	err     error    // why there is no link, or none for the current Secret
+	closed  bool     // the manager has stopped
 }
 
-// link is one way to the cluster.
+// link is a connection to the cluster.
 type link struct {
 	client    client.Client
 	reader    client.Reader
@@ -49,8 +52,8 @@ type link struct {
 	stop      func()
 }
 
-// Cache is how Nodes and pods are to be kept by a manager whose Cluster is Local: pods
-// of all namespaces, whatever the manager else looks at, and no more than is needed.
+// Cache configures how a manager whose Cluster is Local caches Nodes and pods: the pods of all
+// namespaces, and no more of them than needed.
 func Cache() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Node{}: {Transform: slimNode},
@@ -61,24 +64,27 @@ func Cache() map[client.Object]cache.ByObject {
 	}
 }
 
-// Local is the cluster that the manager itself works in. The manager's cache should
-// be made with Cache.
+// Local returns the manager's own cluster. The manager's cache should be configured with
+// Cache.
 func Local(ctx context.Context, mgr ctrl.Manager) (*Cluster, error) {
 	l, err := newLink(ctx, mgr)
 	if err != nil {
 		return nil, err
 	}
-	l.attach = nil // its sources are the manager's
+	l.attach = nil // the manager runs its sources
 	return &Cluster{scheme: mgr.GetScheme(), mapper: mgr.GetRESTMapper(), link: l}, nil
 }
 
-// newLink makes a link of a cluster that has not been started. What is attached to it
-// ends with ctx.
+// newLink returns a link of a cluster that has not been started. What is attached to it stops
+// with ctx.
 func newLink(ctx context.Context, c cluster.Cluster) (*link, error) {
 	if err := c.GetFieldIndexer().IndexField(ctx, &corev1.Node{}, byProviderID, providerIDs); err != nil {
 		return nil, fmt.Errorf("index nodes: %w", err)
 	}
-	// The API server itself says when it is too much; a limit here would only add waits.
+	if err := c.GetFieldIndexer().IndexField(ctx, &corev1.Node{}, byAddress, addresses); err != nil {
+		return nil, fmt.Errorf("index nodes by address: %w", err)
+	}
+	// No client-side rate limit: the API server has its own.
 	config := rest.CopyConfig(c.GetConfig())
 	config.QPS = -1
 	clientset, err := kubernetes.NewForConfigAndClient(config, c.GetHTTPClient())
@@ -93,23 +99,23 @@ func newLink(ctx context.Context, c cluster.Cluster) (*link, error) {
 	}, nil
 }
 
-// Err says why there is no connection, or why the one that stands is not made from
-// what the Secret says now; nil: all is well.
+// Err returns why there is no connection, or why it does not use the Secret's current
+// kubeconfig; nil if it does.
 func (c *Cluster) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Client reads nodes and other objects from a cache and pods past it: only their
+// Client reads nodes and other objects from a cache and full pods uncached: only pods'
 // metadata (PartialObjectMetadata) is cached. It may be kept; it follows changes of the
 // connection, and fails with ErrNotConnected while there is none.
 func (c *Cluster) Client() client.Client { return follower{c} }
 
-// Reader reads past the cache. It may be kept, as Client may.
+// Reader reads uncached. Like Client it may be kept.
 func (c *Cluster) Reader() client.Reader { return uncached{c} }
 
-// RESTConfig is the way to the cluster as it is now; the caller must not change it.
+// RESTConfig returns the current connection's config; the caller must not change it.
 func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	l, err := c.now()
 	if err != nil {
@@ -118,7 +124,7 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	return l.config, nil
 }
 
-// Clientset makes calls past the cache, by the way to the cluster as it is now.
+// Clientset makes uncached calls over the current connection.
 func (c *Cluster) Clientset() (kubernetes.Interface, error) {
 	l, err := c.now()
 	if err != nil {
@@ -127,25 +133,18 @@ func (c *Cluster) Clientset() (kubernetes.Interface, error) {
 	return l.clientset, nil
 }
 
-// NodeByProviderID returns the Node with a spec.providerID, the youngest if several
-// have it; nil: as far as the cache knows there is none. It is the caller's own.
-func (c *Cluster) NodeByProviderID(ctx context.Context, id string) (*corev1.Node, error) {
+// NodesByProviderID returns copies of all cached Nodes with a spec.providerID; none if id is
+// empty.
+func (c *Cluster) NodesByProviderID(ctx context.Context, id string) ([]corev1.Node, error) {
 	l, err := c.now()
 	if err != nil || id == "" {
 		return nil, err
 	}
 	var nodes corev1.NodeList
 	if err := l.client.List(ctx, &nodes, client.MatchingFields{byProviderID: id}); err != nil {
-		return nil, fmt.Errorf("look for the node %s: %w", id, err)
+		return nil, fmt.Errorf("find node %s: %w", id, err)
 	}
-	var found *corev1.Node
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		if found == nil || found.CreationTimestamp.Before(&n.CreationTimestamp) {
-			found = n
-		}
-	}
-	return found, nil
+	return nodes.Items, nil
 }
 
 func (c *Cluster) now() (*link, error) {
@@ -167,7 +166,14 @@ func providerIDs(o client.Object) []string {
 	return nil
 }
 
-// slimNode leaves out what nobody here reads and what makes up most of a Node.
+func addresses(o client.Object) []string {
+	if n, ok := o.(*corev1.Node); ok {
+		return Addresses(n)
+	}
+	return nil
+}
+
+// slimNode drops the large parts of a Node that are not read here.
 func slimNode(o any) (any, error) {
 	if n, ok := o.(*corev1.Node); ok {
 		n.Status.Images = nil

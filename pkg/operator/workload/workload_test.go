@@ -13,110 +13,131 @@ import (
 )
 
 func TestLocal(t *testing.T) {
-	r := newRoom(t, false, &corev1.Node{})
-	n := r.node(t, "a")
-	r.finds(t, n)
-	eventually(t, "the controller is told", func() bool { return r.count(n.Name) > 0 })
-	if err := r.cluster.Err(); err != nil {
+	f := newFixture(t, false, &corev1.Node{})
+	n := f.node(t, "a")
+	f.awaitNode(t, n)
+	eventually(t, "the controller gets an event", func() bool { return f.count(n.Name) > 0 })
+	if err := f.cluster.Err(); err != nil {
 		t.Errorf("Err() = %v, want none", err)
 	}
-	if none, err := r.cluster.NodeByProviderID(t.Context(), id("nobody")); err != nil || none != nil {
-		t.Errorf("a node that nobody has: %v, %v; want neither", none, err)
+	if none, err := f.cluster.NodeOf(t.Context(), workload.Identity{ProviderID: id("unknown")}); err != nil || none != nil {
+		t.Errorf("an unknown node: %v, %v; want neither", none, err)
 	}
-	if none, err := r.cluster.NodeByProviderID(t.Context(), ""); err != nil || none != nil {
-		t.Errorf("no id at all: %v, %v; want neither", none, err)
+	if none, err := f.cluster.NodeOf(t.Context(), workload.Identity{}); err != nil || none != nil {
+		t.Errorf("no provider ID: %v, %v; want neither", none, err)
 	}
 }
 
+// Two Nodes with the same provider ID are ambiguous, and neither is returned until the other is
+// gone.
+func TestTwoNodesWithOneProviderID(t *testing.T) {
+	f := newFixture(t, false, &corev1.Node{})
+	n := f.node(t, "a")
+	f.awaitNode(t, n)
+	second := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.ns + "-b"}}
+	second.Spec.ProviderID = n.Spec.ProviderID
+	f.must(t, f.plane.Client.Create(t.Context(), second))
+	eventually(t, "both are cached", func() bool {
+		all, err := f.cluster.NodesByProviderID(t.Context(), n.Spec.ProviderID)
+		return err == nil && len(all) == 2
+	})
+	one, err := f.cluster.NodeOf(t.Context(), workload.Identity{ProviderID: n.Spec.ProviderID})
+	if ambiguous := new(workload.AmbiguousError); one != nil || !errors.As(err, &ambiguous) || len(ambiguous.Nodes) != 2 {
+		t.Errorf("got %v, %v; want an error with both", one, err)
+	}
+	f.must(t, f.plane.Client.Delete(t.Context(), second))
+	f.awaitNode(t, n)
+}
+
 func TestSecretArrivesLate(t *testing.T) {
-	r := newRoom(t, true, &corev1.Node{})
-	n := r.node(t, "a")
+	f := newFixture(t, true, &corev1.Node{})
+	n := f.node(t, "a")
 	var nodes corev1.NodeList
 	for name, err := range map[string]error{
-		"Client":   r.cluster.Client().List(t.Context(), &nodes),
-		"Reader":   r.cluster.Reader().List(t.Context(), &nodes),
-		"Status":   r.cluster.Client().Status().Update(t.Context(), n),
-		"Node":     second(r.cluster.NodeByProviderID(t.Context(), n.Spec.ProviderID)),
-		"Clients":  second(r.cluster.Clientset()),
-		"RESTConf": second(r.cluster.RESTConfig()),
+		"Client":   f.cluster.Client().List(t.Context(), &nodes),
+		"Reader":   f.cluster.Reader().List(t.Context(), &nodes),
+		"Status":   f.cluster.Client().Status().Update(t.Context(), n),
+		"Node":     second(f.cluster.NodeOf(t.Context(), workload.Identity{ProviderID: n.Spec.ProviderID})),
+		"Clients":  second(f.cluster.Clientset()),
+		"RESTConf": second(f.cluster.RESTConfig()),
 	} {
 		if !errors.Is(err, workload.ErrNotConnected) {
 			t.Errorf("%s without a connection: %v, want ErrNotConnected", name, err)
 		}
 	}
-	if err := r.cluster.Err(); err == nil || !strings.Contains(err.Error(), secretName) {
+	if err := f.cluster.Err(); err == nil || !strings.Contains(err.Error(), secretName) {
 		t.Errorf("Err() = %v, want the Secret's name", err)
 	}
-	r.secret(t, kubeconfig(t, r.plane.Config, "late"))
-	r.finds(t, n)
-	eventually(t, "the controller is told", func() bool { return r.count(n.Name) > 0 })
-	if err := r.cluster.Err(); err != nil {
+	f.secret(t, kubeconfig(t, f.plane.Config, "late"))
+	f.awaitNode(t, n)
+	eventually(t, "the controller gets an event", func() bool { return f.count(n.Name) > 0 })
+	if err := f.cluster.Err(); err != nil {
 		t.Errorf("Err() = %v, want none", err)
 	}
 }
 
 func second[T any](_ T, err error) error { return err }
 
-// What happens while the old connection is dead and the new one is not yet made must
-// be told too: a node that is new, and one that is gone.
+// Changes between the end of the old connection and the start of the new one cause events: a
+// new node, and a deleted one.
 func TestSecretChanges(t *testing.T) {
-	r := newRoom(t, true, &corev1.Node{})
-	by, cut := detour(t, r.plane.Config)
-	stays, goes := r.node(t, "stays"), r.node(t, "goes")
-	r.secret(t, kubeconfig(t, by, "first"))
-	r.finds(t, goes)
-	eventually(t, "the controller is told", func() bool { return r.count(stays.Name) > 0 && r.count(goes.Name) > 0 })
+	f := newFixture(t, true, &corev1.Node{})
+	proxy, cut := proxied(t, f.plane.Config)
+	kept, removed := f.node(t, "kept"), f.node(t, "removed")
+	f.secret(t, kubeconfig(t, proxy, "first"))
+	f.awaitNode(t, removed)
+	eventually(t, "the controller gets an event", func() bool { return f.count(kept.Name) > 0 && f.count(removed.Name) > 0 })
 
 	cut()
-	before := r.count(goes.Name)
-	r.must(t, r.plane.Client.Delete(t.Context(), goes))
-	meanwhile := r.node(t, "meanwhile")
-	r.secret(t, kubeconfig(t, r.plane.Config, "second"))
-	r.finds(t, meanwhile)
-	eventually(t, "the controller is told of the node that went", func() bool { return r.count(goes.Name) > before })
-	eventually(t, "the controller is told of the new node", func() bool { return r.count(meanwhile.Name) > 0 })
-	after := r.node(t, "after")
-	eventually(t, "events go on", func() bool { return r.count(after.Name) > 0 })
+	before := f.count(removed.Name)
+	f.must(t, f.plane.Client.Delete(t.Context(), removed))
+	meanwhile := f.node(t, "meanwhile")
+	f.secret(t, kubeconfig(t, f.plane.Config, "second"))
+	f.awaitNode(t, meanwhile)
+	eventually(t, "the controller gets an event of the deleted node", func() bool { return f.count(removed.Name) > before })
+	eventually(t, "the controller gets an event of the new node", func() bool { return f.count(meanwhile.Name) > 0 })
+	after := f.node(t, "after")
+	eventually(t, "events continue", func() bool { return f.count(after.Name) > 0 })
 }
 
 func TestBrokenKubeconfig(t *testing.T) {
-	r := newRoom(t, true, &corev1.Node{})
-	n := r.node(t, "a")
-	r.secret(t, []byte("neither: here\nnor: there\n"))
+	f := newFixture(t, true, &corev1.Node{})
+	n := f.node(t, "a")
+	f.secret(t, []byte("neither: here\nnor: there\n"))
 	eventually(t, "the kubeconfig is reported", func() bool {
-		err := r.cluster.Err()
+		err := f.cluster.Err()
 		return err != nil && strings.Contains(err.Error(), "kubeconfig")
 	})
-	r.secret(t, kubeconfig(t, r.plane.Config, "good"))
-	r.finds(t, n)
-	eventually(t, "no error is left", func() bool { return r.cluster.Err() == nil })
+	f.secret(t, kubeconfig(t, f.plane.Config, "good"))
+	f.awaitNode(t, n)
+	eventually(t, "no error is reported", func() bool { return f.cluster.Err() == nil })
 
-	// The old connection is better than none.
-	r.secret(t, nil)
-	eventually(t, "the empty kubeconfig is reported", func() bool { return r.cluster.Err() != nil })
-	r.finds(t, n)
-	b := r.node(t, "b")
-	eventually(t, "events go on", func() bool { return r.count(b.Name) > 0 })
+	// An invalid kubeconfig does not end the existing connection.
+	f.secret(t, nil)
+	eventually(t, "the empty kubeconfig is reported", func() bool { return f.cluster.Err() != nil })
+	f.awaitNode(t, n)
+	b := f.node(t, "b")
+	eventually(t, "events continue", func() bool { return f.count(b.Name) > 0 })
 }
 
-// Pods are watched as metadata, of all namespaces, and read whole past the cache.
+// Pods are watched as metadata in all namespaces, and read in full, uncached.
 func TestPods(t *testing.T) {
 	pods := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	for _, external := range []bool{false, true} {
-		r := newRoom(t, external, pods)
+		f := newFixture(t, external, pods)
 		if external {
-			r.secret(t, kubeconfig(t, r.plane.Config, "pods"))
-			eventually(t, "it is connected", func() bool { return r.cluster.Err() == nil })
+			f.secret(t, kubeconfig(t, f.plane.Config, "pods"))
+			eventually(t, "it is connected", func() bool { return f.cluster.Err() == nil })
 		}
 		p := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: r.ns},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: f.ns},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 		}
-		r.must(t, r.cluster.Client().Create(t.Context(), p))
+		f.must(t, f.cluster.Client().Create(t.Context(), p))
 		var back corev1.Pod
-		r.must(t, r.cluster.Client().Get(t.Context(), client.ObjectKeyFromObject(p), &back))
+		f.must(t, f.cluster.Client().Get(t.Context(), client.ObjectKeyFromObject(p), &back))
 		var all corev1.PodList
-		r.must(t, r.cluster.Client().List(t.Context(), &all, client.MatchingFields{"spec.nodeName": "nobody"}))
-		eventually(t, "the controller is told", func() bool { return r.count(p.Name) > 0 })
+		f.must(t, f.cluster.Client().List(t.Context(), &all, client.MatchingFields{"spec.nodeName": "unknown"}))
+		eventually(t, "the controller gets an event", func() bool { return f.count(p.Name) > 0 })
 	}
 }

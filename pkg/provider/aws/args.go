@@ -11,18 +11,18 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// hidden are the fields of a launch that are the provider's, and why.
+// hidden returns the launch fields that args can't set, and why.
 func hidden() map[string]string {
-	const one = "the provider sets it: each instance is a launch of its own"
+	const one = "set by the provider: each launch makes one instance"
 	return map[string]string{
-		"ClientToken":           "the provider sets it: it is made of the instance's id and subnet",
+		"ClientToken":           "set by the provider, from the instance's ID and subnet",
 		"MinCount":              one,
 		"MaxCount":              one,
-		"DryRun":                "the provider sets it: want no such field",
-		"SubnetId":              "the provider sets it: want a subnet_pool",
-		"InstanceType":          "the provider sets it: want instance_type beside args",
-		"UserData":              "the provider sets it: want userdata beside args",
-		"DisableApiTermination": "the provider has to be able to end what it made: want no such field",
+		"DryRun":                "set by the provider: remove it",
+		"SubnetId":              "set by the provider: use subnet_pool",
+		"InstanceType":          "set by the provider: use instance_type beside args",
+		"UserData":              "set by the provider: use userdata beside args",
+		"DisableApiTermination": "the provider must be able to terminate its instances: remove it",
 	}
 }
 
@@ -35,13 +35,13 @@ func (cfg Config) CheckArgs(spec provider.Spec) error {
 // CheckArgs implements provider.ArgsChecker.
 func (p *Provider) CheckArgs(spec provider.Spec) error { return p.cfg.CheckArgs(spec) }
 
-// decodeLaunch reads args as a launch of which the instance's own part is missing. The
-// error lists all that is wrong with them.
+// decodeLaunch decodes args into a launch request, without the instance's own fields. The error
+// lists all problems.
 func decodeLaunch(args map[string]any) (*ec2.RunInstancesInput, error) {
 	in := &ec2.RunInstancesInput{}
 	wrong := decodeArgs(args, in, hidden())
 	if len(wrong) > 0 {
-		return nil, wrong // what could not be read can't be judged
+		return nil, wrong // can't be validated further
 	}
 	checkImage(&wrong, in)
 	checkTemplate(&wrong, in.LaunchTemplate)
@@ -53,21 +53,21 @@ func decodeLaunch(args map[string]any) (*ec2.RunInstancesInput, error) {
 
 func checkImage(wrong *provider.FieldErrors, in *ec2.RunInstancesInput) {
 	if sdk.ToString(in.ImageId) == "" && in.LaunchTemplate == nil {
-		wrong.Addf("args.ImageId", "required: want the id of an image, or args.LaunchTemplate")
+		wrong.Addf("args.ImageId", "required: want an image ID, or args.LaunchTemplate")
 	}
 	if id := sdk.ToString(in.ImageId); strings.HasPrefix(id, "resolve:") {
-		wrong.Addf("args.ImageId", "%.80q would have EC2 read a parameter, which servers have no right to: want the id of an image", id)
+		wrong.Addf("args.ImageId", "%.80q makes EC2 read a parameter, for which servers have no permission: want an image ID", id)
 	}
 }
 
 func checkTemplate(wrong *provider.FieldErrors, t *types.LaunchTemplateSpecification) {
 	if t != nil && (sdk.ToString(t.LaunchTemplateId) == "") == (sdk.ToString(t.LaunchTemplateName) == "") {
-		wrong.Addf("args.LaunchTemplate", "want LaunchTemplateId or LaunchTemplateName, one of them")
+		wrong.Addf("args.LaunchTemplate", "want either LaunchTemplateId or LaunchTemplateName")
 	}
 }
 
-// checkMarket: EC2 starts an instance of a persistent request again after it was ended,
-// and nobody here would know the new one.
+// checkMarket refuses persistent spot requests: EC2 restarts their instances after they are
+// terminated, as instances unknown to the shard.
 func checkMarket(wrong *provider.FieldErrors, market *types.InstanceMarketOptionsRequest) {
 	if market == nil || market.SpotOptions == nil {
 		return
@@ -78,13 +78,13 @@ func checkMarket(wrong *provider.FieldErrors, market *types.InstanceMarketOption
 	}
 	if what := market.SpotOptions.InstanceInterruptionBehavior; what != "" && what != types.InstanceInterruptionBehaviorTerminate {
 		wrong.Addf("args.InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior",
-			"%q is not valid: it takes a persistent request; want %s", what, types.InstanceInterruptionBehaviorTerminate)
+			"%q is not valid: it needs a persistent request; want %s", what, types.InstanceInterruptionBehaviorTerminate)
 	}
 }
 
-// checkNetwork: what is about the network belongs to the instance, or else to its
-// interfaces, of which the first gets the subnet. No address can be that of every
-// instance.
+// checkNetwork checks the network settings: they belong either to the instance or to its
+// interfaces, the first of which gets the subnet. Addresses can't be set, as every instance
+// would get the same.
 func checkNetwork(wrong *provider.FieldErrors, in *ec2.RunInstancesInput) {
 	given := map[string]bool{
 		"SecurityGroupIds": len(in.SecurityGroupIds) > 0, "SecurityGroups": len(in.SecurityGroups) > 0,
@@ -92,12 +92,12 @@ func checkNetwork(wrong *provider.FieldErrors, in *ec2.RunInstancesInput) {
 		"Ipv6AddressCount": in.Ipv6AddressCount != nil,
 	}
 	reasons := map[string]string{
-		"SecurityGroups":   "EC2 takes no names beside a subnet: want SecurityGroupIds",
+		"SecurityGroups":   "not supported with a subnet: use SecurityGroupIds",
 		"PrivateIpAddress": oneAddress, "Ipv6Addresses": oneAddress,
 	}
 	if len(in.NetworkInterfaces) > 0 {
 		for name := range given {
-			reasons[name] = "not beside args.NetworkInterfaces: want it there, on the interface"
+			reasons[name] = "not allowed beside args.NetworkInterfaces: set it on the interface"
 		}
 	}
 	for name, reason := range reasons {
@@ -108,8 +108,8 @@ func checkNetwork(wrong *provider.FieldErrors, in *ec2.RunInstancesInput) {
 	checkInterfaces(wrong, in.NetworkInterfaces)
 }
 
-// oneAddress is why addresses can't be named.
-const oneAddress = "the same address can't be that of every instance: want no such field"
+// oneAddress is the error for addresses in args.
+const oneAddress = "every instance would get the same address: remove it"
 
 func checkInterfaces(wrong *provider.FieldErrors, interfaces []types.InstanceNetworkInterfaceSpecification) {
 	if len(interfaces) == 0 {
@@ -125,7 +125,7 @@ func checkInterfaces(wrong *provider.FieldErrors, interfaces []types.InstanceNet
 		}
 		at := slot{sdk.ToInt32(one.NetworkCardIndex), *one.DeviceIndex}
 		if seen[at] && !first(one) {
-			wrong.Addf(path+".DeviceIndex", "%d is there twice: want another for each interface of a network card", at.device)
+			wrong.Addf(path+".DeviceIndex", "duplicate %d: must be unique per network card", at.device)
 		}
 		seen[at] = true
 		if first(one) {
@@ -133,7 +133,7 @@ func checkInterfaces(wrong *provider.FieldErrors, interfaces []types.InstanceNet
 		}
 	}
 	if primaries != 1 {
-		wrong.Addf("args.NetworkInterfaces", "%d of them have DeviceIndex 0: want 1, which gets the subnet", primaries)
+		wrong.Addf("args.NetworkInterfaces", "%d interfaces have DeviceIndex 0: want exactly one, which gets the subnet", primaries)
 	}
 }
 
@@ -142,7 +142,7 @@ func checkInterface(wrong *provider.FieldErrors, path string, one types.Instance
 		wrong.Addf(path+".DeviceIndex", "required: want 0 for the first interface")
 	}
 	if one.NetworkInterfaceId != nil {
-		wrong.Addf(path+".NetworkInterfaceId", "%.80q can't be attached to every instance: want no such field", *one.NetworkInterfaceId)
+		wrong.Addf(path+".NetworkInterfaceId", "%.80q can't be attached to every instance: remove it", *one.NetworkInterfaceId)
 	}
 	for name, given := range map[string]bool{
 		"PrivateIpAddress": one.PrivateIpAddress != nil, "PrivateIpAddresses": len(one.PrivateIpAddresses) > 0,
@@ -153,14 +153,14 @@ func checkInterface(wrong *provider.FieldErrors, path string, one types.Instance
 		}
 	}
 	if of > 1 && sdk.ToBool(one.AssociatePublicIpAddress) {
-		wrong.Addf(path+".AssociatePublicIpAddress", "EC2 gives one only to an instance with a single interface: want no such field")
+		wrong.Addf(path+".AssociatePublicIpAddress", "only supported for instances with a single interface: remove it")
 	}
 	if first(one) && one.SubnetId != nil {
 		wrong.Addf(path+".SubnetId", "%s", hidden()["SubnetId"])
 	}
 }
 
-// first reports whether an interface is the one that every instance has.
+// first reports whether an interface is the primary one.
 func first(i types.InstanceNetworkInterfaceSpecification) bool {
 	return i.DeviceIndex != nil && *i.DeviceIndex == 0 && sdk.ToInt32(i.NetworkCardIndex) == 0
 }
@@ -173,14 +173,14 @@ func checkTagSpecs(wrong *provider.FieldErrors, specs []types.TagSpecification) 
 			wrong.Addf(path+".ResourceType", "required: want instance, volume or network-interface")
 		}
 		if seen[spec.ResourceType] {
-			wrong.Addf(path+".ResourceType", "%.80q is there twice: want one entry for each type", spec.ResourceType)
+			wrong.Addf(path+".ResourceType", "duplicate %.80q: want one entry per type", spec.ResourceType)
 		}
 		seen[spec.ResourceType] = true
 		checkTags(wrong, path, spec)
 	}
 }
 
-// checkTags: those of the instance have to leave room for the provider's own.
+// checkTags checks tags of args, which must leave room for the provider's own.
 func checkTags(wrong *provider.FieldErrors, path string, spec types.TagSpecification) {
 	most, keys := maxTags, map[string]bool{}
 	if spec.ResourceType == types.ResourceTypeInstance {
@@ -192,13 +192,13 @@ func checkTags(wrong *provider.FieldErrors, path string, spec types.TagSpecifica
 		case problem != "":
 			wrong.Addf(at, "%s", problem)
 		case strings.HasPrefix(key, tagPrefix):
-			wrong.Addf(at+".Key", "%.80q is not valid: tags that begin with %s are the provider's", key, tagPrefix)
+			wrong.Addf(at+".Key", "%.80q is not valid: tags that begin with %s are reserved for the provider", key, tagPrefix)
 		case keys[key]:
-			wrong.Addf(at+".Key", "%.80q is there twice: want one tag for each key", key)
+			wrong.Addf(at+".Key", "duplicate %.80q: want one tag per key", key)
 		}
 		keys[key] = true
 	}
 	if len(spec.Tags) > most {
-		wrong.Addf(path+".Tags", "%d tags: want at most %d beside the provider's own", len(spec.Tags), most)
+		wrong.Addf(path+".Tags", "%d tags: want at most %d besides the provider's own", len(spec.Tags), most)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider/aws"
 )
 
-// parse reads args as a config has them.
+// parse parses args as a config has them.
 func parse(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var args map[string]any
@@ -33,7 +33,7 @@ func TestArgs(t *testing.T) {
 	const ok = `"ImageId": "ami-1"`
 	for _, c := range []struct {
 		args string
-		want string // path: what is said; empty: they are fine
+		want string // path: the error; empty: the args are valid
 	}{
 		{`{"ImageId": "ami-1"}`, ""},
 		{`{"LaunchTemplate": {"LaunchTemplateName": "agent", "Version": "3"}}`, ""},
@@ -44,7 +44,7 @@ func TestArgs(t *testing.T) {
 
 		{`{}`, "args.ImageId: required"},
 		{`{"ImageId": ""}`, "args.ImageId: required"},
-		{`{"ImageId": "resolve:ssm:golden"}`, `args.ImageId: "resolve:ssm:golden" would have EC2 read a parameter`},
+		{`{"ImageId": "resolve:ssm:golden"}`, `args.ImageId: "resolve:ssm:golden" makes EC2 read a parameter`},
 		{`{` + ok + `, "Colour": "red"}`, "args.Colour: no such field (have: AdditionalInfo, BlockDeviceMappings,"},
 		{`{"imageId": "ami-1"}`, "args.imageId: no such field: want ImageId"},
 		{`{` + ok + `, "noSmithyDocumentSerde": {}}`, "args.noSmithyDocumentSerde: no such field"},
@@ -68,47 +68,47 @@ func TestArgs(t *testing.T) {
 		{`{` + ok + `, "InstanceMarketOptions": {"SpotOptions": {"SpotInstanceType": "persistent"}}}`,
 			`SpotInstanceType: "persistent" is not valid`},
 
-		{`{` + ok + `, "ClientToken": "x"}`, "args.ClientToken: the provider sets it"},
-		{`{` + ok + `, "MinCount": 1}`, "args.MinCount: the provider sets it"},
-		{`{` + ok + `, "MaxCount": 1}`, "args.MaxCount: the provider sets it"},
-		{`{` + ok + `, "UserData": "x"}`, "args.UserData: the provider sets it: want userdata beside args"},
-		{`{` + ok + `, "DryRun": true}`, "args.DryRun: the provider sets it"},
-		{`{` + ok + `, "SubnetId": "subnet-1"}`, "args.SubnetId: the provider sets it: want a subnet_pool"},
-		{`{` + ok + `, "InstanceType": "t3.small"}`, "args.InstanceType: the provider sets it: want instance_type beside args"},
-		{`{` + ok + `, "DisableApiTermination": true}`, "args.DisableApiTermination: the provider has to be able to end"},
+		{`{` + ok + `, "ClientToken": "x"}`, "args.ClientToken: set by the provider"},
+		{`{` + ok + `, "MinCount": 1}`, "args.MinCount: set by the provider"},
+		{`{` + ok + `, "MaxCount": 1}`, "args.MaxCount: set by the provider"},
+		{`{` + ok + `, "UserData": "x"}`, "args.UserData: set by the provider: use userdata beside args"},
+		{`{` + ok + `, "DryRun": true}`, "args.DryRun: set by the provider"},
+		{`{` + ok + `, "SubnetId": "subnet-1"}`, "args.SubnetId: set by the provider: use subnet_pool"},
+		{`{` + ok + `, "InstanceType": "t3.small"}`, "args.InstanceType: set by the provider: use instance_type beside args"},
+		{`{` + ok + `, "DisableApiTermination": true}`, "args.DisableApiTermination: the provider must be able to terminate"},
 
 		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0, "SubnetId": "subnet-1"}]}`,
-			"args.NetworkInterfaces[0].SubnetId: the provider sets it"},
-		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 1}]}`, "args.NetworkInterfaces: 0 of them have DeviceIndex 0"},
-		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0}, {"DeviceIndex": 0}]}`, "args.NetworkInterfaces: 2 of them have DeviceIndex 0"},
+			"args.NetworkInterfaces[0].SubnetId: set by the provider"},
+		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 1}]}`, "args.NetworkInterfaces: 0 interfaces have DeviceIndex 0"},
+		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0}, {"DeviceIndex": 0}]}`, "args.NetworkInterfaces: 2 interfaces"},
 		{`{` + ok + `, "NetworkInterfaces": [{}]}`, "args.NetworkInterfaces[0].DeviceIndex: required"},
 		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0, "NetworkInterfaceId": "eni-1"}]}`,
 			"args.NetworkInterfaces[0].NetworkInterfaceId: "},
 		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0}], "SecurityGroupIds": ["sg-1"]}`,
-			"args.SecurityGroupIds: not beside args.NetworkInterfaces"},
+			"args.SecurityGroupIds: not allowed beside args.NetworkInterfaces"},
 
 		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "nstance:shard", "Value": "x"}]}]}`,
 			`args.TagSpecifications[0].Tags[0].Key: "nstance:shard" is not valid`},
 		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "aws:x"}]}]}`,
 			"args.TagSpecifications[0].Tags[0]: the key"},
 		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "instance", "Tags": [{}]}]}`, "args.TagSpecifications[0].Tags[0]: the key"},
-		{`{` + ok + `, "SecurityGroups": ["web"]}`, "args.SecurityGroups: EC2 takes no names beside a subnet"},
-		{`{` + ok + `, "PrivateIpAddress": "10.0.0.9"}`, "args.PrivateIpAddress: the same address can't be that of every instance"},
-		{`{` + ok + `, "Ipv6Addresses": [{"Ipv6Address": "::1"}]}`, "args.Ipv6Addresses: the same address"},
+		{`{` + ok + `, "SecurityGroups": ["web"]}`, "args.SecurityGroups: not supported with a subnet"},
+		{`{` + ok + `, "PrivateIpAddress": "10.0.0.9"}`, "args.PrivateIpAddress: every instance would get the same address"},
+		{`{` + ok + `, "Ipv6Addresses": [{"Ipv6Address": "::1"}]}`, "args.Ipv6Addresses: every instance would get the same address"},
 		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0, "PrivateIpAddress": "10.0.0.9"}]}`,
-			"args.NetworkInterfaces[0].PrivateIpAddress: the same address"},
+			"args.NetworkInterfaces[0].PrivateIpAddress: every instance would get the same address"},
 		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0}, {"DeviceIndex": 1}, {"DeviceIndex": 1}]}`,
-			"args.NetworkInterfaces[2].DeviceIndex: 1 is there twice"},
+			"args.NetworkInterfaces[2].DeviceIndex: duplicate 1"},
 		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0, "AssociatePublicIpAddress": true}, {"DeviceIndex": 1}]}`,
-			"args.NetworkInterfaces[0].AssociatePublicIpAddress: EC2 gives one only"},
+			"args.NetworkInterfaces[0].AssociatePublicIpAddress: only supported"},
 		{`{` + ok + `, "NetworkInterfaces": [{"DeviceIndex": 0, "AssociatePublicIpAddress": true}]}`, ""},
 		{`{` + ok + `, "InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"InstanceInterruptionBehavior": "stop"}}}`,
 			`InstanceInterruptionBehavior: "stop" is not valid`},
-		{`{"LaunchTemplate": {}}`, "args.LaunchTemplate: want LaunchTemplateId or LaunchTemplateName"},
+		{`{"LaunchTemplate": {}}`, "args.LaunchTemplate: want either LaunchTemplateId or LaunchTemplateName"},
 		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "volume", "Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]}]}`,
-			`args.TagSpecifications[0].Tags[1].Key: "a" is there twice`},
+			`args.TagSpecifications[0].Tags[1].Key: duplicate "a"`},
 		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "instance", "Tags": [` + tagList(42) + `]}]}`,
-			"args.TagSpecifications[0].Tags: 42 tags: want at most 41 beside the provider's own"},
+			"args.TagSpecifications[0].Tags: 42 tags: want at most 41 besides the provider's own"},
 		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "volume", "Tags": [` + tagList(50) + `]}]}`, ""},
 		{`{` + ok + `, "TagSpecifications": [{"Tags": []}]}`, "args.TagSpecifications[0].ResourceType: required"},
 		{`{` + ok + `, "TagSpecifications": [{"ResourceType": "volume"}, {"ResourceType": "volume"}]}`,
@@ -125,7 +125,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// TestArgsReportAll: all that is wrong is told at once, in the same order each time.
+// TestArgsReportAll: all errors are returned at once, always in the same order.
 func TestArgsReportAll(t *testing.T) {
 	args := parse(t, `{"Zebra": 1, "MinCount": 1, "KeyName": 2, "Ape": 1}`)
 	first := aws.Config{}.CheckArgs(provider.Spec{Args: args})
@@ -140,7 +140,7 @@ func TestArgsReportAll(t *testing.T) {
 	}
 }
 
-// FuzzArgs: whatever args there are, they are fine, or fields of them are not.
+// FuzzArgs: any args are either valid or rejected with the names of their fields.
 func FuzzArgs(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"ImageId": "ami-1"}`, `{"ImageId": null, "BlockDeviceMappings": [null, 1, {"Ebs": {"Iops": 1e9}}]}`,

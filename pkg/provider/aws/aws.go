@@ -1,14 +1,13 @@
-// Package aws is a provider whose machines are EC2 instances of one region.
+// Package aws is a provider of EC2 instances in one region.
 //
-// A create is one call of RunInstances with a client token made of the instance id and
-// the subnet, both of which were durable before: EC2 itself answers a repeated create
-// with what the first one made. Calls that change something are made once, for the
-// SDK's own retries can't tell what a lost reply hid; whoever calls Create asks again.
-// Reads are retried as the SDK sees fit. They lag and are not monotonic, so what is
-// asked for by id is asked for by filters: a list of ids fails as a whole for one that
-// can't be seen yet.
+// A create is one RunInstances call with a client token made of the instance ID and subnet,
+// which are durable before the call: EC2 answers a repeated call with the first call's
+// instance. Calls that change something are made without SDK retries, which can't tell what a
+// lost reply hid; Create is called again instead. Reads are retried by the SDK. They are stale
+// at times and not monotonic, so instances are queried by filters: a query by a list of IDs
+// fails as a whole if one is not visible yet.
 //
-// Tags are the only record, and are there from the moment the instance is.
+// Tags are the only record, and exist as soon as the instance does.
 package aws
 
 import (
@@ -19,35 +18,32 @@ import (
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	"github.com/aws/smithy-go/middleware"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 
-	"github.com/nstance/nstance/pkg/awscall"
 	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Config says where instances are made, and in whose name.
+// Config is the configuration of a Provider.
 type Config struct {
 	Scope  provider.Scope
-	Region string // empty: as the environment or the machine itself says
+	Region string // empty: from the environment or the metadata service
 	Logger *slog.Logger
-	// Credentials are those of the calls; nil: those of the environment, of the
-	// container, or of the machine's role.
+	// Credentials sign the calls; nil: those of the environment, the container, or the
+	// machine's role.
 	Credentials sdk.CredentialsProvider
-	// HTTPClient makes the calls; nil: the SDK's own.
+	// HTTPClient makes the calls; nil: the SDK's default.
 	HTTPClient *http.Client
-	// Leader moves an address between the servers; nil: nothing to move.
+	// Leader is the leader's address; nil: none.
 	Leader *Leader
 }
 
-// Default returns the settings that an empty options object stands for.
+// Default returns the default settings, as for an empty options object.
 func Default(scope provider.Scope, logger *slog.Logger) Config {
 	return Config{Scope: scope, Logger: logger}
 }
 
-// api is what of AWS is called. These are functions, rather than the client with
-// its seven hundred methods: the linker keeps all methods of a value that is kept in a
-// struct, and they weigh 30 MB.
+// api holds the AWS calls as functions (pkg/awsclient/sdk.go).
 type api struct {
 	runInstances       call[ec2.RunInstancesInput, ec2.RunInstancesOutput]
 	describeInstances  call[ec2.DescribeInstancesInput, ec2.DescribeInstancesOutput]
@@ -61,19 +57,24 @@ type api struct {
 	assignAddresses    call[ec2.AssignPrivateIpAddressesInput, ec2.AssignPrivateIpAddressesOutput]
 	assignIPv6         call[ec2.AssignIpv6AddressesInput, ec2.AssignIpv6AddressesOutput]
 	unassignIPv6       call[ec2.UnassignIpv6AddressesInput, ec2.UnassignIpv6AddressesOutput]
-	balancing          balancing
+	registerTargets    balancing[elb.RegisterTargetsInput, elb.RegisterTargetsOutput]
+	deregisterTargets  balancing[elb.DeregisterTargetsInput, elb.DeregisterTargetsOutput]
+	targetHealth       balancing[elb.DescribeTargetHealthInput, elb.DescribeTargetHealthOutput]
 }
 
-type call[In, Out any] func(context.Context, *In, ...func(*ec2.Options)) (*Out, error)
+type (
+	call[In, Out any]      func(context.Context, *In, ...func(*ec2.Options)) (*Out, error)
+	balancing[In, Out any] func(context.Context, *In, ...func(*elb.Options)) (*Out, error)
+)
 
-// Provider makes EC2 instances. It is safe for concurrent use.
+// Provider is a provider of EC2 instances. It is safe for concurrent use.
 type Provider struct {
 	cfg      Config
 	api      api
 	known    known
 	searches searches
 	region   string
-	leader   provider.LeaderNetwork // nil: no address to move
+	leader   provider.LeaderNetwork // nil: no leader address
 }
 
 var (
@@ -83,11 +84,11 @@ var (
 	_ provider.InstanceTypes  = (*Provider)(nil)
 	_ provider.ArgsChecker    = (*Provider)(nil)
 	_ provider.LoadBalancer   = (*Provider)(nil)
-	_ provider.ArgsChecker    = Config{} // before there is a Provider
+	_ provider.ArgsChecker    = Config{} // usable without a Provider
 )
 
-// New checks cfg, and finds out the region and where credentials come from. It does
-// not call EC2: a region that can't be reached is temporary.
+// New validates cfg and resolves the region and credentials. It does not call EC2: an
+// unreachable region is a temporary error.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the aws provider: %w", err)
@@ -96,57 +97,35 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the aws provider: %w", err)
 	}
-	client, err := newEC2(session)
+	machines, err := session.SDK(awsclient.EC2)
 	if err != nil {
 		return nil, fmt.Errorf("configure the aws provider: %w: %w", provider.ErrInvalid, err)
 	}
-	balancing, err := awscall.New(session, awsclient.LoadBalancing)
+	targets, err := session.Brief(awsclient.LoadBalancing)
 	if err != nil {
 		return nil, fmt.Errorf("configure the aws provider: %w: %w", provider.ErrInvalid, err)
 	}
-	p := &Provider{cfg: cfg, region: session.Region, api: api{
+	p := &Provider{cfg: cfg, region: session.Region, api: newAPI(ec2.NewFromConfig(machines), elb.NewFromConfig(targets))}
+	p.leader = p.newLeaderNetwork()
+	return p, nil
+}
+
+func newAPI(client *ec2.Client, balancer *elb.Client) api {
+	return api{
 		runInstances:       client.RunInstances,
 		describeInstances:  client.DescribeInstances,
 		terminateInstances: client.TerminateInstances,
 		describeSubnets:    client.DescribeSubnets,
 		describeImages:     client.DescribeImages,
 		describeTypes:      client.DescribeInstanceTypes,
-		balancing:          balancing.Query,
 		describeInterfaces: client.DescribeNetworkInterfaces,
 		attachInterface:    client.AttachNetworkInterface,
 		detachInterface:    client.DetachNetworkInterface,
 		assignAddresses:    client.AssignPrivateIpAddresses,
 		assignIPv6:         client.AssignIpv6Addresses,
 		unassignIPv6:       client.UnassignIpv6Addresses,
-	}}
-	p.leader = p.newLeaderNetwork()
-	return p, nil
-}
-
-// newEC2 makes the SDK's client, of which only some functions are kept. It is told where EC2
-// is: the SDK would look for a region of no partition that is known in that of amazonaws.com.
-func newEC2(s awsclient.Session) (*ec2.Client, error) {
-	url, err := s.URL(awsclient.EC2)
-	if err != nil {
-		return nil, err
-	}
-	return ec2.New(ec2.Options{
-		Region: s.Region, Credentials: s.Credentials, HTTPClient: s.HTTPClient, RetryMode: sdk.RetryModeStandard,
-		BaseEndpoint: &url, APIOptions: []func(*middleware.Stack) error{forgetting(s)},
-	}), nil
-}
-
-// forgetting has keys be asked for anew once EC2 has said that they have expired.
-func forgetting(s awsclient.Session) func(*middleware.Stack) error {
-	return func(stack *middleware.Stack) error {
-		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("ForgetExpiredKeys", func(
-			ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
-		) (middleware.InitializeOutput, middleware.Metadata, error) {
-			out, more, err := next.HandleInitialize(ctx, in)
-			if awsclient.Expired(err) {
-				s.Forget("")
-			}
-			return out, more, err
-		}), middleware.After)
+		registerTargets:    balancer.RegisterTargets,
+		deregisterTargets:  balancer.DeregisterTargets,
+		targetHealth:       balancer.DescribeTargetHealth,
 	}
 }

@@ -9,19 +9,19 @@ import (
 	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
 	"github.com/nstance/nstance/pkg/awsclient/iam"
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 	"github.com/nstance/nstance/pkg/provider/providertest"
 )
 
-func harness(t *testing.T, cfg awsfake.Config) providertest.Harness {
+func harness(t *testing.T, cfg awstest.Config) providertest.Harness {
 	t.Helper()
-	// One of the tests has another cluster beside the suite's own.
+	// One of the tests needs another cluster than the suite's.
 	second := map[string]string{"cluster_id": scope.ClusterID + "-2"}
 	cfg.Policies = append(cfg.Policies, awsclienttest.Rights(t, region, second, iam.SectionServer)...)
 	return providertest.Harness{
 		Around: synctest.Test,
 		New: func(t *testing.T) providertest.World {
-			cloud := awsfake.New(cfg)
+			cloud := awstest.New(cfg)
 			client := serve(t, cloud)
 			return providertest.World{
 				Cluster:  scope.ClusterID,
@@ -33,10 +33,10 @@ func harness(t *testing.T, cfg awsfake.Config) providertest.Harness {
 					}
 				},
 				Killed:   "Client.UserInitiatedShutdown: User initiated shutdown",
-				Plant:    func(_ *testing.T, tags map[string]string) { cloud.Plant(large, tags, false) },
-				Patience: time.Minute, Eventual: max(cfg.Lag, time.Millisecond), // nobody promises more of EC2
+				Plant:    func(_ *testing.T, tags map[string]string) { cloud.AddMachine(large, tags, false) },
+				Patience: time.Minute, Eventual: max(cfg.Lag, time.Millisecond), // EC2 guarantees no more
 				Target: func(*testing.T) string {
-					cloud.Balancing.Add(awsfake.TargetGroup{ARN: targets, Port: 80, VPC: vpc, Tags: tags()})
+					cloud.Balancing.Add(awstest.TargetGroup{ARN: targets, Port: 80, VPC: vpc, Tags: tags()})
 					return targets
 				},
 				Short: func(*testing.T) func() {

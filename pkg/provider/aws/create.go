@@ -2,6 +2,7 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -15,9 +16,9 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Create implements provider.Provider. EC2 knows a repeated create by its client token.
-// One that came with other parameters before it refuses, and one whose instance is gone
-// too: what there is of that instance is returned then.
+// Create implements provider.Provider. EC2 deduplicates creates by client token. It refuses a
+// token used with other parameters, or whose instance is gone; then the existing instance is
+// looked up and returned.
 func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
 	in, err := launch(p.cfg.Scope, spec)
 	if err != nil {
@@ -38,7 +39,7 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 	return vm, nil
 }
 
-// notLaunched finds out what a failed launch means.
+// notLaunched handles the error of a failed launch.
 func (p *Provider) notLaunched(ctx context.Context, spec provider.Spec, err error) (provider.VM, error) {
 	if own, ok := awsclient.Refused(err); ok {
 		return provider.VM{}, own
@@ -46,22 +47,32 @@ func (p *Provider) notLaunched(ctx context.Context, spec provider.Spec, err erro
 	code, _ := awsclient.Code(err)
 	switch code {
 	case codeMismatch:
-		p.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "instance was asked for with other parameters before: looking for it",
+		p.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "client token was used with other parameters: looking for the instance",
 			slog.String("instance", string(spec.ID)))
 		return p.afterMismatch(ctx, spec)
 	case codeTerminated:
 		vm, found, err := p.ofInstance(ctx, spec)
 		if err == nil && !found {
-			err = fmt.Errorf("%w: instance %s was made before, ended, and is forgotten: want a new instance", provider.ErrInvalid, spec.ID)
+			err = fmt.Errorf("%w: instance %s was created before and has terminated: create a new instance", provider.ErrInvalid, spec.ID)
 		}
 		return vm, err
 	default:
-		return provider.VM{}, fmt.Errorf("launch instance %s: %w", spec.ID, sorted("ec2:RunInstances", err))
+		return provider.VM{}, fmt.Errorf("launch instance %s: %w", spec.ID, p.tagsWanted(sorted("ec2:RunInstances", err)))
 	}
 }
 
-// describe returns the instances of this scope that match filters, and calls page after
-// each page.
+// tagsWanted adds to an unauthorized launch which condition of the policy probably failed,
+// which AWS does not tell.
+func (p *Provider) tagsWanted(err error) error {
+	if !errors.Is(err, provider.ErrUnauthorized) {
+		return err
+	}
+	return fmt.Errorf("%w (the server policies require the tag %s=%s on subnets, security groups, launch templates and snapshots)",
+		err, provider.TagClusterID, p.cfg.Scope.ClusterID)
+}
+
+// describe returns the instances of this scope that match filters. It calls page after each
+// page.
 func (p *Provider) describe(ctx context.Context, filters []types.Filter, page func()) ([]provider.VM, error) {
 	vms, err := p.read(ctx, filters, page)
 	if err != nil {
@@ -73,15 +84,15 @@ func (p *Provider) describe(ctx context.Context, filters []types.Filter, page fu
 	return vms, nil
 }
 
-// read returns the instances that match filters, whosever they are.
+// read returns the instances that match filters, of any scope.
 func (p *Provider) read(ctx context.Context, filters []types.Filter, page func()) ([]provider.VM, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	const perPage = 1000 // as many as EC2 gives at once
+	const perPage = 1000 // EC2's maximum
 	in := &ec2.DescribeInstancesInput{Filters: filters, MaxResults: sdk.Int32(perPage)}
 	var vms []provider.VM
-	seen := map[string]bool{} // pages are of different moments
+	seen := map[string]bool{} // pages may overlap
 	if err := pages(&in.NextToken, func() (*string, error) {
 		out, err := p.api.describeInstances(ctx, in)
 		if err != nil {
@@ -103,7 +114,7 @@ func (p *Provider) read(ctx context.Context, filters []types.Filter, page func()
 	return vms, nil
 }
 
-// scoped are the filters that select what is of this scope, and more.
+// scoped returns the filters of this scope, and more.
 func (p *Provider) scoped(more ...types.Filter) []types.Filter {
 	for _, tag := range [][2]string{
 		{provider.TagManaged, "true"}, {provider.TagClusterID, p.cfg.Scope.ClusterID}, {provider.TagShard, p.cfg.Scope.Shard},

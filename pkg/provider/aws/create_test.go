@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
 func TestLaunch(t *testing.T) {
@@ -23,6 +23,7 @@ func TestLaunch(t *testing.T) {
 		made := cloud.Machines()[0]
 		if made.Token != string(s.ID)+"-"+large+"-999999999" || len(made.Token) > 64 || string(made.UserData) != string(s.Userdata) ||
 			made.Subnet != large || made.Type != "t3.small" || made.Params["MetadataOptions.HttpTokens"] != "required" ||
+			made.Params["MetadataOptions.HttpPutResponseHopLimit"] != "1" ||
 			made.Tags["Name"] != s.Hostname || made.Tags["nstance:instance-id"] != string(s.ID) {
 			t.Errorf("made %+v", made)
 		}
@@ -32,7 +33,7 @@ func TestLaunch(t *testing.T) {
 	})
 }
 
-// TestLaunchArgs: args have their say, and the subnet goes to the first interface.
+// TestLaunchArgs: args are used, and the first interface gets the subnet.
 func TestLaunchArgs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
@@ -66,7 +67,8 @@ func TestLaunchArgs(t *testing.T) {
 				t.Errorf("%s is %q, want %q", name, got, want)
 			}
 		}
-		if vm.Tags["Name"] != "web" || vm.Hostname != s.Hostname || len(vm.Addresses) != 2 {
+		if vm.Tags["Name"] != "web" || vm.Hostname != s.Hostname || len(vm.Addresses) != 2 ||
+			len(vm.DNSNames) != 1 || !strings.HasPrefix(vm.DNSNames[0], "ip-"+strings.ReplaceAll(vm.Addresses[0].String(), ".", "-")+".") {
 			t.Errorf("answered %+v", vm)
 		}
 	})
@@ -105,7 +107,7 @@ func TestRefusedSpecs(t *testing.T) {
 	}
 }
 
-// TestLargestUserdata and as many tags as EC2 takes are taken.
+// TestLargestUserdata: the largest userdata and as many tags as EC2 allows are accepted.
 func TestLargestUserdata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, p := newWorld(t, nil)
@@ -120,9 +122,9 @@ func TestLargestUserdata(t *testing.T) {
 	})
 }
 
-// TestLostReply: a launch is one attempt, and the next one finds what it made.
+// TestLostReply: a launch is sent once, and the next call finds its result.
 func TestLostReply(t *testing.T) {
-	for name, fault := range map[string]awsfake.Fault{
+	for name, fault := range map[string]awstest.Fault{
 		"lost":       {Lost: true},
 		"dropped":    {Dropped: true},
 		"500":        {Code: "InternalError", Status: http.StatusInternalServerError},
@@ -146,11 +148,11 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
-// TestSlowReply: a caller that gives up learns nothing of the outcome.
+// TestSlowReply: for a caller that gives up, the outcome is unknown.
 func TestSlowReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
-		cloud.FailNext("RunInstances", 1, awsfake.Fault{Delay: time.Minute})
+		cloud.FailNext("RunInstances", 1, awstest.Fault{Delay: time.Minute})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := p.Create(ctx, spec(t, 1)); !errors.Is(err, context.DeadlineExceeded) || provider.Definite(err) {
@@ -162,10 +164,10 @@ func TestSlowReply(t *testing.T) {
 	})
 }
 
-// TestMismatch: other args for the same instance, while reads lag.
+// TestMismatch: other args for the same instance, while reads are stale.
 func TestMismatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, p := newWorld(t, func(cfg *awsfake.Config) { cfg.Lag = 20 * time.Second })
+		_, p := newWorld(t, func(cfg *awstest.Config) { cfg.Lag = 20 * time.Second })
 		first := must(t, p, spec(t, 1))
 		changed := spec(t, 1)
 		changed.Userdata = []byte("other")
@@ -177,13 +179,13 @@ func TestMismatch(t *testing.T) {
 	})
 }
 
-// TestMismatchUnseen: a token that came before, and that no instance is seen of for a minute,
-// stands for a launch that was refused. Until then the outcome is unknown, and a caller that
-// has no time for the next look-up learns so at once; the search goes on with its next call.
+// TestMismatchUnseen: a used token whose instance is not seen for a minute belongs to a refused
+// launch. Until then the outcome is unknown, which a caller whose time ends before the next look-up
+// learns at once; its next call continues the search.
 func TestMismatchUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
-		mismatch := awsfake.Fault{Code: "IdempotentParameterMismatch", Status: http.StatusBadRequest}
+		mismatch := awstest.Fault{Code: "IdempotentParameterMismatch", Status: http.StatusBadRequest}
 		cloud.FailNext("RunInstances", 3, mismatch)
 		began := time.Now()
 		for range 2 {
@@ -200,19 +202,19 @@ func TestMismatchUnseen(t *testing.T) {
 			t.Errorf("after %v: %v", took, err)
 		}
 		cloud.FailNext("RunInstances", 1, mismatch)
-		cloud.FailNext("DescribeInstances", 1, awsfake.Fault{Code: "UnauthorizedOperation", Status: http.StatusForbidden})
+		cloud.FailNext("DescribeInstances", 1, awstest.Fault{Code: "UnauthorizedOperation", Status: http.StatusForbidden})
 		if _, err := p.Create(t.Context(), spec(t, 1)); err == nil || provider.Definite(err) {
 			t.Errorf("the look-up is not allowed: %v", err)
 		}
 	})
 }
 
-// TestMismatchOfAnotherSubnet: an instance is found by its tag, whatever token made it.
+// TestMismatchOfAnotherSubnet: an instance is found by its tag, whatever its token.
 func TestMismatchOfAnotherSubnet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud, p := newWorld(t, func(cfg *awsfake.Config) { cfg.Lag = 5 * time.Second })
+		cloud, p := newWorld(t, func(cfg *awstest.Config) { cfg.Lag = 5 * time.Second })
 		first := must(t, p, spec(t, 1))
-		cloud.FailNext("RunInstances", 1, awsfake.Fault{Code: "IdempotentParameterMismatch", Status: http.StatusBadRequest})
+		cloud.FailNext("RunInstances", 1, awstest.Fault{Code: "IdempotentParameterMismatch", Status: http.StatusBadRequest})
 		moved := spec(t, 1)
 		moved.Subnet, moved.Attempt = small, 3
 		if vm := must(t, p, moved); vm.Ref() != first.Ref() {
@@ -221,7 +223,7 @@ func TestMismatchOfAnotherSubnet(t *testing.T) {
 	})
 }
 
-// TestTerminated: the instance is returned as it is, as long as EC2 shows it.
+// TestTerminated: an instance is returned in its current state, as long as EC2 lists it.
 func TestTerminated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, p := newWorld(t, nil)
@@ -240,11 +242,11 @@ func TestTerminated(t *testing.T) {
 	})
 }
 
-// TestYoungDeath: EC2 accepts an instance and ends it, and says why.
+// TestYoungDeath: EC2 accepts an instance, then terminates it with a reason.
 func TestYoungDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud, p := newWorld(t, func(cfg *awsfake.Config) { cfg.Boot = 5 * time.Second })
-		cloud.Doom(1, "Client.InvalidKMSKey.InvalidState", "The KMS key provided is in an incorrect state")
+		cloud, p := newWorld(t, func(cfg *awstest.Config) { cfg.Boot = 5 * time.Second })
+		cloud.FailBoots(1, "Client.InvalidKMSKey.InvalidState", "The KMS key provided is in an incorrect state")
 		vm := must(t, p, spec(t, 1))
 		time.Sleep(6 * time.Second)
 		got, err := provider.GetOne(t.Context(), p, vm.Ref())

@@ -16,15 +16,14 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// decoder fills an input of the SDK from args, by the names of its fields. Methods of
-// the SDK's types are never looked up by reflection: the linker would keep them all.
+// decoder decodes args into an SDK input, by field name. It never looks up methods of SDK types
+// by reflection: the linker would keep them all.
 type decoder struct {
 	wrong provider.FieldErrors
 	enums map[reflect.Type][]string
 }
 
-// decodeArgs fills into, a pointer to a struct, from args. hidden are the names of its
-// fields that are not for args, and why.
+// decodeArgs decodes args into a struct. hidden has the fields that args can't set, and why.
 func decodeArgs(args map[string]any, into any, hidden map[string]string) provider.FieldErrors {
 	d := decoder{enums: enums()}
 	plain, err := normal(args)
@@ -42,7 +41,7 @@ func decodeArgs(args map[string]any, into any, hidden map[string]string) provide
 	return d.wrong
 }
 
-// normal is args with the types that JSON has, whatever they were made of.
+// normal converts args to plain JSON types.
 func normal(args map[string]any) (plain map[string]any, err error) {
 	data, err := json.Marshal(args)
 	if err != nil {
@@ -65,7 +64,7 @@ func (d *decoder) object(path string, values map[string]any, into reflect.Value,
 	}
 }
 
-// missing says what fields there are, when a name is that of none.
+// missing describes the valid fields for an unknown name.
 func missing(t reflect.Type, name string, hidden map[string]string) string {
 	var have []string
 	for i := range t.NumField() {
@@ -82,7 +81,7 @@ func missing(t reflect.Type, name string, hidden map[string]string) string {
 	return "no such field (have: " + strings.Join(have, ", ") + ")"
 }
 
-// value sets one field, whatever it is.
+// value decodes one field of any type.
 func (d *decoder) value(path string, value any, into reflect.Value) {
 	switch into.Kind() {
 	case reflect.Pointer:
@@ -187,8 +186,8 @@ func (d *decoder) mismatch(path string, value any, want string) {
 	d.wrong.Addf(path, "got %s: want %s", got, want)
 }
 
-// enums are the values of the fields that people set most, so that a misspelt one is
-// found before an instance is wanted. What is not in it EC2 itself decides.
+// enums lists the values of commonly set fields, so that typos are found before a launch. EC2
+// validates the rest.
 func enums() map[reflect.Type][]string {
 	return map[reflect.Type][]string{
 		enumType[types.HttpTokensState]():               texts(types.HttpTokensState("").Values()),

@@ -10,11 +10,11 @@ import (
 	"testing/synctest"
 
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// unlisting is a cloud of which no read shows an instance any more, and which still knows
-// it, as EC2 does with what is terminated.
+// unlisting is a cloud whose reads no longer show an instance that still exists, as EC2 does with
+// terminated ones.
 type unlisting struct {
 	http.Handler
 	id string
@@ -31,11 +31,11 @@ func (u *unlisting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, text)
 }
 
-// TestOneThatIsGoneHoldsUpNoOther: the right to end it depends on tags that it has no more,
-// and is refused for all that is named in the same call.
+// TestOneThatIsGoneHoldsUpNoOther: deleting it is allowed by tags that it no longer has, so a call
+// that names it is refused for the whole batch.
 func TestOneThatIsGoneHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud := awsfake.New(cloudConfig(t))
+		cloud := awstest.New(cloudConfig(t))
 		u := &unlisting{Handler: cloud}
 		p := open(t, serve(t, u), scope)
 		gone, alive := must(t, p, spec(t, 1)), must(t, p, spec(t, 2))
@@ -53,14 +53,14 @@ func TestOneThatIsGoneHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestRetaggedIsLeftAlone: one that was given to another shard, or out of any, by its tags
-// is not ended by the shard that made it.
+// TestRetaggedIsLeftAlone: an instance whose tags now name another shard, or none, is not deleted
+// by the shard that created it.
 func TestRetaggedIsLeftAlone(t *testing.T) {
 	other := maps.Clone(spec(t, 1).Tags)
 	other[provider.TagShard] = "other"
 	unmanaged := maps.Clone(spec(t, 1).Tags)
 	delete(unmanaged, provider.TagManaged)
-	for name, tags := range map[string]map[string]string{"another shard's": other, "nobody's": unmanaged} {
+	for name, tags := range map[string]map[string]string{"another shard's": other, "unmanaged": unmanaged} {
 		synctest.Test(t, func(t *testing.T) {
 			cloud, p := newWorld(t, nil)
 			vm := must(t, p, spec(t, 1))

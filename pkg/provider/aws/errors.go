@@ -16,14 +16,14 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// errorRow says what a code means. A code that ends with * stands for all that begin so.
+// errorRow maps an error code to a kind. A trailing * matches any suffix.
 type errorRow struct {
 	code   string
-	status int // of HTTP; 0: any; 4: those from 400 to 499
+	status int // HTTP status; 0: any; 4: 400 to 499
 	kind   error
 }
 
-// The codes that decide how Create goes on.
+// Codes that Create handles specially.
 const (
 	codeMismatch   = "IdempotentParameterMismatch"
 	codeTerminated = "IdempotentInstanceTerminated"
@@ -31,13 +31,8 @@ const (
 
 const codeInvalidTarget = "InvalidTarget"
 
-// codeNone is the SDK's word for a reply without a code: it may be of something between
-// here and AWS, and of a call that came through.
-const codeNone = "UnknownError"
-
-// errorTable is what EC2 and Elastic Load Balancing refuse calls with. The first row that
-// fits decides. A code without a row, and every 5xx without one, is temporary: nobody
-// knows what was made.
+// errorTable returns the error codes of EC2 and Elastic Load Balancing. The first matching row
+// decides. A code without a row, including every other 5xx, is temporary, with unknown outcome.
 func errorTable() []errorRow {
 	var rows []errorRow
 	add := func(kind error, status int, codes ...string) {
@@ -45,16 +40,16 @@ func errorTable() []errorRow {
 			rows = append(rows, errorRow{code, status, kind})
 		}
 	}
-	// Neither is a kind: Create looks at what there is.
+	// No kind: Create looks for the instance.
 	add(nil, 0, codeMismatch, codeTerminated)
-	// Nor is what is over with other keys, or with a clock that is right again.
+	// No kind: resolved by new credentials or a corrected clock.
 	add(nil, 0, "ExpiredToken*", "RequestExpired", "InvalidSecurity.RequestHasExpired")
-	add(provider.ErrUnauthorized, 401, codeNone)
-	add(provider.ErrUnauthorized, 403, codeNone)
-	add(provider.ErrThrottled, 429, codeNone)
-	add(nil, 0, codeNone)
+	add(provider.ErrUnauthorized, 401, awsclient.NoCode)
+	add(provider.ErrUnauthorized, 403, awsclient.NoCode)
+	add(provider.ErrThrottled, 429, awsclient.NoCode)
+	add(nil, 0, awsclient.NoCode)
 	add(provider.ErrSubnetFull, 0, "InsufficientFreeAddressesInSubnet", "InsufficientCidrBlocks")
-	// These are the account's or the zone's. Lack of capacity is a 500.
+	// Of the account or zone. Insufficient capacity is a 500.
 	add(provider.ErrQuota, 0, "InsufficientInstanceCapacity", "InsufficientCapacity*", "InsufficientHostCapacity",
 		"InsufficientReservedInstanceCapacity", "InsufficientVolumeCapacity", "InsufficientAddressCapacity", "ReservationCapacityExceeded",
 		"UnfulfillableCapacity", "InstanceLimitExceeded", "VcpuLimitExceeded", "MaxSpotInstanceCountExceeded", "SpotMaxPriceTooLow",
@@ -86,7 +81,7 @@ func (r errorRow) fits(code string, status int) bool {
 	return r.status == 0 || r.status == status || r.status == status/100
 }
 
-// kindOf is the kind of a refusal, nil when it is none: the outcome is unknown.
+// kindOf returns the kind of an error code; nil if the outcome is unknown.
 func kindOf(code string, status int) error {
 	for _, row := range errorTable() {
 		if row.fits(code, status) {
@@ -96,7 +91,7 @@ func kindOf(code string, status int) error {
 	return nil
 }
 
-// sorted gives a failed call its kind. action is the one of IAM that it takes.
+// sorted wraps a failed call in its kind. action is the IAM action of the call.
 func sorted(action string, err error) error {
 	if own, ok := awsclient.Refused(err); ok {
 		return own
@@ -109,9 +104,9 @@ func sorted(action string, err error) error {
 	case errors.As(err, &unsent):
 		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
 	case errors.As(err, &unsigned) && passing(err):
-		return fmt.Errorf("no credentials to call %s with at the moment: %w", action, err)
+		return fmt.Errorf("credentials for %s temporarily unavailable: %w", action, err)
 	case errors.As(err, &unsigned):
-		return fmt.Errorf("%w: no credentials to call %s with: %w", provider.ErrUnauthorized, action, err)
+		return fmt.Errorf("%w: no credentials for %s: %w", provider.ErrUnauthorized, action, err)
 	}
 	code, status := awsclient.Code(err)
 	if status == 0 {
@@ -127,8 +122,8 @@ func sorted(action string, err error) error {
 	}
 }
 
-// passing reports whether credentials may be had at the next try: what tells them did not
-// answer, or is not well. Who has none at all is told so, and has to be given some.
+// passing reports whether credentials may become available: their source did not answer or has
+// an error of its own. Missing credentials are permanent.
 func passing(err error) bool {
 	var late interface{ Timeout() bool }
 	var unreached *net.OpError
@@ -138,8 +133,8 @@ func passing(err error) bool {
 		status >= http.StatusInternalServerError || status == http.StatusTooManyRequests || errors.As(err, &late) && late.Timeout()
 }
 
-// said reads as the service's own words. The SDK's have the id of the request in them,
-// with which each refusal looks like a new one.
+// said is an error that reads as the service's message. The SDK's messages contain request IDs,
+// which make each refusal look new.
 type said struct{ error }
 
 func (s said) Error() string { return words(s.error) }
@@ -150,12 +145,12 @@ var (
 	encoded      = regexp.MustCompile(`\s*Encoded authorization failure message: \S+`)
 )
 
-// codeSpotRole says that EC2 may not make the role that the first spot instance of an
-// account needs.
+// codeSpotRole means that EC2 may not create the role that an account's first spot instance
+// needs.
 const codeSpotRole = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 
-// actionOf is what IAM denies: a launch also takes the right to tag, and to pass the
-// role of the instance on, and only EC2's words tell which one is missing.
+// actionOf returns the denied IAM action: a launch also needs permission to tag and to pass the
+// instance's role, and only EC2's message tells which one is missing.
 func actionOf(action string, err error) string {
 	if code, _ := awsclient.Code(err); code == codeSpotRole {
 		return "iam:CreateServiceLinkedRole"
@@ -166,11 +161,11 @@ func actionOf(action string, err error) string {
 	return action
 }
 
-// words is a refusal without what only `aws sts decode-authorization-message` reads.
+// words returns a refusal without its encoded authorization message.
 func words(err error) string {
 	var api smithy.APIError
-	if code, status := awsclient.Code(err); code == codeNone {
-		return fmt.Sprintf("HTTP status %d without a code: it is not of AWS, or was cut short", status)
+	if code, status := awsclient.Code(err); code == awsclient.NoCode {
+		return fmt.Sprintf("HTTP status %d without an error code: not from AWS, or truncated", status)
 	}
 	if errors.As(err, &api) {
 		return api.ErrorCode() + ": " + encoded.ReplaceAllString(api.ErrorMessage(), "")

@@ -18,10 +18,10 @@ import (
 
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// kinds are all that an error can be; with none of them its outcome is unknown.
+// kinds are the kinds of errors; the outcome of an error without a kind is unknown.
 func kinds() []error {
 	return []error{
 		provider.ErrNotFound, provider.ErrSubnetFull, provider.ErrQuota, provider.ErrThrottled, provider.ErrInvalid, provider.ErrUnauthorized,
@@ -77,13 +77,13 @@ func TestErrorKinds(t *testing.T) {
 		{"InternalFailure", 500, nil},
 		{"Unavailable", 503, nil},
 		{"ServiceUnavailable", 503, nil},
-		{"InvalidState", 500, nil}, // a 5xx says nothing of the request
+		{"InvalidState", 500, nil}, // the outcome of a 5xx is unknown
 		{"RequestTimeout", 400, nil},
 		{"NeverHeardOf", 400, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cloud, p := newWorld(t, nil)
-			cloud.FailNext("RunInstances", 1, awsfake.Fault{Code: c.code, Status: c.status, Message: "because"})
+			cloud.FailNext("RunInstances", 1, awstest.Fault{Code: c.code, Status: c.status, Message: "because"})
 			_, err := p.Create(t.Context(), spec(t, 1))
 			if err == nil || !strings.Contains(err.Error(), c.code) {
 				t.Errorf("%d %s: %v", c.status, c.code, err)
@@ -100,13 +100,13 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
-// TestRefusalsReadAlike: the id of each request is no news, whether or not the code is one
-// that is known.
+// TestRefusalsReadAlike: the request id, which differs each time, is removed, whether or not the
+// code is known.
 func TestRefusalsReadAlike(t *testing.T) {
 	for _, code := range []string{"UnauthorizedOperation", "NeverHeardOf"} {
 		synctest.Test(t, func(t *testing.T) {
 			cloud, p := newWorld(t, nil)
-			cloud.FailNext("RunInstances", 2, awsfake.Fault{Code: code, Status: 400, Message: "because"})
+			cloud.FailNext("RunInstances", 2, awstest.Fault{Code: code, Status: 400, Message: "because"})
 			_, one := p.Create(t.Context(), spec(t, 1))
 			_, two := p.Create(t.Context(), spec(t, 1))
 			if one == nil || two == nil || one.Error() != two.Error() {
@@ -116,8 +116,8 @@ func TestRefusalsReadAlike(t *testing.T) {
 	}
 }
 
-// TestNoWordOfAWS: what something between here and AWS answers, or AWS's front door in a
-// hurry, has no code. It says nothing of what was made, unless it forbids.
+// TestNoWordOfAWS: an error of a proxy or of AWS's front end has no code. The outcome is unknown,
+// unless access was forbidden.
 func TestNoWordOfAWS(t *testing.T) {
 	for status, kind := range map[int]error{
 		400: nil, 401: provider.ErrUnauthorized, 403: provider.ErrUnauthorized, 404: nil, 408: nil, 413: nil, 429: provider.ErrThrottled,
@@ -138,13 +138,13 @@ func TestNoWordOfAWS(t *testing.T) {
 	}
 }
 
-// slow is a failure that may be over soon.
+// slow is a temporary failure.
 type slow struct{ error }
 
 func (slow) Timeout() bool { return true }
 
-// TestCredentialsThatAreLate: those that can't be had at the moment are no refusal, which
-// would end an instance that was asked for on demand.
+// TestCredentialsThatAreLate: temporarily missing credentials are no definite error, which would
+// fail an on-demand instance.
 func TestCredentialsThatAreLate(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -157,7 +157,7 @@ func TestCredentialsThatAreLate(t *testing.T) {
 		{errors.New("no role"), provider.ErrUnauthorized},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := openWith(t, serve(t, awsfake.New(cloudConfig(t))), scope, keys{c.err})
+			p := openWith(t, serve(t, awstest.New(cloudConfig(t))), scope, keys{c.err})
 			_, err := p.Create(t.Context(), spec(t, 1))
 			if err == nil || errors.Is(err, provider.ErrUnauthorized) != (c.kind != nil) || provider.Definite(err) != (c.kind != nil) {
 				t.Errorf("%v, want %v", err, c.kind)
@@ -166,7 +166,7 @@ func TestCredentialsThatAreLate(t *testing.T) {
 	}
 }
 
-// TestExpiredKeys are asked for anew, and what was refused for them may be asked again.
+// TestExpiredKeys are renewed, and the refused call may be repeated.
 func TestExpiredKeys(t *testing.T) {
 	asked := 0
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -177,14 +177,14 @@ func TestExpiredKeys(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "")
 	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", source.URL)
-	cloud := awsfake.New(cloudConfig(t))
+	cloud := awstest.New(cloudConfig(t))
 	cfg := aws.Default(scope, slog.New(slog.DiscardHandler))
 	cfg.Region, cfg.HTTPClient = region, serve(t, cloud)
 	p, err := aws.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud.FailNext("RunInstances", 1, awsfake.Fault{Code: "ExpiredToken", Status: http.StatusBadRequest, Message: "over"})
+	cloud.FailNext("RunInstances", 1, awstest.Fault{Code: "ExpiredToken", Status: http.StatusBadRequest, Message: "over"})
 	_, first := p.Create(t.Context(), spec(t, 1))
 	_, second := p.Create(t.Context(), spec(t, 1))
 	if first == nil || provider.Definite(first) || second != nil || asked != 2 {
@@ -192,20 +192,20 @@ func TestExpiredKeys(t *testing.T) {
 	}
 }
 
-// TestFakesOwnErrors: the same, refused by the fake itself.
+// TestFakesOwnErrors: the same with the double's own errors.
 func TestFakesOwnErrors(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*awsfake.Config)
-		hand   func(*awsfake.Cloud)
+		change func(*awstest.Config)
+		hand   func(*awstest.Cloud)
 		kind   error
 	}{
-		"instances":  {func(cfg *awsfake.Config) { cfg.InstanceLimit = 1 }, nil, provider.ErrQuota},
-		"processors": {func(cfg *awsfake.Config) { cfg.VCPULimit = 2 }, nil, provider.ErrQuota},
-		"capacity":   {nil, func(c *awsfake.Cloud) { c.SetCapacity("t3.small", large, 1) }, provider.ErrQuota},
-		"calls": {func(cfg *awsfake.Config) {
-			cfg.Throttles = []awsfake.Throttle{{Actions: []string{"RunInstances"}, PerSecond: 2, Burst: 1}}
+		"instances":  {func(cfg *awstest.Config) { cfg.InstanceLimit = 1 }, nil, provider.ErrQuota},
+		"processors": {func(cfg *awstest.Config) { cfg.VCPULimit = 2 }, nil, provider.ErrQuota},
+		"capacity":   {nil, func(c *awstest.Cloud) { c.SetCapacity("t3.small", large, 1) }, provider.ErrQuota},
+		"calls": {func(cfg *awstest.Config) {
+			cfg.Throttles = []awstest.Throttle{{Actions: []string{"RunInstances"}, PerSecond: 2, Burst: 1}}
 		}, nil, provider.ErrThrottled},
-		"region": {func(cfg *awsfake.Config) { cfg.Region = "us-east-1" }, nil, provider.ErrUnauthorized},
+		"region": {func(cfg *awstest.Config) { cfg.Region = "us-east-1" }, nil, provider.ErrUnauthorized},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cloud, p := newWorld(t, c.change)
@@ -221,8 +221,7 @@ func TestFakesOwnErrors(t *testing.T) {
 	}
 }
 
-// TestUnauthorized names the action that is missing, which may be another than the one
-// that was called.
+// TestUnauthorized names the missing action, which may differ from the one that was called.
 func TestUnauthorized(t *testing.T) {
 	for said, want := range map[string]string{
 		"You are not authorized to perform this operation.": "ec2:RunInstances is not allowed",
@@ -232,7 +231,7 @@ func TestUnauthorized(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cloud, p := newWorld(t, nil)
-			cloud.FailNext("RunInstances", 1, awsfake.Fault{Code: "UnauthorizedOperation", Status: http.StatusForbidden, Message: said})
+			cloud.FailNext("RunInstances", 1, awstest.Fault{Code: "UnauthorizedOperation", Status: http.StatusForbidden, Message: said})
 			_, err := p.Create(t.Context(), spec(t, 1))
 			if !errors.Is(err, provider.ErrUnauthorized) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "aGVsbG8") {
 				t.Errorf("%v; want that %s", err, want)
@@ -241,7 +240,7 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// TestRefusalsRepeat: the same refusal reads the same each time, and keeps what it is.
+// TestRefusalsRepeat: the same error always has the same text and kind.
 func TestRefusalsRepeat(t *testing.T) {
 	for code, kind := range map[string]error{
 		"InvalidParameterValue": provider.ErrInvalid, "InstanceLimitExceeded": provider.ErrQuota,
@@ -250,7 +249,7 @@ func TestRefusalsRepeat(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cloud, p := newWorld(t, nil)
-			cloud.FailNext("RunInstances", 2, awsfake.Fault{Code: code, Status: http.StatusBadRequest, Message: "because"})
+			cloud.FailNext("RunInstances", 2, awstest.Fault{Code: code, Status: http.StatusBadRequest, Message: "because"})
 			_, first := p.Create(t.Context(), spec(t, 1))
 			_, second := p.Create(t.Context(), spec(t, 1))
 			if first == nil || second == nil || first.Error() != second.Error() {
@@ -267,10 +266,10 @@ func TestRefusalsRepeat(t *testing.T) {
 	}
 }
 
-// TestNoCredentials: nothing was sent, so nothing was made.
+// TestNoCredentials: nothing was sent, so nothing was created.
 func TestNoCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud := awsfake.New(cloudConfig(t))
+		cloud := awstest.New(cloudConfig(t))
 		p := openWith(t, serve(t, cloud), scope, keys{err: errors.New("the role is gone")})
 		asked := 0
 		ctx := provider.WithGuard(t.Context(), func(context.Context) error { asked++; return nil })
@@ -287,12 +286,12 @@ func TestNoCredentials(t *testing.T) {
 	})
 }
 
-// TestReadsAreRetried, unlike what changes something.
+// TestReadsAreRetried, unlike calls that change something.
 func TestReadsAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
 		vm := must(t, p, spec(t, 1))
-		for _, fault := range []awsfake.Fault{
+		for _, fault := range []awstest.Fault{
 			{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable}, {Code: "InternalError", Status: 500}, {Dropped: true},
 		} {
 			cloud.FailNext("DescribeInstances", 2, fault)
@@ -306,14 +305,14 @@ func TestReadsAreRetried(t *testing.T) {
 				t.Errorf("delete against %+v: %v after %d attempts, want an error after 1", fault, err, n)
 			}
 		}
-		cloud.FailNext("DescribeInstances", 9, awsfake.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable})
+		cloud.FailNext("DescribeInstances", 9, awstest.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable})
 		if _, err := p.List(t.Context()); !errors.Is(err, provider.ErrThrottled) {
 			t.Errorf("list while nothing comes through: %v", err)
 		}
 	})
 }
 
-// TestDeleteSplits: one that can't be ended keeps no other alive.
+// TestDeleteSplits: an instance that can't be deleted does not keep others of its batch alive.
 func TestDeleteSplits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
@@ -322,7 +321,7 @@ func TestDeleteSplits(t *testing.T) {
 			refs = append(refs, must(t, p, spec(t, n)).Ref())
 		}
 		keep := spec(t, 100)
-		refs = slices.Insert(refs, 4, provider.Ref{ID: keep.ID, ProviderID: cloud.Plant(large, keep.Tags, true)})
+		refs = slices.Insert(refs, 4, provider.Ref{ID: keep.ID, ProviderID: cloud.AddMachine(large, keep.Tags, true)})
 		for n, err := range p.Delete(t.Context(), refs) {
 			if n == 4 != errors.Is(err, provider.ErrInvalid) || n != 4 && err != nil {
 				t.Errorf("delete %d: %v", n, err)
@@ -336,12 +335,12 @@ func TestDeleteSplits(t *testing.T) {
 	})
 }
 
-// TestDeleteThrottled: a batch that came through for nobody is not split.
+// TestDeleteThrottled: a batch that failed for all instances is not split.
 func TestDeleteThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
 		refs := []provider.Ref{must(t, p, spec(t, 1)).Ref(), must(t, p, spec(t, 2)).Ref()}
-		cloud.FailNext("TerminateInstances", 1, awsfake.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable})
+		cloud.FailNext("TerminateInstances", 1, awstest.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable})
 		for n, err := range p.Delete(t.Context(), refs) {
 			if !errors.Is(err, provider.ErrThrottled) || !strings.Contains(err.Error(), refs[n].ProviderID) {
 				t.Errorf("delete %d: %v", n, err)
@@ -353,24 +352,24 @@ func TestDeleteThrottled(t *testing.T) {
 	})
 }
 
-// TestDeleteForgotten: what EC2 has forgotten is deleted.
+// TestDeleteForgotten: an instance that EC2 has forgotten counts as deleted.
 func TestDeleteForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
 		vm := must(t, p, spec(t, 1))
-		cloud.FailNext("TerminateInstances", 1, awsfake.Fault{Code: "InvalidInstanceID.NotFound", Status: http.StatusBadRequest})
+		cloud.FailNext("TerminateInstances", 1, awstest.Fault{Code: "InvalidInstanceID.NotFound", Status: http.StatusBadRequest})
 		if err := provider.DeleteOne(t.Context(), p, vm.Ref()); err != nil {
 			t.Errorf("delete: %v", err)
 		}
 	})
 }
 
-// TestOptions are judged before there is a provider.
+// TestOptions are validated before a provider is opened.
 func TestOptions(t *testing.T) {
 	for _, c := range []struct {
 		region  string
 		options map[string]any
-		path    string // empty: they are fine
+		path    string // empty: they are valid
 	}{
 		{"", nil, ""},
 		{"us-gov-west-1", map[string]any{}, ""},

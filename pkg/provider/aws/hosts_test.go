@@ -14,8 +14,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider/aws"
 )
 
-// TestHostsAreTheSDKs: where EC2 is called is where the SDK's own rules have it, in every
-// partition and of every kind.
+// TestHostsAreTheSDKs: EC2's hosts are those of the SDK's own rules, in every partition and for
+// every variant.
 func TestHostsAreTheSDKs(t *testing.T) {
 	for _, region := range []string{
 		"us-east-1", "eu-central-1", "us-newplace-1", "us-gov-west-1", "cn-north-1", "eusc-de-east-1", "us-iso-east-1", "us-isob-east-1",
@@ -37,7 +37,7 @@ func TestHostsAreTheSDKs(t *testing.T) {
 	}
 }
 
-// target notes what is called.
+// target records which host is called.
 type target struct{ hosts []string }
 
 func (h *target) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -45,8 +45,8 @@ func (h *target) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
-// TestPlaces: the provider calls the hosts that the environment asks for, and none for a
-// region of no known partition.
+// TestPlaces: the provider calls the hosts that the environment selects, and none for a region of
+// an unknown partition.
 func TestPlaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		region string

@@ -27,14 +27,14 @@ func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answ
 			answers[n].Err = fmt.Errorf("%w: instance %.80q, EC2 instance %.80q", provider.ErrNotFound, refs[n].ID, refs[n].ProviderID)
 		default:
 			answers[n].VM = f.vms[0]
-			answers[n].VM.Tags = maps.Clone(f.vms[0].Tags) // one ref may be there twice
-			answers[n].VM.Addresses = slices.Clone(f.vms[0].Addresses)
+			answers[n].VM.Tags = maps.Clone(f.vms[0].Tags) // refs may have duplicates
+			answers[n].VM.Addresses, answers[n].VM.DNSNames = slices.Clone(f.vms[0].Addresses), slices.Clone(f.vms[0].DNSNames)
 		}
 	}
 	return answers
 }
 
-// List implements provider.Provider. What is terminated is left out.
+// List implements provider.Provider. It omits terminated instances.
 func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 	filters := p.scoped(types.Filter{
 		Name: sdk.String("instance-state-name"), Values: []string{"pending", "running", "shutting-down", "stopping", "stopped"},
@@ -48,16 +48,15 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 	return vms, nil
 }
 
-// found is what there is of one reference: one VM, unless a stray carries the same
-// instance id.
+// found is the result for one reference: one VM, unless a stray instance has the same instance
+// ID.
 type found struct {
-	vms []provider.VM // what is gone comes last
+	vms []provider.VM // gone ones last
 	err error
 }
 
-// find asks for what refs name: at most twice, once for those that have a provider id,
-// and once for the others. What does not look like an id is no filter's value, in which a
-// star would stand for anything.
+// find looks up refs with at most two calls: one for those with a provider ID, one for the
+// others. Malformed IDs are not used as filter values, in which a star is a wildcard.
 func (p *Provider) find(ctx context.Context, refs []provider.Ref) []found {
 	out := make([]found, len(refs))
 	if err := provider.CheckBatch(refs); err != nil {
@@ -79,9 +78,9 @@ func (p *Provider) find(ctx context.Context, refs []provider.Ref) []found {
 	return out
 }
 
-// group are references that are looked up together.
+// group is a set of references that are looked up together.
 type group struct {
-	at     []int // where they are
+	at     []int // their indices
 	values []string
 }
 
@@ -92,7 +91,7 @@ func (g *group) add(at int, value string) {
 	}
 }
 
-// lookUp fills in what there is of a group.
+// lookUp fills in the results of a group.
 func (p *Provider) lookUp(ctx context.Context, filter string, g group, refs []provider.Ref, out []found) {
 	if len(g.at) == 0 {
 		return
@@ -112,7 +111,7 @@ func (p *Provider) lookUp(ctx context.Context, filter string, g group, refs []pr
 	}
 }
 
-// rank puts what is there before what is gone.
+// rank orders existing VMs before gone ones.
 func rank(vm provider.VM) int {
 	if vm.State.Exists() {
 		return 0
@@ -120,8 +119,8 @@ func rank(vm provider.VM) int {
 	return 1
 }
 
-// Delete implements provider.Provider. What reads don't show is not there, unless they
-// have shown it before: then it is looked for whatever tags it has by now.
+// Delete implements provider.Provider. An instance that reads don't show does not exist, unless
+// they have shown it before: then it is looked up regardless of its current tags.
 func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
 	errs, finds := make([]error, len(refs)), p.find(ctx, refs)
 	var shown, unseen []string
@@ -148,12 +147,11 @@ func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
 	return errs
 }
 
-// terminateUnseen ends instances that reads of this scope have shown before and don't show
-// now, which is so of one right after its launch, of one that has other tags meanwhile,
-// and of one that EC2 is about to forget, without tags already. One with other tags is not
-// this scope's any more; one without any may be too young to be shown with them. Each has
-// a call of its own: a right that depends on tags is refused for what has none, and with
-// it all else that is named in the call.
+// terminateUnseen terminates instances that reads of this scope showed before but don't show
+// now: right after a launch, after their tags changed, or when EC2 is about to drop them,
+// already without tags. An instance with other tags no longer belongs to this scope; one
+// without tags may be too new to be shown with them. Each is terminated in a call of its own: a
+// tag-conditioned permission is denied for an untagged instance, and then for the whole call.
 func (p *Provider) terminateUnseen(ctx context.Context, ids []string) map[string]error {
 	failed := map[string]error{}
 	if len(ids) == 0 {
@@ -174,8 +172,8 @@ func (p *Provider) terminateUnseen(ctx context.Context, ids []string) map[string
 	return failed
 }
 
-// terminate ends instances, and returns why some were not. A batch that is refused for
-// one of its ids is split in two; what would fail as well for any other ends it all.
+// terminate terminates instances and returns the errors by ID. A batch refused for one of its
+// IDs is split in two; an error that would affect all IDs ends it.
 func (p *Provider) terminate(ctx context.Context, ids []string) map[string]error {
 	failed := map[string]error{}
 	for queue := [][]string{ids}; len(queue) > 0; {

@@ -8,13 +8,13 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// rememberFor is how long an instance that no read shows any more is remembered: EC2
-// itself shows for an hour what was terminated.
+// rememberFor is how long an instance that reads no longer show is remembered. EC2 shows
+// terminated instances for an hour.
 const rememberFor = time.Hour
 
-// known are the instances of this scope that EC2 has shown. A delete needs them: the
-// next read may be one of a moment before the instance, and what it does not show could
-// as well be somebody else's. Safe for concurrent use.
+// known holds the instances of this scope that EC2 has shown. Deletes need it: a stale read may
+// not show an instance yet, and an unseen instance could belong to another scope. Safe for
+// concurrent use.
 type known struct {
 	mu  sync.Mutex
 	vms map[string]sighting // by provider id
@@ -22,10 +22,10 @@ type known struct {
 
 type sighting struct {
 	ref provider.Ref
-	at  time.Time // the last one
+	at  time.Time // last seen
 }
 
-// note remembers what a read or a launch has shown.
+// note records the instances shown by a read or a launch.
 func (k *known) note(vms []provider.VM, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -41,22 +41,22 @@ func (k *known) note(vms []provider.VM, now time.Time) {
 	}
 }
 
-// forget drops what was seen too long ago. It is called after a list, which has seen
-// all that there is.
+// forget drops instances last seen too long ago. It is called after a list, which has seen all
+// instances.
 func (k *known) forget(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.vms, func(_ string, s sighting) bool { return now.Sub(s.at) > rememberFor })
 }
 
-// drop forgets an instance that is gone, or another scope's.
+// drop removes an instance that is gone or belongs to another scope.
 func (k *known) drop(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.vms, id)
 }
 
-// named returns what ref names.
+// named returns the known VMs that ref matches.
 func (k *known) named(ref provider.Ref) (out []provider.VM) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

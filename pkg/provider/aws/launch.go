@@ -14,13 +14,12 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// maxUserdata is how much userdata EC2 takes, in bytes before they are encoded.
+// maxUserdata is EC2's limit on userdata, in bytes before encoding.
 const maxUserdata = 16 << 10
 
 var subnetID = regexp.MustCompile(`^subnet-([0-9a-f]{8}|[0-9a-f]{17})$`)
 
-// launch is the call that makes the instance of a spec. It is the same, byte by byte,
-// whenever it is made of the same spec.
+// launch returns the RunInstances request of a spec. It is deterministic, byte by byte.
 func launch(scope provider.Scope, spec provider.Spec) (*ec2.RunInstancesInput, error) {
 	if err := spec.Check(scope); err != nil {
 		return nil, err
@@ -31,14 +30,14 @@ func launch(scope provider.Scope, spec provider.Spec) (*ec2.RunInstancesInput, e
 	}
 	switch {
 	case !subnetID.MatchString(spec.Subnet):
-		return nil, fmt.Errorf("%w: subnet %.80q is not valid: want the id of one, such as subnet-0123456789abcdef0",
+		return nil, fmt.Errorf("%w: subnet %.80q is not valid: want a subnet ID such as subnet-0123456789abcdef0",
 			provider.ErrInvalid, spec.Subnet)
 	case spec.Attempt < 0 || spec.Attempt > maxAttempt:
 		return nil, fmt.Errorf("%w: attempt %d: want 0 to %d", provider.ErrInvalid, spec.Attempt, maxAttempt)
 	case spec.InstanceType == "" && in.LaunchTemplate == nil:
-		return nil, fmt.Errorf("%w: instance_type: required, unless args.LaunchTemplate has it", provider.ErrInvalid)
+		return nil, fmt.Errorf("%w: instance_type: required unless args.LaunchTemplate sets it", provider.ErrInvalid)
 	case len(spec.Userdata) > maxUserdata:
-		return nil, fmt.Errorf("%w: userdata has %d bytes: EC2 takes at most %d; compress it, or have it load the rest",
+		return nil, fmt.Errorf("%w: userdata has %d bytes: at most %d are allowed; compress it, or let it download the rest",
 			provider.ErrInvalid, len(spec.Userdata), maxUserdata)
 	}
 	in.MinCount, in.MaxCount = sdk.Int32(1), sdk.Int32(1)
@@ -47,36 +46,39 @@ func launch(scope provider.Scope, spec provider.Spec) (*ec2.RunInstancesInput, e
 	if len(spec.Userdata) > 0 {
 		in.UserData = sdk.String(base64.StdEncoding.EncodeToString(spec.Userdata))
 	}
-	requireIMDSv2(in)
+	guardMetadata(in)
 	placeIn(spec.Subnet, in)
 	in.TagSpecifications, err = tagged(in.TagSpecifications, spec)
 	return in, err
 }
 
-// maxAttempt is the highest whose token fits into the 64 characters that EC2 takes: 29 of
-// the id, 24 of the subnet at most, and two hyphens.
+// maxAttempt is the highest attempt whose token fits EC2's 64 characters: 29 for the ID, at
+// most 24 for the subnet, and two hyphens.
 const maxAttempt = 999_999_999
 
-// clientToken is the same for the same attempt at an instance in the same subnet. EC2 keeps
-// the token of a launch that it refused for lack of capacity, and takes no other launch
-// under it: the next attempt has a token of its own.
+// clientToken returns the idempotency token of an attempt at an instance in a subnet. EC2 keeps
+// the token of a launch refused for lack of capacity and accepts no other launch with it, so
+// the next attempt has another token.
 func clientToken(spec provider.Spec) string {
 	return string(spec.ID) + "-" + spec.Subnet + "-" + strconv.Itoa(spec.Attempt)
 }
 
-// requireIMDSv2 has the metadata service want a session, unless args say otherwise:
-// without one, any program that can be made to fetch a URL reads the role's keys.
-func requireIMDSv2(in *ec2.RunInstancesInput) {
+// guardMetadata requires metadata sessions (IMDSv2) and a hop limit of 1 unless args say
+// otherwise. Without sessions, any program that can be made to fetch a URL can read the role's
+// keys; with another hop, any container with its own network can.
+func guardMetadata(in *ec2.RunInstancesInput) {
 	if in.MetadataOptions == nil {
 		in.MetadataOptions = &types.InstanceMetadataOptionsRequest{}
 	}
 	if in.MetadataOptions.HttpTokens == "" {
 		in.MetadataOptions.HttpTokens = types.HttpTokensStateRequired
 	}
+	if in.MetadataOptions.HttpPutResponseHopLimit == nil {
+		in.MetadataOptions.HttpPutResponseHopLimit = sdk.Int32(1)
+	}
 }
 
-// placeIn puts the subnet where EC2 wants it: on the first interface, if args have
-// interfaces.
+// placeIn sets the subnet: on the first interface, if args have interfaces.
 func placeIn(subnet string, in *ec2.RunInstancesInput) {
 	n := slices.IndexFunc(in.NetworkInterfaces, first)
 	if n < 0 {

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// hung is a call that nobody answers.
-func hung() awsfake.Fault { return awsfake.Fault{Delay: time.Hour} }
+// hung is a call without a reply.
+func hung() awstest.Fault { return awstest.Fault{Delay: time.Hour} }
 
-// TestLeaderCheckHangs: a look that is not answered ends soon, and is no answer.
+// TestLeaderCheckHangs: a check without a reply ends soon, with an error.
 func TestLeaderCheckHangs(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		s := newShard(t, m, nil)
@@ -34,7 +34,7 @@ func TestLeaderCheckHangs(t *testing.T) {
 	})
 }
 
-// TestLeaderStepHangs: one call that is not answered, whichever it is, ends no move.
+// TestLeaderStepHangs: no single call without a reply makes a move fail.
 func TestLeaderStepHangs(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		for _, action := range append(m.actions(), "DescribeNetworkInterfaces") {
@@ -61,7 +61,7 @@ func TestLeaderStepHangs(t *testing.T) {
 	})
 }
 
-// TestLeaderGuardHangs: who may not be asked in time forbids nothing for good.
+// TestLeaderGuardHangs: a guard that does not answer in time does not stop the move for good.
 func TestLeaderGuardHangs(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		s := newShard(t, m, nil)
@@ -82,7 +82,7 @@ func TestLeaderGuardHangs(t *testing.T) {
 	})
 }
 
-// TestLeaderBeginHangs: a first look that is not answered costs a failover seconds.
+// TestLeaderBeginHangs: a first read without a reply delays a failover by seconds only.
 func TestLeaderBeginHangs(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		s := newShard(t, m, nil)
@@ -100,11 +100,11 @@ func TestLeaderBeginHangs(t *testing.T) {
 	})
 }
 
-// TestLeaderAttachmentThatHangs: one that does not come to its end is given up, and
-// another index tried.
+// TestLeaderAttachmentThatHangs: an attachment that does not complete is abandoned, and another
+// index is tried.
 func TestLeaderAttachmentThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShard(t, modes()[0], func(cfg *awsfake.Config) { cfg.Attach = 24 * time.Hour })
+		s := newShard(t, modes()[0], func(cfg *awstest.Config) { cfg.Attach = 24 * time.Hour })
 		h := s.host(t)
 		if err := h.Assign(t.Context()); err == nil || !strings.Contains(err.Error(), "attaching") {
 			t.Errorf("%v, want that it is attaching", err)
@@ -113,7 +113,7 @@ func TestLeaderAttachmentThatHangs(t *testing.T) {
 			t.Errorf("%d detaches and %d attaches, want 1 and 2", detached, attached)
 		}
 		all := s.Interfaces()
-		if n := slices.IndexFunc(all, func(i awsfake.Interface) bool { return i.ID == s.eni }); all[n].Index != 2 {
+		if n := slices.IndexFunc(all, func(i awstest.Interface) bool { return i.ID == s.eni }); all[n].Index != 2 {
 			t.Errorf("it is at the index %d, want 2", all[n].Index)
 		}
 	})

@@ -12,19 +12,19 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// history is a shard whose servers take over from each other, by chance.
+// history is a shard whose servers take over from each other at random.
 type history struct {
 	*shard
 	random  *rand.Rand
 	hosts   []host
-	leading atomic.Int64 // which of the hosts
+	leading atomic.Int64 // indexes of the hosts
 	running sync.WaitGroup
 }
 
-// lead has a host lead from now on, and take the address until it has it or another leads.
+// lead makes a host the leader, which assigns the address until it has it or another host leads.
 func (h *history) lead(t *testing.T, n int) {
 	t.Helper()
 	h.leading.Store(int64(n))
@@ -35,7 +35,7 @@ func (h *history) lead(t *testing.T, n int) {
 		return nil
 	})
 	h.running.Go(func() {
-		for range 100 { // else it never will
+		for range 100 { // otherwise it never will
 			held, err := h.hosts[n].Check(ctx)
 			if err == nil && !held {
 				err = h.hosts[n].Assign(ctx)
@@ -48,11 +48,11 @@ func (h *history) lead(t *testing.T, n int) {
 	})
 }
 
-// mishap is what happens meanwhile.
+// mishap is a failure during the history.
 func (h *history) mishap(t *testing.T) {
 	t.Helper()
 	actions := append(h.mode.actions(), "DescribeNetworkInterfaces")
-	faults := []awsfake.Fault{
+	faults := []awstest.Fault{
 		{Lost: true}, {Dropped: true}, {Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable}, {Delay: 3 * time.Second},
 	}
 	switch h.random.IntN(4) {
@@ -65,19 +65,18 @@ func (h *history) mishap(t *testing.T) {
 	}
 }
 
-// TestLeaderHistories: however leaders follow each other, in the end the last one has the
-// address, and keeps it.
+// TestLeaderHistories: after any sequence of leaders, the last one gets the address and keeps it.
 func TestLeaderHistories(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		for seed := range uint64(4) {
 			h := &history{random: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // histories are to repeat
-			h.shard = newShard(t, m, func(cfg *awsfake.Config) {
+			h.shard = newShard(t, m, func(cfg *awstest.Config) {
 				cfg.Seed, cfg.Lag = seed, time.Duration(h.random.IntN(3000))*time.Millisecond
 			})
 			for range 3 {
 				h.hosts = append(h.hosts, h.host(t))
 			}
-			time.Sleep(5 * time.Second) // until every read shows them
+			time.Sleep(5 * time.Second) // until every read is current
 			last := 0
 			for range 12 {
 				last = h.random.IntN(len(h.hosts))
@@ -87,7 +86,7 @@ func TestLeaderHistories(t *testing.T) {
 			}
 			h.running.Wait()
 			time.Sleep(5 * time.Second)
-			h.lead(t, last) // an older read may have told it that it has the address
+			h.lead(t, last) // a stale read may have shown it as the holder
 			h.running.Wait()
 			for range 2 {
 				h.heldBy(t, h.hosts[last].id)
@@ -100,13 +99,13 @@ func TestLeaderHistories(t *testing.T) {
 	})
 }
 
-// TestLeaderTwoAtOnce: two that both believe to lead end with one of them having it.
+// TestLeaderTwoAtOnce: of two servers that both lead, one ends up with the address.
 func TestLeaderTwoAtOnce(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		s := newShard(t, m, nil)
 		hosts := []host{s.host(t), s.host(t)}
 		leading := atomic.Int64{}
-		leading.Store(-1) // nobody has been told off yet
+		leading.Store(-1) // neither has been refused yet
 		var both sync.WaitGroup
 		for n, h := range hosts {
 			ctx := provider.WithGuard(t.Context(), func(context.Context) error {

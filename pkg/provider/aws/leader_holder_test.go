@@ -9,29 +9,30 @@ import (
 	"testing/synctest"
 
 	"github.com/nstance/nstance/pkg/provider"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// TestLeaderOtherVPC: another network may have the same addresses, and they are its own.
+// TestLeaderOtherVPC: another VPC may have the same addresses, which are not touched.
 func TestLeaderOtherVPC(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		s := newShard(t, m, nil)
 		a, b := s.host(t), s.host(t)
-		// Also where it would be refused, as an interface's primary address, and untagged.
+		// This holds also where it would be refused, as an interface's primary address, and
+		// untagged.
 		eni := s.plant(t, strange, m.ipv4, m.ipv6, nil)
 		all := s.Interfaces()
-		before := all[slices.IndexFunc(all, func(i awsfake.Interface) bool { return i.ID == eni })].Addresses
+		before := all[slices.IndexFunc(all, func(i awstest.Interface) bool { return i.ID == eni })].Addresses
 		s.assign(t, a)
 		s.assign(t, b)
 		all = s.Interfaces()
-		if now := all[slices.IndexFunc(all, func(i awsfake.Interface) bool { return i.ID == eni })].Addresses; !slices.Equal(now, before) {
+		if now := all[slices.IndexFunc(all, func(i awstest.Interface) bool { return i.ID == eni })].Addresses; !slices.Equal(now, before) {
 			t.Errorf("the stranger has %v, want %v", now, before)
 		}
 	})
 }
 
-// TestLeaderOthersAddress: what has the address, and is none of this shard's servers,
-// keeps it.
+// TestLeaderOthersAddress: an address held by something else than this shard's servers is not taken
+// away.
 func TestLeaderOthersAddress(t *testing.T) {
 	for name, tag := range map[string]struct{ key, value string }{
 		"no tags": {"", ""}, "another cluster's": {provider.TagClusterID, "d"}, "another shard's": {provider.TagShard, "t"},

@@ -15,30 +15,30 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// leaderAddress moves the leader's address alone, as a secondary one of the primary
-// interfaces of the servers. For IPv4 that is one call, which takes it from whoever has
-// it. EC2 does not reassign IPv6: that address is first taken from the interface that
-// was seen with it, which is refused if it is another's by then.
+// leaderAddress moves only the leader's address, as a secondary address of the servers' primary
+// interfaces. For IPv4 that is a single call, which takes it from the interface that has it.
+// EC2 does not reassign IPv6 addresses: those are first unassigned from the interface they were
+// seen on, which fails if it no longer has them.
 //
-// The system of each server has the address all the time, and EC2's reads lag: that it
-// is here is believed once the machine's own metadata service says so, too.
+// Every server's system has the address configured, and EC2's reads are stale at times: an
+// address counts as assigned here once the metadata service confirms it.
 type leaderAddress struct{ *mover }
 
 var _ provider.LeaderNetwork = (*leaderAddress)(nil)
 
 const (
-	reassignWait  = 30 * time.Second // for all of it
-	reassignAgain = 5 * time.Second  // until an order that was taken is repeated
+	reassignWait  = 30 * time.Second // for the whole move
+	reassignAgain = 5 * time.Second  // before an accepted call is repeated
 )
 
 // Check implements provider.LeaderNetwork.
 func (n *leaderAddress) Check(ctx context.Context) (bool, error) {
-	held, _, err := within(ctx, n.look)
+	held, _, err := within(ctx, n.check)
 	return held, err
 }
 
-// look is one look at who has the addresses.
-func (n *leaderAddress) look(ctx context.Context) (held bool, err error) {
+// check checks once whether this server has the addresses.
+func (n *leaderAddress) check(ctx context.Context) (held bool, err error) {
 	own, err := n.own(ctx)
 	if err != nil || !n.hasAll(own[0]) {
 		return false, err
@@ -52,10 +52,9 @@ func (n *leaderAddress) look(ctx context.Context) (held bool, err error) {
 	return n.local(ctx)
 }
 
-// missing returns the addresses that this instance's primary interface does not have by
-// both EC2's read and the machine's own metadata service. A read may be of a time before
-// another server took them, and the system has them all the time; the metadata service
-// takes a while to learn of what was given. With an error they are those of EC2's read.
+// missing returns the addresses that this instance's primary interface does not have according
+// to both EC2 and the metadata service. EC2's read may predate another server's takeover, and
+// the metadata service lags behind assignments. On an error it returns those missing at EC2.
 func (n *leaderAddress) missing(ctx context.Context, own types.NetworkInterface) ([]netip.Addr, error) {
 	read := addressesOf(own)
 	told, err := awsclient.Addresses(ctx, n.l.Metadata, sdk.ToString(own.MacAddress))
@@ -74,22 +73,22 @@ func (n *leaderAddress) Assign(ctx context.Context) error {
 	return n.awaitLocal(ctx)
 }
 
-// movable refuses an address that EC2 never moves.
+// movable refuses an address that EC2 can't move.
 func (n *leaderAddress) movable(i types.NetworkInterface) error {
 	if n.l.IPv4.IsValid() && sdk.ToString(i.PrivateIpAddress) == n.l.IPv4.String() {
 		return fmt.Errorf("%w: leader_network.ipv4: %s is the primary address of network interface %s, which can't be moved: "+
-			"want one of the subnet that no interface began with", provider.ErrInvalid, n.l.IPv4, sdk.ToString(i.NetworkInterfaceId))
+			"want an address that is not the primary one of an interface", provider.ErrInvalid, n.l.IPv4, sdk.ToString(i.NetworkInterfaceId))
 	}
 	return nil
 }
 
-// reassignment is one way of the addresses to this instance.
+// reassignment is the state of moving the addresses to this instance.
 type reassignment struct {
 	n  *leaderAddress
-	at map[netip.Addr]time.Time // when EC2 took the order
+	at map[netip.Addr]time.Time // when EC2 accepted the call
 }
 
-// step orders what this instance has not, by what EC2 shows now.
+// step assigns the addresses that this instance does not have at EC2.
 func (r *reassignment) step(ctx context.Context) (done bool, err error) {
 	own, err := r.n.own(ctx)
 	if err != nil {
@@ -104,7 +103,7 @@ func (r *reassignment) step(ctx context.Context) (done bool, err error) {
 	}
 	for _, addr := range missing {
 		if at, ordered := r.at[addr]; ordered && time.Since(at) < reassignAgain {
-			continue // nobody shows it yet
+			continue // not visible yet
 		}
 		order := r.n.reassign
 		if addr.Is6() {
@@ -116,15 +115,15 @@ func (r *reassignment) step(ctx context.Context) (done bool, err error) {
 		r.at[addr] = time.Now()
 	}
 	if unasked != nil {
-		return false, unasked // the address may be here, which nobody can say
+		return false, unasked // unknown whether the address is here
 	}
 	return false, fmt.Errorf("EC2 and the metadata service do not both show %v on network interface %s",
 		missing, sdk.ToString(own[0].NetworkInterfaceId))
 }
 
-// others returns which interfaces but the own one are seen with an address, all of them
-// this shard's servers'. Another VPC may have the same address, so it is looked for in
-// the own subnet, which an address can't leave.
+// others returns the other interfaces with an address, all of which must be those of this
+// shard's servers. Other VPCs may use the same address, so only the own subnet, which an
+// address can't leave, is searched.
 func (n *leaderAddress) others(
 	ctx context.Context, own types.NetworkInterface, filter string, addr netip.Addr,
 ) ([]types.NetworkInterface, error) {
@@ -139,14 +138,14 @@ func (n *leaderAddress) others(
 			return nil, err
 		}
 		if odd := n.mistagged(i); odd != "" {
-			return nil, fmt.Errorf("%w: leader_network: %s is an address of network interface %s, which %s, as those of this shard's servers have",
+			return nil, fmt.Errorf("%w: leader_network: %s is an address of network interface %s, which %s for this shard's servers",
 				provider.ErrInvalid, addr, sdk.ToString(i.NetworkInterfaceId), odd)
 		}
 	}
 	return holders, nil
 }
 
-// reassign takes the address of IPv4.
+// reassign takes the IPv4 address.
 func (n *leaderAddress) reassign(ctx context.Context, to types.NetworkInterface) error {
 	if _, err := n.others(ctx, to, "addresses.private-ip-address", n.l.IPv4); err != nil {
 		return err
@@ -157,7 +156,8 @@ func (n *leaderAddress) reassign(ctx context.Context, to types.NetworkInterface)
 	return changed("ec2:AssignPrivateIpAddresses", err, again(to, n.l.IPv4)...)
 }
 
-// again is what EC2 may refuse with that an interface gets what it seems to have.
+// again returns the codes with which EC2 may refuse to assign an address that an interface
+// seems to have.
 func again(to types.NetworkInterface, addr netip.Addr) []string {
 	if slices.Contains(addressesOf(to), addr) {
 		return []string{"InvalidParameterValue"}
@@ -165,7 +165,8 @@ func again(to types.NetworkInterface, addr netip.Addr) []string {
 	return nil
 }
 
-// reassignIPv6 takes the address of IPv6 from whoever is seen with it, and then takes it.
+// reassignIPv6 unassigns the IPv6 address from the interface it is seen on, and then assigns
+// it.
 func (n *leaderAddress) reassignIPv6(ctx context.Context, to types.NetworkInterface) error {
 	holders, err := n.others(ctx, to, "ipv6-addresses.ipv6-address", n.l.IPv6)
 	if err != nil {
@@ -173,12 +174,12 @@ func (n *leaderAddress) reassignIPv6(ctx context.Context, to types.NetworkInterf
 	}
 	address, passing := []string{n.l.IPv6.String()}, append(again(to, n.l.IPv6), "InvalidIPAddress.InUse")
 	for _, i := range holders {
-		passing = append(passing, "InvalidParameterValue") // a third may have it by now
+		passing = append(passing, "InvalidParameterValue") // a third interface may have it by now
 		_, err := n.p.api.unassignIPv6(ctx, &ec2.UnassignIpv6AddressesInput{
 			NetworkInterfaceId: i.NetworkInterfaceId, Ipv6Addresses: address,
 		}, mutation)
 		if code, _ := awsclient.Code(err); code == "InvalidParameterValue" || code == "InvalidNetworkInterfaceID.NotFound" {
-			continue // the read was of a moment before
+			continue // the read was stale
 		}
 		if err := changed("ec2:UnassignIpv6Addresses", err); err != nil {
 			return err

@@ -19,16 +19,16 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// mover is what both ways to move an address share. It is safe for concurrent use.
+// mover is the common part of both leader networks. It is safe for concurrent use.
 type mover struct {
 	p *Provider
 	l Leader
 
 	mu sync.Mutex
-	id string // of this server's instance; empty: not known yet
+	id string // this server's instance ID; empty: not known yet
 }
 
-// self returns the instance that this server runs on.
+// self returns this server's instance ID.
 func (n *mover) self(ctx context.Context) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -37,16 +37,16 @@ func (n *mover) self(ctx context.Context) (string, error) {
 	}
 	id, err := awsclient.InstanceID(ctx, n.l.Metadata)
 	if err != nil {
-		return "", fmt.Errorf("--self does not say it: %w", err)
+		return "", fmt.Errorf("--self is not set: %w", err)
 	}
 	n.id = id
 	return id, nil
 }
 
-// is is a filter of reads.
+// is returns a filter.
 func is(name, value string) types.Filter { return types.Filter{Name: &name, Values: []string{value}} }
 
-// interfaces returns those that match all filters.
+// interfaces returns the interfaces that match all filters.
 func (n *mover) interfaces(ctx context.Context, filters ...types.Filter) ([]types.NetworkInterface, error) {
 	in := &ec2.DescribeNetworkInterfacesInput{Filters: filters}
 	var all []types.NetworkInterface
@@ -73,17 +73,17 @@ func (n *mover) own(ctx context.Context) ([]types.NetworkInterface, error) {
 	}
 	slices.SortStableFunc(all, func(a, b types.NetworkInterface) int { return cmp.Compare(indexOf(a), indexOf(b)) })
 	if len(all) == 0 || indexOf(all[0]) != 0 {
-		return nil, fmt.Errorf("%w: no primary network interface of instance %s can be seen: name this server's instance with --self",
+		return nil, fmt.Errorf("%w: no primary network interface of instance %s found: set --self to this server's instance ID",
 			provider.ErrNotFound, self)
 	}
 	return all, nil
 }
 
-// tag is one that an interface has to have.
+// tag is a required tag of an interface.
 type tag struct{ key, value string }
 
-// mistagged says what of the shard's tags, and of more, an interface has not; empty: it
-// has all.
+// mistagged describes a tag of the shard, or of more, that an interface lacks; empty if it has
+// all.
 func (n *mover) mistagged(i types.NetworkInterface, more ...tag) string {
 	has := tagMap(i.TagSet)
 	for _, want := range append(more, tag{provider.TagClusterID, n.p.cfg.Scope.ClusterID}, tag{provider.TagShard, n.p.cfg.Scope.Shard}) {
@@ -94,7 +94,7 @@ func (n *mover) mistagged(i types.NetworkInterface, more ...tag) string {
 	return ""
 }
 
-// indexOf is the device index of an interface that is attached.
+// indexOf returns the device index of an attached interface.
 func indexOf(i types.NetworkInterface) int32 {
 	if i.Attachment == nil {
 		return -1
@@ -102,7 +102,7 @@ func indexOf(i types.NetworkInterface) int32 {
 	return sdk.ToInt32(i.Attachment.DeviceIndex)
 }
 
-// addressesOf are those of an interface, its primary one first.
+// addressesOf returns an interface's addresses, its primary one first.
 func addressesOf(i types.NetworkInterface) (out []netip.Addr) {
 	texts := []*string{i.PrivateIpAddress}
 	for _, one := range i.PrivateIpAddresses {
@@ -119,13 +119,13 @@ func addressesOf(i types.NetworkInterface) (out []netip.Addr) {
 	return out
 }
 
-// hasAll reports whether an interface has all addresses that move.
+// hasAll reports whether an interface has all leader addresses.
 func (n *mover) hasAll(i types.NetworkInterface) bool {
 	has := addressesOf(i)
 	return !slices.ContainsFunc(n.l.addresses(), func(addr netip.Addr) bool { return !slices.Contains(has, addr) })
 }
 
-// local reports whether the system has all addresses that move.
+// local reports whether the system has all leader addresses.
 func (n *mover) local(ctx context.Context) (bool, error) {
 	for _, addr := range n.l.addresses() {
 		if ok, err := n.l.Local(ctx, addr); err != nil || !ok {
@@ -135,7 +135,7 @@ func (n *mover) local(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// localWait is how long the system has to take an address that EC2 has given to it.
+// localWait is how long the system may take to configure an address assigned by EC2.
 const localWait = 15 * time.Second
 
 // awaitLocal waits until the system has the addresses.
@@ -143,22 +143,20 @@ func (n *mover) awaitLocal(ctx context.Context) error {
 	return pursue(ctx, localWait, func(ctx context.Context) (bool, error) {
 		ok, err := n.local(ctx)
 		if err == nil && !ok {
-			err = fmt.Errorf("EC2 has given %v to this instance, but its system does not use it: configure it as "+
+			err = fmt.Errorf("EC2 assigned %v to this instance, but its system does not use it: configure it as "+
 				"docs/providers/aws.md#an-address-that-follows-the-leader says", n.l.addresses())
 		}
 		return ok, err
 	})
 }
 
-// pollEvery is how often is asked whether something has been done.
+// pollEvery is the polling interval.
 const pollEvery = 500 * time.Millisecond
 
-// stepWait is how long one look, or one step, may take: a call that hangs is given up,
-// for the next one may not.
+// stepWait is the timeout of one step, so that a hanging call is retried.
 const stepWait = 10 * time.Second
 
-// within runs one step. late reports whether it ran out of its own time, whatever its
-// error says of it.
+// within runs one step with a timeout. late reports whether the timeout expired.
 func within(ctx context.Context, step func(ctx context.Context) (bool, error)) (done, late bool, err error) {
 	inner, cancel := context.WithTimeout(ctx, stepWait)
 	defer cancel()
@@ -169,8 +167,8 @@ func within(ctx context.Context, step func(ctx context.Context) (bool, error)) (
 	return done, late, err
 }
 
-// pursue repeats a step until it is done, as long as what it fails of may pass. After the
-// limit it returns the last failure; a step that is not done has one.
+// pursue repeats a step until it is done or fails permanently. After the limit it returns the
+// last error; an unfinished step always has one.
 func pursue(ctx context.Context, limit time.Duration, step func(ctx context.Context) (done bool, err error)) error {
 	for end := time.Now().Add(limit); ; {
 		done, late, err := within(ctx, step)
@@ -186,19 +184,19 @@ func pursue(ctx context.Context, limit time.Duration, step func(ctx context.Cont
 	}
 }
 
-// forbidden is the guard's own error: it ends what it was asked for.
+// forbidden is an error of the guard, which ends the operation.
 type forbidden struct{ error }
 
 func (f forbidden) Unwrap() error { return f.error }
 
-// hopeless reports whether trying again within seconds would fail as well.
+// hopeless reports whether retrying within seconds would fail too.
 func hopeless(err error) bool {
 	var f forbidden
 	return errors.As(err, &f) || errors.Is(err, provider.ErrNotFound) || provider.Definite(err) && !errors.Is(err, provider.ErrThrottled)
 }
 
-// changed gives a failed change its kind. What codes stand for may be over with the next
-// read, and is no kind then: somebody else was faster, or the read was of a moment before.
+// changed wraps a failed mutation in its kind. Errors with one of the codes may be resolved by
+// the next read, as another server was faster or the read was stale, and get no kind.
 func changed(action string, err error, codes ...string) error {
 	if own, ok := awsclient.Refused(err); ok {
 		return forbidden{own}

@@ -12,14 +12,14 @@ import (
 
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
 func TestLeaderConfig(t *testing.T) {
 	four, six := netip.MustParseAddr(leader4), netip.MustParseAddr(leader6)
 	for _, c := range []struct {
 		l    aws.Leader
-		says string // empty: it is fine
+		says string // empty: it is allowed
 	}{
 		{aws.Leader{Interface: "eni-0123456789abcdef0", IPv4: four, IPv6: six, Self: "i-0123456789abcdef0"}, ""},
 		{aws.Leader{Interface: aws.InterfacePrimary, IPv6: six}, ""},
@@ -48,7 +48,7 @@ func TestLeaderConfig(t *testing.T) {
 	})
 }
 
-// TestLeaderRefused: what may not be moved is said before anything has changed.
+// TestLeaderRefused: a move that is not allowed is refused before anything has changed.
 func TestLeaderRefused(t *testing.T) {
 	four, none := netip.MustParseAddr(leader4), netip.Addr{}
 	byENI := mode{name: "interface", byENI: true, ipv4: four}
@@ -125,15 +125,15 @@ func TestLeaderRefused(t *testing.T) {
 	}
 }
 
-// TestLeaderNoRoom: a machine that has no place for the interface says so, soon.
+// TestLeaderNoRoom: a machine without room for the interface soon causes an error.
 func TestLeaderNoRoom(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(cfg *awsfake.Config)
+		change func(cfg *awstest.Config)
 		fault  string
 		calls  int
 		says   string
 	}{
-		"limit":           {func(cfg *awsfake.Config) { cfg.InstanceTypes[0].Interfaces = 1 }, "", 1, "AttachmentLimitExceeded"},
+		"limit":           {func(cfg *awstest.Config) { cfg.InstanceTypes[0].Interfaces = 1 }, "", 1, "AttachmentLimitExceeded"},
 		"no index at all": {nil, "InvalidParameterValue", 9, "InvalidParameterValue"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestLeaderNoRoom(t *testing.T) {
 				s := newShard(t, modes()[0], c.change)
 				h := s.host(t)
 				if c.fault != "" {
-					s.FailNext("AttachNetworkInterface", 100, awsfake.Fault{Code: c.fault, Status: http.StatusBadRequest})
+					s.FailNext("AttachNetworkInterface", 100, awstest.Fault{Code: c.fault, Status: http.StatusBadRequest})
 				}
 				err := h.Assign(t.Context())
 				if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
@@ -155,7 +155,7 @@ func TestLeaderNoRoom(t *testing.T) {
 	}
 }
 
-// TestLeaderOutside: an address that is of no subnet of the server.
+// TestLeaderOutside: the address belongs to no subnet of the server.
 func TestLeaderOutside(t *testing.T) {
 	for _, addr := range []string{"10.0.16.9", "2001:db9::9"} {
 		t.Run(addr, func(t *testing.T) {

@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider/aws"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// configured is a machine whose system has the address all the time, as the guide says
-// for the address alone.
+// configured makes a machine's system have the address all the time, as the guide says for the
+// address mode.
 func configured(l *aws.Leader) {
 	l.Local = func(context.Context, netip.Addr) (bool, error) { return true, nil }
 }
 
-// forEachFamily is forEachMode for the address alone.
+// forEachFamily is forEachMode for the address mode only.
 func forEachFamily(t *testing.T, test func(t *testing.T, m mode)) {
 	t.Helper()
 	forEachMode(t, func(t *testing.T, m mode) {
@@ -28,11 +28,11 @@ func forEachFamily(t *testing.T, test func(t *testing.T, m mode)) {
 	})
 }
 
-// TestLeaderStaleReads: who has lost the address is not misled by a read of before, and
-// has it again at once.
+// TestLeaderStaleReads: a server that lost the address is not misled by a stale read, and gets it
+// back at once.
 func TestLeaderStaleReads(t *testing.T) {
 	forEachFamily(t, func(t *testing.T, m mode) {
-		s := newShard(t, m, func(cfg *awsfake.Config) { cfg.Lag = 20 * time.Second })
+		s := newShard(t, m, func(cfg *awstest.Config) { cfg.Lag = 20 * time.Second })
 		var hosts []host
 		for range 2 {
 			id := s.machine(t, large, tags())
@@ -40,7 +40,7 @@ func TestLeaderStaleReads(t *testing.T) {
 		}
 		lost, took := hosts[0], hosts[1]
 		for range 3 {
-			time.Sleep(time.Minute) // until every read shows all
+			time.Sleep(time.Minute) // until every read is current
 			s.assign(t, lost)
 			time.Sleep(time.Minute)
 			s.assign(t, took)
@@ -52,8 +52,7 @@ func TestLeaderStaleReads(t *testing.T) {
 	})
 }
 
-// TestLeaderMetadataFails: without the metadata service nobody says that the address is
-// here, though it is moved.
+// TestLeaderMetadataFails: without the metadata service, nothing confirms a move.
 func TestLeaderMetadataFails(t *testing.T) {
 	forEachFamily(t, func(t *testing.T, m mode) {
 		s := newShard(t, m, nil)
@@ -85,7 +84,7 @@ func TestLeaderMetadataFails(t *testing.T) {
 	})
 }
 
-// modeFirst are the changes of a move that finds the address with nobody.
+// modeFirst are the changes of a move that finds the address unassigned.
 func modeFirst(m mode) (out []string) {
 	for _, action := range m.actions() {
 		if !strings.HasPrefix(action, "Unassign") {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// forEachMode runs a test in each mode, in a bubble of time of its own.
+// forEachMode runs a test in each mode, in simulated time.
 func forEachMode(t *testing.T, test func(t *testing.T, m mode)) {
 	t.Helper()
 	for _, m := range modes() {
@@ -61,7 +61,7 @@ func TestLeaderMoves(t *testing.T) {
 	})
 }
 
-// TestLeaderByForce: a machine that hangs loses the interface, and its index with it.
+// TestLeaderByForce: a hanging machine loses the interface, and its device index.
 func TestLeaderByForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t, modes()[2], nil)
@@ -80,13 +80,13 @@ func TestLeaderByForce(t *testing.T) {
 		}
 		s.assign(t, a)
 		all := s.Interfaces()
-		if n := slices.IndexFunc(all, func(i awsfake.Interface) bool { return i.ID == s.eni }); all[n].Index != 2 {
+		if n := slices.IndexFunc(all, func(i awstest.Interface) bool { return i.ID == s.eni }); all[n].Index != 2 {
 			t.Errorf("it is back at the index %d, want 2", all[n].Index)
 		}
 	})
 }
 
-// TestLeaderWhileDetaching: what another server has begun is waited for, and then forced.
+// TestLeaderWhileDetaching: a detachment by another server is waited for, then forced.
 func TestLeaderWhileDetaching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard(t, modes()[0], nil)
@@ -107,9 +107,9 @@ func TestLeaderWhileDetaching(t *testing.T) {
 	})
 }
 
-// TestLeaderFaults: what passes is tried again, and a reply that was lost is made up for.
+// TestLeaderFaults: temporary errors are retried, and lost replies are recovered.
 func TestLeaderFaults(t *testing.T) {
-	for name, fault := range map[string]awsfake.Fault{
+	for name, fault := range map[string]awstest.Fault{
 		"lost": {Lost: true}, "dropped": {Dropped: true}, "throttled": {Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable},
 		"broken": {Code: "InternalError", Status: http.StatusInternalServerError},
 	} {
@@ -129,7 +129,7 @@ func TestLeaderFaults(t *testing.T) {
 	}
 }
 
-// TestLeaderOvertaken: what is refused because somebody else was faster is looked at anew.
+// TestLeaderOvertaken: after an error because another server was faster, the state is read again.
 func TestLeaderOvertaken(t *testing.T) {
 	for _, c := range []struct{ action, code string }{
 		{"DetachNetworkInterface", "InvalidAttachmentID.NotFound"}, {"DetachNetworkInterface", "IncorrectState"},
@@ -145,21 +145,21 @@ func TestLeaderOvertaken(t *testing.T) {
 				s := newShard(t, m, nil)
 				a, b := s.host(t), s.host(t)
 				s.assign(t, a)
-				s.FailNext(c.action, 1, awsfake.Fault{Code: c.code, Status: http.StatusBadRequest})
+				s.FailNext(c.action, 1, awstest.Fault{Code: c.code, Status: http.StatusBadRequest})
 				s.assign(t, b)
 			})
 		})
 	}
 }
 
-// TestLeaderReadsFail: reads that fail for longer than the SDK tries end nothing.
+// TestLeaderReadsFail: failures of reads beyond the SDK's retries abort nothing.
 func TestLeaderReadsFail(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		s := newShard(t, m, nil)
 		a, b := s.host(t), s.host(t)
 		s.assign(t, a)
 		ctx := provider.WithGuard(t.Context(), func(context.Context) error {
-			s.FailNext("DescribeNetworkInterfaces", 7, awsfake.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable})
+			s.FailNext("DescribeNetworkInterfaces", 7, awstest.Fault{Code: "RequestLimitExceeded", Status: http.StatusServiceUnavailable})
 			return nil
 		})
 		if err := b.Assign(ctx); err != nil {
@@ -169,12 +169,12 @@ func TestLeaderReadsFail(t *testing.T) {
 	})
 }
 
-// TestLeaderLag: reads of a moment before mislead nobody for long.
+// TestLeaderLag: stale reads mislead no server for long.
 func TestLeaderLag(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
-		s := newShard(t, m, func(cfg *awsfake.Config) { cfg.Lag = 4 * time.Second })
+		s := newShard(t, m, func(cfg *awstest.Config) { cfg.Lag = 4 * time.Second })
 		a, b := s.host(t), s.host(t)
-		time.Sleep(5 * time.Second) // until every read shows them
+		time.Sleep(5 * time.Second) // until every read is current
 		s.assign(t, a)
 		for range 5 {
 			time.Sleep(5 * time.Second)
@@ -194,7 +194,7 @@ func TestLeaderLag(t *testing.T) {
 	})
 }
 
-// TestLeaderDenied names the action that is missing, at once.
+// TestLeaderDenied: the missing action is named at once.
 func TestLeaderDenied(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		for _, action := range append(m.actions(), "DescribeNetworkInterfaces") {
@@ -202,7 +202,7 @@ func TestLeaderDenied(t *testing.T) {
 			a, b := s.host(t), s.host(t)
 			s.assign(t, a)
 			before := len(s.Calls(action))
-			s.FailNext(action, 1, awsfake.Fault{Code: "UnauthorizedOperation", Status: http.StatusForbidden, Message: "You are not authorized."})
+			s.FailNext(action, 1, awstest.Fault{Code: "UnauthorizedOperation", Status: http.StatusForbidden, Message: "You are not authorized."})
 			err := b.Assign(t.Context())
 			if !errors.Is(err, provider.ErrUnauthorized) || !strings.Contains(err.Error(), "ec2:"+action+" is not allowed") {
 				t.Errorf("%s: %v", action, err)
@@ -214,7 +214,7 @@ func TestLeaderDenied(t *testing.T) {
 	})
 }
 
-// TestLeaderGuard: each change is asked for, and none is made against the guard.
+// TestLeaderGuard: each change needs the guard's permission.
 func TestLeaderGuard(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		for permits := range m.actions() {
@@ -238,7 +238,7 @@ func TestLeaderGuard(t *testing.T) {
 	})
 }
 
-// TestLeaderNotConfigured: an address that the system does not take is no success.
+// TestLeaderNotConfigured: an address that the system does not use is no success.
 func TestLeaderNotConfigured(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		s := newShard(t, m, nil)
@@ -260,13 +260,13 @@ func TestLeaderNotConfigured(t *testing.T) {
 	})
 }
 
-// TestLeaderSockets: without anything else an address is local if a socket takes it.
+// TestLeaderSockets: by default, an address is local if a socket can be bound to it.
 func TestLeaderSockets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mode{ipv4: netip.MustParseAddr("127.0.1.100")}
-		s := newShard(t, m, func(cfg *awsfake.Config) {
+		s := newShard(t, m, func(cfg *awstest.Config) {
 			cfg.Subnets[0].CIDR = netip.MustParsePrefix("127.0.1.0/24")
-			cfg.Subnets[1].CIDR = netip.MustParsePrefix("192.0.2.0/24") // nobody's
+			cfg.Subnets[1].CIDR = netip.MustParsePrefix("192.0.2.0/24") // held by no server
 		})
 		id := s.machine(t, large, tags())
 		sockets := func(l *aws.Leader) { l.Local = nil }
@@ -280,16 +280,16 @@ func TestLeaderSockets(t *testing.T) {
 	})
 }
 
-// TestLeaderSelf: which instance this is, the metadata service says.
+// TestLeaderSelf: the metadata service identifies this instance.
 func TestLeaderSelf(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "")
 	for name, c := range map[string]struct {
 		service func(s *shard, id string) http.Handler
-		says    string // empty: it works
+		says    string // empty: no error
 	}{
 		"metadata": {func(s *shard, id string) http.Handler { return s.Metadata(id) }, ""},
-		"nobody":   {func(*shard, string) http.Handler { return http.NotFoundHandler() }, "--self"},
+		"missing":  {func(*shard, string) http.Handler { return http.NotFoundHandler() }, "--self"},
 		"nonsense": {func(*shard, string) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "60")

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
 const (
@@ -22,13 +22,13 @@ const (
 	strange = "subnet-0000000000000000d" // in another VPC, with the same addresses
 )
 
-// The address that follows the leader.
+// The leader's address.
 const (
 	leader4 = "10.0.0.100"
 	leader6 = "2001:db8::100"
 )
 
-// logged is a log that tests read.
+// logged is a log that tests can read.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -46,23 +46,23 @@ func (l *logged) count(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
-// shard is a cloud with an interface for the leader, and servers of which one may lead.
+// shard is a cloud with the leader's interface, and servers, any of which may lead.
 type shard struct {
-	*awsfake.Cloud
+	*awstest.Cloud
 	client *http.Client
 	mode   mode
 	eni    string // of the leader's address
 	log    *logged
 }
 
-// mode is one way in which an address moves.
+// mode is a way to move the address.
 type mode struct {
 	name       string
 	byENI      bool
 	ipv4, ipv6 netip.Addr
 }
 
-// modes are both ways, each with either family and with both.
+// modes are both ways, each with either address family and with both.
 func modes() (out []mode) {
 	four, six := netip.MustParseAddr(leader4), netip.MustParseAddr(leader6)
 	for _, byENI := range []bool{true, false} {
@@ -73,12 +73,12 @@ func modes() (out []mode) {
 	return out
 }
 
-// newShard makes the cloud of a mode. Interfaces take their time.
-func newShard(t *testing.T, m mode, change func(*awsfake.Config)) *shard {
+// newShard returns the cloud of a mode, in which attaching and detaching take time.
+func newShard(t *testing.T, m mode, change func(*awstest.Config)) *shard {
 	t.Helper()
 	cfg := cloudConfig(t)
 	cfg.Subnets[0].IPv6 = netip.MustParsePrefix("2001:db8::/64")
-	cfg.Subnets = append(cfg.Subnets, awsfake.Subnet{ID: far, VPC: vpc, Zone: region + "b", CIDR: netip.MustParsePrefix("10.0.32.0/24")})
+	cfg.Subnets = append(cfg.Subnets, awstest.Subnet{ID: far, VPC: vpc, Zone: region + "b", CIDR: netip.MustParsePrefix("10.0.32.0/24")})
 	cfg.Subnets = append(cfg.Subnets, cfg.Subnets[0])
 	cfg.Subnets[3].ID, cfg.Subnets[3].VPC = strange, "vpc-0000000b"
 	cfg.InstanceTypes[0].Interfaces, cfg.InstanceTypes[0].AddressesEach = 3, 4
@@ -86,7 +86,7 @@ func newShard(t *testing.T, m mode, change func(*awsfake.Config)) *shard {
 	if change != nil {
 		change(&cfg)
 	}
-	s := &shard{Cloud: awsfake.New(cfg), mode: m, log: &logged{}}
+	s := &shard{Cloud: awstest.New(cfg), mode: m, log: &logged{}}
 	s.client = serve(t, s.Cloud)
 	if m.byENI {
 		s.eni = s.plant(t, large, m.ipv4, m.ipv6, tags())
@@ -94,14 +94,14 @@ func newShard(t *testing.T, m mode, change func(*awsfake.Config)) *shard {
 	return s
 }
 
-// tags are those of the shard's own interface.
+// tags are those of the shard's interface.
 func tags() map[string]string {
 	return map[string]string{provider.TagManaged: "true", provider.TagClusterID: scope.ClusterID, provider.TagShard: scope.Shard}
 }
 
 func (s *shard) plant(t *testing.T, subnet string, ipv4, ipv6 netip.Addr, tags map[string]string) string {
 	t.Helper()
-	id, err := s.PlantInterface(subnet, ipv4, ipv6, tags)
+	id, err := s.AddInterface(subnet, ipv4, ipv6, tags)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,30 +114,30 @@ type host struct {
 	id string
 }
 
-// host makes a machine, with a server on it.
+// host adds a machine with a server.
 func (s *shard) host(t *testing.T) host {
 	t.Helper()
 	id := s.machine(t, large, tags())
 	return host{s.server(t, id, nil), id}
 }
 
-// machine makes one of a server, whose interface has tags, as a launch template gives them.
+// machine adds a server's machine, whose interface has tags from a launch template.
 func (s *shard) machine(t *testing.T, subnet string, tags map[string]string) (id string) {
 	t.Helper()
-	id = s.Plant(subnet, map[string]string{provider.TagClusterID: scope.ClusterID, "nstance:role": "server"}, false)
+	id = s.AddMachine(subnet, map[string]string{provider.TagClusterID: scope.ClusterID, "nstance:role": "server"}, false)
 	if err := s.Tag(s.primary(id).ID, tags); err != nil {
 		t.Fatal(err)
 	}
 	return id
 }
 
-// primary is the first interface of a machine.
-func (s *shard) primary(id string) awsfake.Interface {
+// primary returns the primary interface of a machine.
+func (s *shard) primary(id string) awstest.Interface {
 	all := s.Interfaces()
-	return all[slices.IndexFunc(all, func(i awsfake.Interface) bool { return i.Instance == id && i.Index == 0 })]
+	return all[slices.IndexFunc(all, func(i awstest.Interface) bool { return i.Instance == id && i.Index == 0 })]
 }
 
-// server opens what moves the address to a machine.
+// server returns what moves the address to a machine.
 func (s *shard) server(t *testing.T, id string, change func(*aws.Leader)) provider.LeaderNetwork {
 	t.Helper()
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
@@ -146,8 +146,8 @@ func (s *shard) server(t *testing.T, id string, change func(*aws.Leader)) provid
 	if !s.mode.byENI {
 		l.Interface = aws.InterfacePrimary
 	}
-	l.Local = func(_ context.Context, addr netip.Addr) (bool, error) { // its system takes what it is given
-		return slices.ContainsFunc(s.Interfaces(), func(i awsfake.Interface) bool {
+	l.Local = func(_ context.Context, addr netip.Addr) (bool, error) { // its system uses assigned addresses
+		return slices.ContainsFunc(s.Interfaces(), func(i awstest.Interface) bool {
 			return i.Instance == id && i.Status == "in-use" && slices.Contains(i.Addresses, addr)
 		}), nil
 	}
@@ -168,7 +168,7 @@ func (s *shard) server(t *testing.T, id string, change func(*aws.Leader)) provid
 	return ln
 }
 
-// assign takes the address for a host, and checks that it has it.
+// assign assigns the address to a host, and checks the result.
 func (s *shard) assign(t *testing.T, h host) {
 	t.Helper()
 	if err := h.Assign(t.Context()); err != nil {
@@ -177,7 +177,7 @@ func (s *shard) assign(t *testing.T, h host) {
 	s.heldBy(t, h.id)
 }
 
-// heldBy checks that one machine has the whole address, and no other a part of it.
+// heldBy checks that one machine has the whole address, and no other has a part of it.
 func (s *shard) heldBy(t *testing.T, want string) {
 	t.Helper()
 	for _, addr := range []netip.Addr{s.mode.ipv4, s.mode.ipv6} {
@@ -193,7 +193,7 @@ func (s *shard) heldBy(t *testing.T, want string) {
 	}
 }
 
-// checks checks what a server says of itself.
+// checks checks whether a server reports that it has the address.
 func checks(t *testing.T, h host, want bool) {
 	t.Helper()
 	if got, err := h.Check(t.Context()); err != nil || got != want {
@@ -201,12 +201,12 @@ func checks(t *testing.T, h host, want bool) {
 	}
 }
 
-// changes are the calls that change something.
-func (s *shard) changes() (out []awsfake.Call) {
-	return slices.DeleteFunc(s.Calls(""), func(c awsfake.Call) bool { return strings.HasPrefix(c.Action, "Describe") })
+// changes are the actions that change something.
+func (s *shard) changes() (out []awstest.Call) {
+	return slices.DeleteFunc(s.Calls(""), func(c awstest.Call) bool { return strings.HasPrefix(c.Action, "Describe") })
 }
 
-// actions are those of a move that finds the address with another server.
+// actions are those of a move that finds the address on another server.
 func (m mode) actions() (out []string) {
 	if m.byENI {
 		return []string{"DetachNetworkInterface", "AttachNetworkInterface"}

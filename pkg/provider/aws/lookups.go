@@ -16,13 +16,13 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// This file is what is asked about things that are no instances.
+// This file has the reads of resources other than instances.
 
-// maxValues is how many values one call's filter is given: EC2 takes 200.
+// maxValues is the number of filter values per call; EC2's limit is 200.
 const maxValues = 100
 
-// pages reads page after page. next is the token of the call that read makes, which
-// returns that of the page after it.
+// pages reads page after page. next is the token of the call that read makes, which returns
+// that of the next page.
 func pages(next **string, read func() (after *string, err error)) error {
 	for {
 		after, err := read()
@@ -36,12 +36,12 @@ func pages(next **string, read func() (after *string, err error)) error {
 	}
 }
 
-// spare is how many addresses of a subnet are left to what else wants some there without
-// a say of this server: load balancers, interface endpoints, other shards.
+// spare is the number of addresses of a subnet left to others that need some without this
+// server's knowledge: load balancers, interface endpoints, other shards.
 const spare = 10
 
-// FreeAddresses implements provider.SubnetCapacity. A subnet of IPv6 alone has more than
-// anybody counts: EC2's number is that of IPv4.
+// FreeAddresses implements provider.SubnetCapacity. EC2 counts IPv4 addresses, so IPv6-only
+// subnets have more.
 func (p *Provider) FreeAddresses(ctx context.Context, subnets []string) (map[string]int, error) {
 	free := map[string]int{}
 	for ids := range chunks(subnets, subnetID) {
@@ -66,7 +66,7 @@ func (p *Provider) FreeAddresses(ctx context.Context, subnets []string) (map[str
 	return free, nil
 }
 
-// typeName is what instance types are called.
+// typeName matches instance type names.
 var typeName = regexp.MustCompile(`^[a-z0-9-]+\.[a-z0-9-]+$`)
 
 // InstanceTypes implements provider.InstanceTypes.
@@ -92,7 +92,7 @@ func (p *Provider) InstanceTypes(ctx context.Context, names []string) (map[strin
 	return found, nil
 }
 
-// typeOf reads what an instance type is like; ok is false for one that no agent runs on.
+// typeOf converts an instance type; ok is false for one on which no agent runs.
 func typeOf(t types.InstanceTypeInfo) (out provider.InstanceType, ok bool) {
 	if t.VCpuInfo == nil || t.MemoryInfo == nil || t.ProcessorInfo == nil {
 		return out, false
@@ -108,16 +108,16 @@ func typeOf(t types.InstanceTypeInfo) (out provider.InstanceType, ok bool) {
 	return out, out.Arch != ""
 }
 
-// chunks yields the names that look like names, each once, a call's worth at a time. One
-// that looks different is there for nobody, and its star would stand for anything.
+// chunks yields the valid names without duplicates, in chunks for one call. Other names are
+// dropped, as a star in them would be a wildcard.
 func chunks(names []string, looks *regexp.Regexp) func(func([]string) bool) {
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !looks.MatchString(name) })
 	slices.Sort(names)
 	return slices.Chunk(slices.Compact(names), maxValues)
 }
 
-// ResolveImage implements provider.ImageResolver. Anybody can publish an image by any
-// name: a query has to say whose images it trusts.
+// ResolveImage implements provider.ImageResolver. A query must name the owners it trusts, as
+// every account can publish images under any name.
 func (p *Provider) ResolveImage(ctx context.Context, q provider.ImageQuery) (string, error) {
 	if !owned(q) {
 		return "", fmt.Errorf("%w: owners: required: want accounts, self or amazon, or a filter by image-id or owner-id", provider.ErrInvalid)
@@ -146,14 +146,14 @@ func (p *Provider) ResolveImage(ctx context.Context, q provider.ImageQuery) (str
 	return sdk.ToString(pick.ImageId), nil
 }
 
-// owned reports whether a query says whose images it is about.
+// owned reports whether a query restricts the owners.
 func owned(q provider.ImageQuery) bool {
 	return len(q.Owners) > 0 || slices.ContainsFunc(q.Filters, func(f provider.ImageFilter) bool {
 		return f.Name == "image-id" || f.Name == "owner-id"
 	})
 }
 
-// escaped are values in which only a star stands for something else, as EC2 reads them.
+// escaped escapes the values so that only a star is a wildcard in EC2's syntax.
 func escaped(values []string) []string {
 	out := make([]string, len(values))
 	for n, v := range values {
@@ -162,7 +162,7 @@ func escaped(values []string) []string {
 	return out
 }
 
-// compare orders images as a query wants. Dates of EC2 compare as texts.
+// compare orders images as a query asks. EC2's dates sort as text.
 func compare(a, b types.Image, q provider.ImageQuery) int {
 	by := func(text func(types.Image) *string) int {
 		return cmp.Compare(sdk.ToString(text(a)), sdk.ToString(text(b)))

@@ -8,18 +8,18 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials/ec2rolecreds"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// TestMetadata: the SDK understands what the fake tells a machine of itself.
+// TestMetadata: the SDK understands the double's metadata.
 func TestMetadata(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "")
 	synctest.Test(t, func(t *testing.T) {
 		cfg := cloudConfig(t)
 		cfg.Role, cfg.RoleLife = "server", time.Hour
-		cloud := awsfake.New(cfg)
-		id := cloud.Plant(large, nil, false)
+		cloud := awstest.New(cfg)
+		id := cloud.AddMachine(large, nil, false)
 		client := imds.New(imds.Options{HTTPClient: serve(t, cloud.Metadata(id))})
 		here, err := client.GetRegion(t.Context(), nil)
 		if err != nil || here.Region != region {

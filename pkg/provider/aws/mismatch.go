@@ -15,22 +15,22 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// EC2 refuses a client token that came before with other parameters, whether the launch
-// before made an instance or was refused for lack of capacity. Which of both it was only a
-// search tells, and reads lag: an instance that none of them shows for searchFor was not made.
+// EC2 refuses a client token that was used with other parameters, whether that launch made an
+// instance or was refused for lack of capacity. Only a search tells which, and reads are stale
+// at times: an instance that no read shows for searchFor was not made.
 const searchFor = time.Minute
 
 func searchBackoff() retry.Backoff { return retry.Backoff{First: time.Second, Limit: 30 * time.Second} }
 
-// searches are the tokens whose instance was looked for in vain, each with when that began.
-// A search may take several calls. Safe for concurrent use.
+// searches holds the tokens whose instance was not found yet, with the start of the search. A
+// search may span several calls. Safe for concurrent use.
 type searches struct {
 	mu    sync.Mutex
 	since map[string]time.Time
 }
 
-// missed notes a look-up, sent at a time, that showed no instance, and returns when the first
-// one since the token was refused was sent.
+// missed records an unsuccessful look-up sent at a time, and returns when the first look-up
+// since the token was refused was sent.
 func (s *searches) missed(token string, sent time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *searches) end(token string) {
 	delete(s.since, token)
 }
 
-// forget drops searches that were given up: their instances are not asked for any more.
+// forget drops abandoned searches: their instances are no longer requested.
 func (s *searches) forget(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +62,8 @@ func (s *searches) forget(now time.Time) {
 }
 
 // afterMismatch returns the instance of a spec whose client token EC2 knows with other
-// parameters. With none it fails with provider.ErrUsed, at once where ctx ends before the
-// next look-up, or with provider.ErrSpent once the search has taken long enough.
+// parameters. If there is none it returns provider.ErrUsed, at once if ctx ends before the next
+// look-up, or provider.ErrSpent once the search has taken long enough.
 func (p *Provider) afterMismatch(ctx context.Context, spec provider.Spec) (provider.VM, error) {
 	token, backoff := clientToken(spec), searchBackoff()
 	for n := 1; ; n++ {
@@ -93,8 +93,8 @@ func (p *Provider) afterMismatch(ctx context.Context, spec provider.Spec) (provi
 	}
 }
 
-// ofInstance looks for an instance of a spec: by its tag, whatever token it was made with,
-// and by its token. Of several the best is returned: one that lives, or else one that is there.
+// ofInstance looks up the instance of a spec by its tag, whatever its token, and by its token.
+// Of several it returns the best: a live one, else an existing one.
 func (p *Provider) ofInstance(ctx context.Context, spec provider.Spec) (vm provider.VM, found bool, err error) {
 	for _, filter := range []types.Filter{
 		{Name: sdk.String("tag:" + provider.TagInstanceID), Values: []string{string(spec.ID)}},
@@ -123,8 +123,8 @@ func worth(vm provider.VM) int {
 	}
 }
 
-// unknown takes the kind from a read's error: what the launch did is not known, though
-// the read is certain to have made nothing. That a caller gave up stays visible.
+// unknown removes the kind of a read's error: the outcome of the launch is unknown, although
+// the read itself definitely made nothing. Context errors stay visible.
 func unknown(err error) error {
 	if provider.Definite(err) {
 		return errors.New(err.Error())

@@ -12,8 +12,8 @@ import (
 
 var regionName = regexp.MustCompile(`^[a-z]{2,4}(-[a-z]+){1,3}-\d{1,2}$`)
 
-// WithOptions returns cfg with the options of the shard's config on top. There are none
-// yet: any is an error that names it.
+// WithOptions returns cfg with the options of the shard's config. None exist yet: any option is
+// an error.
 func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	var wrong provider.FieldErrors
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -22,17 +22,17 @@ func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	return cfg, wrong.Err()
 }
 
-// CheckOptions reports, as FieldErrors, what is wrong with the provider's part of a
-// shard's config. It is pure.
+// CheckOptions returns, as FieldErrors, the problems of the provider's section of a shard's
+// config. It is pure.
 func (cfg Config) CheckOptions() error {
 	var wrong provider.FieldErrors
 	if cfg.Region != "" && !regionName.MatchString(cfg.Region) {
-		wrong.Addf("region", "%.80q is not valid: want the name of a region such as eu-central-1", cfg.Region)
+		wrong.Addf("region", "%.80q is not valid: want a region such as eu-central-1", cfg.Region)
 	}
 	return wrong.Err()
 }
 
-// Validate reports every problem of cfg at once.
+// Validate returns all problems of cfg.
 func (cfg Config) Validate() error {
 	problems := []error{cfg.Scope.Check(), cfg.CheckOptions(), cfg.Leader.Check()}
 	if cfg.Logger == nil {

@@ -17,16 +17,16 @@ import (
 
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// TestListPages: a list has as many pages as it takes, and tells of each.
+// TestListPages: all pages are read, and each is reported.
 func TestListPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud, p := newWorld(t, func(cfg *awsfake.Config) { cfg.Subnets[0].CIDR = netip.MustParsePrefix("10.0.0.0/20") })
+		cloud, p := newWorld(t, func(cfg *awstest.Config) { cfg.Subnets[0].CIDR = netip.MustParsePrefix("10.0.0.0/20") })
 		tags := spec(t, 1).Tags
 		for range 1001 {
-			cloud.Plant(large, tags, false)
+			cloud.AddMachine(large, tags, false)
 		}
 		pages := 0
 		vms, err := p.List(provider.WithListing(t.Context(), func() { pages++ }))
@@ -36,19 +36,19 @@ func TestListPages(t *testing.T) {
 	})
 }
 
-// TestGetPrefersTheLiving: one instance id may be on what is gone, too.
+// TestGetPrefersTheLiving: a terminated machine may have the same instance id.
 func TestGetPrefersTheLiving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
 		tags := spec(t, 1).Tags
 		var living string
-		for range 6 { // ids are drawn: either may come first
-			living = cloud.Plant(large, tags, false)
+		for range 6 { // ids are random: either may come first
+			living = cloud.AddMachine(large, tags, false)
 			if err := cloud.Kill(living, "Server.InternalError", ""); err != nil {
 				t.Fatal(err)
 			}
 		}
-		living = cloud.Plant(large, tags, false)
+		living = cloud.AddMachine(large, tags, false)
 		vm, err := provider.GetOne(t.Context(), p, provider.Ref{ID: spec(t, 1).ID})
 		if err != nil || vm.ProviderID != living || vm.State != provider.StateRunning {
 			t.Errorf("get: %+v, %v; want %s", vm, err, living)
@@ -56,7 +56,7 @@ func TestGetPrefersTheLiving(t *testing.T) {
 	})
 }
 
-// TestOneCallForMany: a batch is two calls at most, whatever its size.
+// TestOneCallForMany: a batch is at most two calls, whatever its size.
 func TestOneCallForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
@@ -85,7 +85,7 @@ func TestOneCallForMany(t *testing.T) {
 	})
 }
 
-// TestImagesNeedAnOwner: an image by the right name can be anybody's.
+// TestImagesNeedAnOwner: an image with the right name could belong to any account.
 func TestImagesNeedAnOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
@@ -99,7 +99,7 @@ func TestImagesNeedAnOwner(t *testing.T) {
 	})
 }
 
-// TestManyNames: there are more of them than fit into one call.
+// TestManyNames: more names than fit into one call.
 func TestManyNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
@@ -117,11 +117,10 @@ func TestManyNames(t *testing.T) {
 	})
 }
 
-// TestEnvironment: region, endpoint and credentials come from outside, over a network
-// that is real.
+// TestEnvironment: region, endpoint and credentials come from the environment, over a real network.
 func TestEnvironment(t *testing.T) {
 	cfg := cloudConfig(t)
-	cloud := httptest.NewServer(awsfake.New(cfg))
+	cloud := httptest.NewServer(awstest.New(cfg))
 	t.Cleanup(cloud.Close)
 	inContainer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "let me in" {
@@ -154,8 +153,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// clean removes what the machine's environment says about AWS, but that there is no
-// metadata service.
+// clean removes AWS's variables from the environment, and turns the metadata service off.
 func clean(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{
@@ -206,11 +204,11 @@ func TestPoorEnvironment(t *testing.T) {
 	}
 }
 
-// bodies looks at the requests' bodies on their way.
+// bodies inspects the requests' bodies.
 type bodies struct {
 	http.RoundTripper
 	seen int
-	open int // those that could be asked for more than to be read
+	open int // those that have more methods than Read and Close
 }
 
 func (b *bodies) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -221,11 +219,11 @@ func (b *bodies) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-// TestBodiesAreOnlyRead: net/http takes what the SDK's bodies answer once they are
-// closed for a failed write, and gives up the reply.
+// TestBodiesAreOnlyRead: otherwise net/http would call the SDK's bodies after they were closed for
+// a failed write, and drop the reply.
 func TestBodiesAreOnlyRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := serve(t, awsfake.New(cloudConfig(t)))
+		client := serve(t, awstest.New(cloudConfig(t)))
 		b := &bodies{RoundTripper: client.Transport}
 		p := open(t, &http.Client{Transport: b}, scope)
 		vm := must(t, p, spec(t, 1))
@@ -238,7 +236,7 @@ func TestBodiesAreOnlyRead(t *testing.T) {
 	})
 }
 
-// TestForgetting: what no list has shown for an hour is deleted without a call.
+// TestForgetting: an instance that no list has shown for an hour is deleted without a call.
 func TestForgetting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p := newWorld(t, nil)
@@ -246,7 +244,7 @@ func TestForgetting(t *testing.T) {
 		if err := cloud.Kill(vm.ProviderID, "Server.InternalError", ""); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Hour) // EC2 has forgotten it, too
+		time.Sleep(2 * time.Hour) // EC2 has forgotten it too
 		for calls := range 2 {
 			if err := provider.DeleteOne(t.Context(), p, vm.Ref()); err != nil {
 				t.Errorf("delete: %v", err)
@@ -261,7 +259,7 @@ func TestForgetting(t *testing.T) {
 	})
 }
 
-// TestFreeAddresses: some are left to others, and those of IPv6 are not counted.
+// TestFreeAddresses: some are reserved for others, and IPv6 addresses are not counted.
 func TestFreeAddresses(t *testing.T) {
 	for name, c := range map[string]struct {
 		item string

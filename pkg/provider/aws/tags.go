@@ -13,24 +13,24 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// The tags that the provider adds, beside those that the contract has.
+// Tags that the provider adds to those of the contract.
 const (
 	tagPrefix   = "nstance:"
 	tagHostname = "nstance:hostname"
-	tagName     = "Name" // what the console shows
+	tagName     = "Name" // shown by the console
 )
 
-// ownTags is how many tags an instance has of the provider and the contract.
+// ownTags is the number of tags of the provider and the contract on an instance.
 const ownTags = 9
 
-// EC2's limits on tags, in characters and tags.
+// EC2's limits on tags: characters, and number of tags.
 const (
 	maxTags     = 50
 	maxTagKey   = 128
 	maxTagValue = 256
 )
 
-// tagProblem says why EC2 would refuse a tag, empty when it would not.
+// tagProblem returns why EC2 would refuse a tag; empty if it would not.
 func tagProblem(key, value string) string {
 	switch {
 	case key == "" || utf8.RuneCountInString(key) > maxTagKey:
@@ -38,14 +38,14 @@ func tagProblem(key, value string) string {
 	case utf8.RuneCountInString(value) > maxTagValue:
 		return fmt.Sprintf("the value of %.80q has %d characters: want at most %d", key, utf8.RuneCountInString(value), maxTagValue)
 	case strings.HasPrefix(strings.ToLower(key), "aws:"):
-		return fmt.Sprintf("the key %.80q is not valid: those that begin with aws: are reserved", key)
+		return fmt.Sprintf("the key %.80q is not valid: keys that begin with aws: are reserved", key)
 	default:
 		return ""
 	}
 }
 
-// tagged returns the tags of a launch: those of args, and on the instance those of the
-// spec on top. Their order is always the same, as a repeated launch has to be.
+// tagged returns the tags of a launch: those of args, and on the instance also those of the
+// spec. The order is deterministic, as repeated launches must be identical.
 func tagged(specs []types.TagSpecification, spec provider.Spec) ([]types.TagSpecification, error) {
 	tags := map[string]string{tagName: spec.Hostname, tagHostname: spec.Hostname}
 	if spec.Hostname == "" {
@@ -63,7 +63,7 @@ func tagged(specs []types.TagSpecification, spec provider.Spec) ([]types.TagSpec
 	}
 	maps.Copy(tags, spec.Tags)
 	if len(tags) > maxTags {
-		return nil, fmt.Errorf("%w: tags: %d of them on the instance, those of the provider included: want at most %d",
+		return nil, fmt.Errorf("%w: tags: %d on the instance, including the provider's: want at most %d",
 			provider.ErrInvalid, len(tags), maxTags)
 	}
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
@@ -75,7 +75,7 @@ func tagged(specs []types.TagSpecification, spec provider.Spec) ([]types.TagSpec
 	return out, nil
 }
 
-// tagMap reads the tags of an instance.
+// tagMap converts an instance's tags to a map.
 func tagMap(tags []types.Tag) map[string]string {
 	out := make(map[string]string, len(tags))
 	for _, t := range tags {

@@ -1,31 +1,28 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 
-	"github.com/nstance/nstance/pkg/awscall"
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	"github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
+
 	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// This file is target groups of Elastic Load Balancing, whose targets are instances.
+// This file has the target groups of Elastic Load Balancing, with instances as targets.
 
-// versionELB is the API's: https://docs.aws.amazon.com/elasticloadbalancing/latest/APIReference/
-const versionELB = "2015-12-01"
-
-// targetGroupARN has the region, and the group's name and number after it.
+// targetGroupARN captures the region; the group's name and number follow.
 var targetGroupARN = regexp.MustCompile(`^arn:aws[a-z-]*:elasticloadbalancing:([a-z0-9-]+):\d{12}:` +
 	`targetgroup/[A-Za-z0-9-]{1,32}/[0-9a-f]+$`)
 
-// balancing calls an action of Elastic Load Balancing.
-type balancing func(ctx context.Context, version, action string, params url.Values, out any, how awscall.Attempts) error
-
-// Register implements provider.LoadBalancer. Which port it is the target group says.
+// Register implements provider.LoadBalancer. The port is the target group's.
 func (p *Provider) Register(ctx context.Context, target string, vm provider.Ref) error {
 	if err := p.checkTarget(target); err != nil {
 		return err
@@ -33,11 +30,13 @@ func (p *Provider) Register(ctx context.Context, target string, vm provider.Ref)
 	if err := p.checkServes(ctx, vm); err != nil {
 		return err
 	}
-	return p.changeTarget(ctx, "RegisterTargets", target, vm)
+	in := elb.RegisterTargetsInput{TargetGroupArn: &target, Targets: []types.TargetDescription{{Id: &vm.ProviderID}}}
+	_, err := p.api.registerTargets(ctx, &in, change)
+	return ofTarget("elasticloadbalancing:RegisterTargets", target, vm, err)
 }
 
-// Deregister implements provider.LoadBalancer. Whose the VM is isn't looked at: one that
-// is gone has no tags any more, and has to leave its target groups all the same.
+// Deregister implements provider.LoadBalancer. It does not check the VM's scope: an instance
+// that is gone has no tags any more, but must be deregistered nonetheless.
 func (p *Provider) Deregister(ctx context.Context, target string, vm provider.Ref) error {
 	if err := p.checkTarget(target); err != nil {
 		return err
@@ -46,16 +45,17 @@ func (p *Provider) Deregister(ctx context.Context, target string, vm provider.Re
 		return err
 	}
 	if !awsclient.IsInstanceID(vm.ProviderID) {
-		return nil // such a target there can't be
+		return nil // no such target can exist
 	}
-	err := p.changeTarget(ctx, "DeregisterTargets", target, vm)
-	if code, _ := awsclient.Code(err); code == codeInvalidTarget {
+	in := elb.DeregisterTargetsInput{TargetGroupArn: &target, Targets: []types.TargetDescription{{Id: &vm.ProviderID}}}
+	_, err := p.api.deregisterTargets(ctx, &in, change)
+	if awsclient.Coded(err, codeInvalidTarget) {
 		return nil
 	}
-	return err
+	return ofTarget("elasticloadbalancing:DeregisterTargets", target, vm, err)
 }
 
-// checkTarget reports why a target can't be one of this region.
+// checkTarget returns an error if target is not a target group ARN of this region.
 func (p *Provider) checkTarget(target string) error {
 	m := targetGroupARN.FindStringSubmatch(target)
 	if m == nil {
@@ -63,41 +63,35 @@ func (p *Provider) checkTarget(target string) error {
 			"arn:aws:elasticloadbalancing:%s:123456789012:targetgroup/web/0123456789abcdef", provider.ErrInvalid, target, p.region)
 	}
 	if m[1] != p.region {
-		return fmt.Errorf("%w: target %s: it is in %s: want one in %s, where the instances are", provider.ErrInvalid, target, m[1], p.region)
+		return fmt.Errorf("%w: target %s is in %s: want a target group in %s", provider.ErrInvalid, target, m[1], p.region)
 	}
 	return nil
 }
 
-// checkServes reports why a VM can't be a target. Reads lag: one that was just made may
-// not be seen, and one that was seen to run may have ended, which EC2 tells its own.
+// checkServes returns an error if a VM can't be a target. Reads are stale at times: a new
+// instance may not be visible, and one shown as running may have ended, which EC2's own answer
+// shows.
 func (p *Provider) checkServes(ctx context.Context, vm provider.Ref) error {
 	switch f := p.find(ctx, []provider.Ref{vm})[0]; {
 	case f.err != nil:
 		return f.err
 	case len(f.vms) == 0 && (len(p.known.named(vm)) == 0 || !awsclient.IsInstanceID(vm.ProviderID)):
-		return fmt.Errorf("%w: instance %.80q, EC2 instance %.80q: there is no such one in this shard", provider.ErrInvalid, vm.ID, vm.ProviderID)
+		return fmt.Errorf("%w: instance %.80q, EC2 instance %.80q: not found in this shard", provider.ErrInvalid, vm.ID, vm.ProviderID)
 	case len(f.vms) > 0 && !f.vms[0].State.Alive():
-		return fmt.Errorf("%w: EC2 instance %s is %s: want one that runs", provider.ErrInvalid, vm.ProviderID, f.vms[0].State)
+		return fmt.Errorf("%w: EC2 instance %s is %s: want a running instance", provider.ErrInvalid, vm.ProviderID, f.vms[0].State)
 	default:
 		return nil
 	}
 }
 
-// changeTarget makes one attempt to register or deregister a VM.
-func (p *Provider) changeTarget(ctx context.Context, action, target string, vm provider.Ref) error {
-	params := url.Values{"TargetGroupArn": {target}, "Targets.member.1.Id": {vm.ProviderID}}
-	err := sorted("elasticloadbalancing:"+action, p.api.balancing(ctx, versionELB, action, params, nil, attempt()))
+// ofTarget wraps a failed change of a target in its kind, with the target if the service
+// refused it.
+func ofTarget(action, target string, vm provider.Ref, err error) error {
+	err = sorted(action, err)
 	if code, _ := awsclient.Code(err); code != "" {
 		return fmt.Errorf("%s in %s: %w", vm.ProviderID, target, err)
 	}
 	return err
-}
-
-// health is a target as Elastic Load Balancing sees it.
-type health struct {
-	ID     string `xml:"Target>Id"`
-	State  string `xml:"TargetHealth>State"`
-	Reason string `xml:"TargetHealth>Reason"`
 }
 
 // Targets implements provider.LoadBalancer.
@@ -105,23 +99,20 @@ func (p *Provider) Targets(ctx context.Context, target string) ([]string, error)
 	if err := p.checkTarget(target); err != nil {
 		return nil, err
 	}
-	const action = "DescribeTargetHealth" // which has no pages
-	var out struct {
-		Targets []health `xml:"DescribeTargetHealthResult>TargetHealthDescriptions>member"`
-	}
-	err := p.api.balancing(ctx, versionELB, action, url.Values{"TargetGroupArn": {target}}, &out, awscall.Attempts{})
+	out, err := p.api.targetHealth(ctx, &elb.DescribeTargetHealthInput{TargetGroupArn: &target}) // not paginated
 	if err != nil {
-		return nil, fmt.Errorf("describe targets of %s: %w", target, sorted("elasticloadbalancing:"+action, err))
+		return nil, fmt.Errorf("describe targets of %s: %w", target, sorted("elasticloadbalancing:DescribeTargetHealth", err))
 	}
 	var ids []string
-	for _, t := range out.Targets {
-		if t.ID == "" {
-			return nil, errors.New("describe targets of " + target + ": there is one without an id")
+	for _, t := range out.TargetHealthDescriptions {
+		if t.Target == nil || sdk.ToString(t.Target.Id) == "" {
+			return nil, errors.New("describe targets of " + target + ": target without an ID")
 		}
-		if t.State != "draining" && t.Reason != "Target.NotRegistered" {
-			ids = append(ids, t.ID)
+		health := cmp.Or(t.TargetHealth, &types.TargetHealth{})
+		if health.State != types.TargetHealthStateEnumDraining && health.Reason != types.TargetHealthReasonEnumNotRegistered {
+			ids = append(ids, *t.Target.Id)
 		}
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids), nil // one may be registered with several ports
+	return slices.Compact(ids), nil // may be registered with several ports
 }

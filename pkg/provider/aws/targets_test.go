@@ -10,14 +10,14 @@ import (
 
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 )
 
-// balanced is a cloud with one target group and two VMs that run.
-func balanced(t *testing.T) (cloud *awsfake.Cloud, p *aws.Provider, vms []provider.VM) {
+// balanced is a cloud with one target group and two running VMs.
+func balanced(t *testing.T) (cloud *awstest.Cloud, p *aws.Provider, vms []provider.VM) {
 	t.Helper()
-	cloud, p = newWorld(t, func(cfg *awsfake.Config) {
-		cfg.TargetGroups, cfg.TargetLimit = []awsfake.TargetGroup{{ARN: targets, Port: 80, VPC: vpc, Tags: tags()}}, 1
+	cloud, p = newWorld(t, func(cfg *awstest.Config) {
+		cfg.TargetGroups, cfg.TargetLimit = []awstest.TargetGroup{{ARN: targets, Port: 80, VPC: vpc, Tags: tags()}}, 1
 	})
 	return cloud, p, []provider.VM{must(t, p, spec(t, 1)), must(t, p, spec(t, 2))}
 }
@@ -29,7 +29,7 @@ func TestTargetsThatThereCanNotBe(t *testing.T) {
 			"":    "want the ARN of a target group",
 			"web": "want the ARN of a target group",
 			"arn:aws:ec2:" + region + ":" + account + ":instance/i-1":   "want the ARN of a target group",
-			strings.Replace(targets, region, "us-east-1", 1):            "it is in us-east-1: want one in " + region,
+			strings.Replace(targets, region, "us-east-1", 1):            "is in us-east-1: want a target group in " + region,
 			strings.Replace(targets, "targetgroup", "loadbalancer", 1):  "want the ARN of a target group",
 			targets + "&Action=DeregisterTargets":                       "want the ARN of a target group",
 			strings.Replace(targets, ":"+account, ":1234567890123", 1):  "want the ARN of a target group",
@@ -50,19 +50,19 @@ func TestTargetsThatThereCanNotBe(t *testing.T) {
 	})
 }
 
-// TestTargetErrors: what changes something is one attempt, a read is repeated.
+// TestTargetErrors: calls that change something are sent once, reads are retried.
 func TestTargetErrors(t *testing.T) {
 	for _, c := range []struct {
-		fault awsfake.Fault
+		fault awstest.Fault
 		kind  error // nil: unknown
 		reads int
 	}{
-		{awsfake.Fault{Code: "Throttling", Status: 400}, provider.ErrThrottled, 4},
-		{awsfake.Fault{Code: "AccessDenied", Status: 403}, provider.ErrUnauthorized, 1},
-		{awsfake.Fault{Code: "TooManyRegistrationsForTargetId", Status: 400}, provider.ErrQuota, 1},
-		{awsfake.Fault{Code: "ValidationError", Status: 400}, provider.ErrInvalid, 1},
-		{awsfake.Fault{Code: "InternalFailure", Status: 500}, nil, 4},
-		{awsfake.Fault{Dropped: true}, nil, 4},
+		{awstest.Fault{Code: "Throttling", Status: 400}, provider.ErrThrottled, 4},
+		{awstest.Fault{Code: "AccessDenied", Status: 403}, provider.ErrUnauthorized, 1},
+		{awstest.Fault{Code: "TooManyRegistrationsForTargetId", Status: 400}, provider.ErrQuota, 1},
+		{awstest.Fault{Code: "ValidationError", Status: 400}, provider.ErrInvalid, 1},
+		{awstest.Fault{Code: "InternalFailure", Status: 500}, nil, 4},
+		{awstest.Fault{Dropped: true}, nil, 4},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cloud, p, vms := balanced(t)
@@ -95,17 +95,17 @@ func TestTargetErrors(t *testing.T) {
 func TestTargetLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p, vms := balanced(t)
-		cloud.FailNext("RegisterTargets", 1, awsfake.Fault{Lost: true})
+		cloud.FailNext("RegisterTargets", 1, awstest.Fault{Lost: true})
 		lost := p.Register(t.Context(), targets, vms[0].Ref())
 		again, full := p.Register(t.Context(), targets, vms[0].Ref()), p.Register(t.Context(), targets, vms[1].Ref())
 		if lost == nil || again != nil || !errors.Is(full, provider.ErrQuota) {
 			t.Errorf("a reply that is lost: %v, once more: %v, another one: %v; want ErrQuota", lost, again, full)
 		}
-		cloud.FailNext("DescribeTargetHealth", 3, awsfake.Fault{Code: "ServiceUnavailable", Status: 503})
+		cloud.FailNext("DescribeTargetHealth", 3, awstest.Fault{Code: "ServiceUnavailable", Status: 503})
 		if ids, err := p.Targets(t.Context(), targets); err != nil || !slices.Equal(ids, []string{vms[0].ProviderID}) {
 			t.Errorf("registered: %v, %v", ids, err)
 		}
-		cloud.FailNext("RegisterTargets", 1, awsfake.Fault{Code: "AccessDenied", Status: 403, Message: "no"})
+		cloud.FailNext("RegisterTargets", 1, awstest.Fault{Code: "AccessDenied", Status: 403, Message: "no"})
 		err := p.Register(t.Context(), targets, vms[0].Ref())
 		if err == nil || !strings.Contains(err.Error(), "elasticloadbalancing:RegisterTargets is not allowed: AccessDenied: no") {
 			t.Errorf("not allowed: %v, want the action's name", err)
@@ -113,7 +113,7 @@ func TestTargetLimit(t *testing.T) {
 	})
 }
 
-// TestTargetsOfMachinesThatEnd: who stopped can't be registered, and can leave.
+// TestTargetsOfMachinesThatEnd: a stopped machine can be deregistered, but not registered.
 func TestTargetsOfMachinesThatEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud, p, vms := balanced(t)
@@ -141,12 +141,12 @@ func TestTargetsOfMachinesThatEnd(t *testing.T) {
 	})
 }
 
-// TestRegisterWhatIsNotSeenYet: reads lag, and a machine that was just made is ours all
-// the same; one that nobody has seen is not.
+// TestRegisterWhatIsNotSeenYet: a machine that was just created can be registered although reads
+// don't show it yet; one that was never seen can't.
 func TestRegisterWhatIsNotSeenYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, p := newWorld(t, func(cfg *awsfake.Config) {
-			cfg.TargetGroups, cfg.Lag = []awsfake.TargetGroup{{ARN: targets, Port: 80, VPC: vpc, Tags: tags()}}, time.Hour
+		_, p := newWorld(t, func(cfg *awstest.Config) {
+			cfg.TargetGroups, cfg.Lag = []awstest.TargetGroup{{ARN: targets, Port: 80, VPC: vpc, Tags: tags()}}, time.Hour
 		})
 		vm := must(t, p, spec(t, 1))
 		if err := p.Register(t.Context(), targets, vm.Ref()); err != nil {

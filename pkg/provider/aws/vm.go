@@ -14,7 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// vmOf reads what EC2 says of an instance.
+// vmOf converts an EC2 instance.
 func vmOf(i types.Instance) provider.VM {
 	tags := tagMap(i.Tags)
 	vm := provider.VM{
@@ -23,6 +23,7 @@ func vmOf(i types.Instance) provider.VM {
 		State:      provider.StateUnknown,
 		Subnet:     sdk.ToString(i.SubnetId),
 		Hostname:   tags[tagHostname],
+		DNSNames:   dnsNames(i),
 		Addresses:  addresses(i),
 		Tags:       tags,
 	}
@@ -57,7 +58,7 @@ func stateOf(s types.InstanceStateName) provider.State {
 	}
 }
 
-// reasonOf says why an instance ended. EC2's message begins with its code, mostly.
+// reasonOf returns why an instance ended. EC2's message usually begins with its code.
 func reasonOf(i types.Instance) string {
 	if i.StateReason == nil {
 		return sdk.ToString(i.StateTransitionReason)
@@ -73,7 +74,16 @@ func reasonOf(i types.Instance) string {
 	}
 }
 
-// addresses returns those of an instance, the private one first.
+// dnsNames returns the names that the VPC's resolver answers for. AWS assigns them; instances
+// can't change them.
+func dnsNames(i types.Instance) []string {
+	if name := strings.ToLower(strings.TrimSuffix(sdk.ToString(i.PrivateDnsName), ".")); name != "" {
+		return []string{name}
+	}
+	return nil
+}
+
+// addresses returns an instance's addresses, the private one first.
 func addresses(i types.Instance) []netip.Addr {
 	texts := []*string{i.PrivateIpAddress, i.Ipv6Address, i.PublicIpAddress}
 	for _, n := range i.NetworkInterfaces {
@@ -91,13 +101,13 @@ func addresses(i types.Instance) []netip.Addr {
 	return out
 }
 
-// notThere reports whether a call was refused because there is no such instance.
+// notThere reports whether a call was refused because the instance does not exist.
 func notThere(err error) bool { return errors.Is(err, provider.ErrNotFound) }
 
-// perID reports whether a batch was refused for one of its ids.
+// perID reports whether a batch was refused because of one of its IDs.
 func perID(err error) bool { return notThere(err) || errors.Is(err, provider.ErrInvalid) }
 
-// told says which instance could not be ended. The guard's own error stays as it is.
+// told adds the instance to an error of terminate. The guard's error stays unchanged.
 func told(id string, err error) error {
 	if code, status := awsclient.Code(err); code == "" && status == 0 {
 		return err

@@ -13,10 +13,10 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// TestListLacksAContainer: an engine that has a container and leaves it out of a list, as
-// one does for a moment, does not have the instance taken for gone.
-func TestListLacksAContainer(t *testing.T) {
-	mine, other := newSpec(t, wireScope(), nil), newSpec(t, wireScope(), nil)
+// TestContainerMissingFromList: an instance whose container is missing from a list, as may
+// happen for a moment, does not count as gone.
+func TestContainerMissingFromList(t *testing.T) {
+	mine, other := newSpec(t, testScope(), nil), newSpec(t, testScope(), nil)
 	id := strings.Repeat("a", 64)
 	var removed atomic.Int32
 	engine := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -25,7 +25,7 @@ func TestListLacksAContainer(t *testing.T) {
 		_, path, _ := strings.Cut(r.URL.Path, "/containers/")
 		labels := map[string]map[string]string{
 			"nstance-" + string(mine.ID) + "/json":  mine.Tags,
-			"nstance-" + string(other.ID) + "/json": {"made": "by hand"},
+			"nstance-" + string(other.ID) + "/json": {"role": "other"},
 		}[path]
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/_ping"):
@@ -47,16 +47,16 @@ func TestListLacksAContainer(t *testing.T) {
 	p := openHost(t, "tcp://"+strings.TrimPrefix(engine.URL, "http://"))
 	vm, err := provider.GetOne(t.Context(), p, provider.Ref{ID: mine.ID})
 	if err != nil || vm.ProviderID != id || vm.State != provider.StateRunning {
-		t.Errorf("it is %q, %s (%v)", vm.ProviderID, vm.State, err)
+		t.Errorf("got %q, %s (%v)", vm.ProviderID, vm.State, err)
 	}
 	if err := provider.DeleteOne(t.Context(), p, provider.Ref{ID: mine.ID}); err != nil || removed.Load() != 1 {
-		t.Errorf("%d are removed (%v), want the one that there is", removed.Load(), err)
+		t.Errorf("%d removed (%v), want 1", removed.Load(), err)
 	}
-	// What has the name and is not the instance's is nobody's to end.
+	// A container that has the name but is not the instance's is never removed.
 	if _, err := provider.GetOne(t.Context(), p, provider.Ref{ID: other.ID}); !errors.Is(err, provider.ErrNotFound) {
-		t.Errorf("another container of the name is taken for the instance: %v", err)
+		t.Errorf("another container with the instance's name: %v, want ErrNotFound", err)
 	}
 	if err := provider.DeleteOne(t.Context(), p, provider.Ref{ID: other.ID}); err != nil || removed.Load() != 1 {
-		t.Errorf("%d are removed (%v), want one still", removed.Load(), err)
+		t.Errorf("%d removed (%v), want still 1", removed.Load(), err)
 	}
 }

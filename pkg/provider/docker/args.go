@@ -11,15 +11,16 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/docker/registry"
 )
 
-// args are what a group may set for its containers. What would give a container more
-// than it has by itself only the server's own options can: see Node.
+// args are the args of a group's containers. Only the server's own options can give a container
+// additional privileges: see Node.
 type args struct {
-	Image      string            `json:"image"`       // instead of the provider's
-	Node       bool              `json:"node"`        // a whole machine, as options.node says
-	Network    string            `json:"network"`     // instead of the provider's
-	Env        map[string]string `json:"env"`         // added to the agent's environment
+	Image      string            `json:"image"`       // overrides the provider's; see checkRepository
+	Node       bool              `json:"node"`        // a whole machine, as configured by options.node
+	Network    string            `json:"network"`     // overrides the provider's; must be one of the options'
+	Env        map[string]string `json:"env"`         // added to the agent's environment; see provider.CheckOpen
 	Labels     map[string]string `json:"labels"`      // added to the container's
 	Memory     string            `json:"memory"`      // the limit, such as 512m; empty: none
 	CPUs       float64           `json:"cpus"`        // the limit, such as 1.5; 0: none
@@ -38,16 +39,15 @@ func (cfg Config) CheckArgs(spec provider.Spec) error {
 // CheckArgs implements provider.ArgsChecker.
 func (p *Provider) CheckArgs(spec provider.Spec) error { return p.cfg.CheckArgs(spec) }
 
-// decodeArgs reads the args of a spec, of which nothing else counts. The error lists
-// all that is wrong with them.
+// decodeArgs decodes the args of a spec. The error lists all problems.
 func (cfg Config) decodeArgs(spec provider.Spec) (a args, limits container.Resources, err error) {
 	wrong := provider.Decode("args", spec.Args, &a)
-	wrong = append(wrong, provider.CheckEnvironment("args.env", a.Env)...)
+	wrong = append(wrong, provider.CheckOpen("args.env", a.Env, cfg.ArgsEnv)...)
 	limits = a.resources(&wrong)
 	cfg.checkAgainst(&wrong, a)
 	for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
 		if strings.HasPrefix(name, "nstance:") {
-			wrong.Addf("args.labels."+name, "labels that begin with nstance: are the provider's")
+			wrong.Addf("args.labels."+name, "labels that begin with nstance: are reserved for the provider")
 		}
 	}
 	for n, line := range a.ExtraHosts {
@@ -62,25 +62,64 @@ func (cfg Config) decodeArgs(spec provider.Spec) (a args, limits container.Resou
 func (cfg Config) checkAgainst(wrong *provider.FieldErrors, a args) {
 	if a.Image != "" {
 		cfg.checkImage(wrong, "args.image", a.Image)
+		cfg.checkRepository(wrong, a)
 	}
 	switch {
 	case a.Node && cfg.Node == nil:
-		wrong.Addf("args.node", "the provider's options have no node: want false, or options.node in the server's config")
+		wrong.Addf("args.node", "options.node is not configured: want false, or set options.node in the server's config")
 	case a.Node && cfg.Node.Image == "" && a.Image == "":
 		wrong.Addf("args.image", "required: options.node names no image for args.node")
 	case a.Node && cfg.Node.Image != "" && a.Image != "" && a.Image != cfg.Node.Image:
-		wrong.Addf("args.image", "%.200q is not valid beside args.node: want none, for options.node names the image", a.Image)
+		wrong.Addf("args.image", "%.200q is not allowed with args.node: remove it, options.node sets the image", a.Image)
 	}
 	a.checkLog(wrong)
-	// The host's network, or that of a container which is not the group's.
-	if a.Network != cfg.Network && (a.Network == "host" || strings.HasPrefix(a.Network, "container:")) {
-		wrong.Addf("args.network", "%.80q is not valid: want a network of the engine; only options.network may name this one", a.Network)
+	if a.Network != "" && a.Network != cfg.Network && !slices.Contains(cfg.Networks, a.Network) {
+		wrong.Addf("args.network", "%.80q is not valid: remove it, or use a network of options.network or options.networks%s",
+			a.Network, listed(append([]string{cfg.Network}, cfg.Networks...)))
 	}
 }
 
-// checkLog reports how a group's containers can't log. The engine itself runs the
-// drivers: others than these dial addresses, read files and use the cloud's identity of
-// the host.
+// checkRepository reports an image whose repository the options don't allow: those of the agent
+// and node images, and options.images. A signature alone is not enough, as a key may sign all
+// kinds of images.
+func (cfg Config) checkRepository(wrong *provider.FieldErrors, a args) {
+	own := []string{cfg.Image}
+	if a.Node && cfg.Node != nil {
+		own = append(own, cfg.Node.Image)
+	}
+	asked, err := registry.Repository(a.Image)
+	if err != nil {
+		wrong.Addf("args.image", "%.200q is not valid: it %v", a.Image, err)
+		return
+	}
+	var want []string
+	for _, image := range own {
+		repository, err := registry.Repository(image)
+		if err != nil || image == "" {
+			continue
+		}
+		if repository == asked && registry.Hosted(image) == registry.Hosted(a.Image) {
+			return
+		}
+		want = append(want, repository)
+	}
+	if !slices.ContainsFunc(cfg.Images, func(pattern string) bool { return registry.Match(pattern, a.Image) }) {
+		wrong.Addf("args.image", "%.200q is not valid: want an image of a repository in options.image or options.images%s",
+			a.Image, listed(append(want, cfg.Images...)))
+	}
+}
+
+// listed formats the valid values, if there are any.
+func listed(names []string) string {
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %.300s", strings.Join(names, ", "))
+}
+
+// checkLog checks the log settings of a group's containers. The engine itself runs the log
+// drivers: others than these dial addresses, read files and use the host's cloud identity.
 func (a args) checkLog(wrong *provider.FieldErrors) {
 	switch a.LogDriver {
 	case "", "none", "local", "json-file", "journald":
@@ -97,10 +136,10 @@ func (a args) checkLog(wrong *provider.FieldErrors) {
 }
 
 const (
-	// maxCPUs keeps the engine's count of billionths within its type.
+	// maxCPUs keeps the engine's nano-CPUs within their type.
 	maxCPUs = 1 << 20
-	// defaultPids is how many processes and threads an agent's container may have. An
-	// agent has about ten.
+	// defaultPids limits the processes and threads of an agent's container. An agent has about
+	// ten.
 	defaultPids = 512
 )
 
@@ -110,7 +149,7 @@ func (a args) resources(wrong *provider.FieldErrors) (r container.Resources) {
 		if !ok {
 			wrong.Addf("args.memory", "%.80q is not valid: want bytes such as 512m or 2g", a.Memory)
 		}
-		r.Memory, r.MemorySwap = n, n // no swap on top
+		r.Memory, r.MemorySwap = n, n // no additional swap
 	}
 	if a.CPUs < 0 || a.CPUs > maxCPUs {
 		wrong.Addf("args.cpus", "%v is not valid: want a number such as 1.5", a.CPUs)
@@ -128,8 +167,7 @@ func (a args) resources(wrong *provider.FieldErrors) (r container.Resources) {
 	return r
 }
 
-// parseBytes reads a positive whole number with an optional unit: k, m or g, in
-// powers of 1024.
+// parseBytes parses a positive integer with an optional unit: k, m or g, in powers of 1024.
 func parseBytes(s string) (int64, bool) {
 	shift := 0
 	if i := strings.IndexByte("kmg", s[len(s)-1]|0x20); i >= 0 {

@@ -17,9 +17,9 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// Create implements provider.Provider. A container that was created and never
-// started is started; one that ended is returned as it is. Spec.Arch,
-// Spec.InstanceType mean nothing to a container, and Spec.Userdata only to a node.
+// Create implements provider.Provider. A container that was created but never started is
+// started; one that ended is returned as it is. Spec.Arch and Spec.InstanceType are ignored,
+// and so is Spec.Userdata except for nodes.
 func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
 	if err := spec.Check(p.cfg.Scope); err != nil {
 		return provider.VM{}, err
@@ -32,7 +32,7 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 	if err != nil {
 		return provider.VM{}, err
 	}
-	if !p.cfg.Scope.Owns(found.Config.Labels) || provider.TaggedID(found.Config.Labels) != spec.ID {
+	if !p.cfg.owns(found.Config.Labels) || provider.TaggedID(found.Config.Labels) != spec.ID {
 		return provider.VM{}, fmt.Errorf("%w: the name %s is taken by a container that is not ours", provider.ErrInvalid, nameOf(spec.ID))
 	}
 	if found.State.Status != container.StateCreated {
@@ -41,15 +41,15 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 	return p.complete(ctx, spec, r.files, found.ID)
 }
 
-// The engine keeps a name back a little before the container that takes it can
-// be seen, a tenth of a second or so.
+// The engine reserves a name slightly before its container becomes visible, for about a tenth
+// of a second.
 const (
 	nameRetry    = 10 * time.Millisecond
 	nameAttempts = 500
 )
 
-// claim returns the container that has the instance's name: a new one, or the one that
-// there was, for which no image is needed any more.
+// claim returns the container with the instance's name: a new one, or an existing one, for
+// which no image is needed.
 func (p *Provider) claim(ctx context.Context, spec provider.Spec, r request) (container.InspectResponse, error) {
 	if !p.cfg.asks() {
 		found, err := p.claimNow(ctx, spec, r)
@@ -65,7 +65,7 @@ func (p *Provider) claim(ctx context.Context, spec provider.Spec, r request) (co
 	if err != nil {
 		return found, fmt.Errorf("inspect container of instance %s: %w", spec.ID, unreached(err))
 	}
-	if found.State.Status != container.StateCreated || !p.cfg.Scope.Owns(found.Config.Labels) {
+	if found.State.Status != container.StateCreated || !p.cfg.owns(found.Config.Labels) {
 		return found, nil
 	}
 	trusted, err := p.images.trusts(ctx, found.Config.Image)
@@ -75,7 +75,7 @@ func (p *Provider) claim(ctx context.Context, spec provider.Spec, r request) (co
 	if trusted {
 		return found, nil
 	}
-	// Made before images had to be signed, and never started.
+	// Created before images had to be signed, and never started.
 	if err := provider.Permit(ctx); err != nil {
 		return found, err
 	}
@@ -86,7 +86,7 @@ func (p *Provider) claim(ctx context.Context, spec provider.Spec, r request) (co
 	return p.claimPulled(ctx, spec, r)
 }
 
-// claimPulled gets the image from its registry first.
+// claimPulled pulls the image first.
 func (p *Provider) claimPulled(ctx context.Context, spec provider.Spec, r request) (none container.InspectResponse, err error) {
 	r.config.Image, err = p.images.ready(ctx, r.config.Image)
 	if err != nil {
@@ -94,12 +94,12 @@ func (p *Provider) claimPulled(ctx context.Context, spec provider.Spec, r reques
 	}
 	found, err := p.claimNow(ctx, spec, r)
 	if errors.Is(err, errNoImage) {
-		return none, errors.New(err.Error()) // removed meanwhile: no kind, for the next create pulls it again
+		return none, errors.New(err.Error()) // removed meanwhile: no kind, so that the next create pulls it again
 	}
 	return found, err
 }
 
-// claimNow makes the container from an image that the engine has.
+// claimNow creates the container from an image that the engine has.
 func (p *Provider) claimNow(ctx context.Context, spec provider.Spec, r request) (container.InspectResponse, error) {
 	for attempt := 1; ; attempt++ {
 		found, err := p.attempt(ctx, spec, r)
@@ -112,7 +112,7 @@ func (p *Provider) claimNow(ctx context.Context, spec provider.Spec, r request) 
 	}
 }
 
-var errNameKept = errors.New("the name is taken by a container that can't be seen")
+var errNameKept = errors.New("the name is reserved by a container that is not visible yet")
 
 func (p *Provider) attempt(ctx context.Context, spec provider.Spec, r request) (none container.InspectResponse, err error) {
 	if err := ctx.Err(); err != nil {
@@ -125,13 +125,12 @@ func (p *Provider) attempt(ctx context.Context, spec provider.Spec, r request) (
 	if createErr != nil && !answered(createErr) {
 		return none, fmt.Errorf("create container of instance %s: %w", spec.ID, unreached(createErr))
 	}
-	// Looked up by its name also after a refusal: an earlier create of this id
-	// may have succeeded.
+	// Also after a refusal: an earlier create of this ID may have succeeded.
 	found, err := p.api.ContainerInspect(ctx, nameOf(spec.ID))
 	switch {
 	case err == nil:
 		return found, nil
-	case !errdefs.IsNotFound(err) || createErr == nil: // created, and gone at once
+	case !errdefs.IsNotFound(err) || createErr == nil: // created and already gone
 		return none, fmt.Errorf("inspect container of instance %s: %w", spec.ID, err)
 	case errdefs.IsConflict(createErr):
 		return none, fmt.Errorf("create container of instance %s: %w", spec.ID, errNameKept)
@@ -140,8 +139,7 @@ func (p *Provider) attempt(ctx context.Context, spec provider.Spec, r request) (
 	}
 }
 
-// complete takes a created container through the remaining steps, each of which
-// can be repeated.
+// complete performs the remaining steps for a created container, all of which are repeatable.
 func (p *Provider) complete(ctx context.Context, spec provider.Spec, where bootstrap, id string) (provider.VM, error) {
 	if err := provider.Permit(ctx); err != nil {
 		return provider.VM{}, err
@@ -166,27 +164,27 @@ func (p *Provider) complete(ctx context.Context, spec provider.Spec, where boots
 	return inspected(found), nil
 }
 
-// abandon removes a container that can't be completed: only once it is gone the error
-// is definite. It leaves one whose next step may succeed.
+// abandon removes a container that can't be completed; the error is definite only once it is
+// gone. It leaves a container whose next step may succeed.
 func (p *Provider) abandon(ctx context.Context, spec provider.Spec, id string, err error) error {
 	if !provider.Definite(err) {
 		return err
 	}
 	if refusal := provider.Permit(ctx); refusal != nil {
-		return fmt.Errorf("%s; remove it: %w", err.Error(), refusal) // no kind: something is left
+		return fmt.Errorf("%s; remove it: %w", err.Error(), refusal) // no kind: the container is left
 	}
-	// The other server of the shard may have started it meanwhile, and then the
-	// engine refuses to remove it without force.
+	// The shard's other server may have started it meanwhile; then the engine refuses to remove
+	// it without force.
 	if left := p.api.ContainerRemove(ctx, id, container.RemoveOptions{RemoveVolumes: true}); left != nil && !errdefs.IsNotFound(left) {
-		p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "container that can't be completed is left",
+		p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "removing an incomplete container failed",
 			slog.String("instance", string(spec.ID)), slog.Any("error", left))
-		return errors.New(err.Error()) // no kind: something is left
+		return errors.New(err.Error()) // no kind: the container is left
 	}
 	return err
 }
 
-// pack packs what the agent needs for its first call, and the folders it writes to,
-// as its own.
+// pack packs the files for the agent's first call and the folders it writes to, owned by the
+// agent.
 func (b bootstrap) pack(spec provider.Spec) (*bytes.Buffer, error) {
 	entries := agentDirs(b.prefix, b.user)
 	contents := map[string][]byte{}

@@ -1,15 +1,13 @@
-// Package docker is a provider whose machines are containers of the agent's
-// image on one engine, local, rootless or remote.
+// Package docker is a provider whose VMs are containers of the agent image on one engine,
+// local, rootless or remote.
 //
-// A container is named for its instance, so that the engine itself holds a
-// second create of the same id back; the loser looks at what there is and takes
-// it on. Labels are the tags, and the only record. A create is four steps:
-// create the container, copy the agent's first files into it, start it, look at
-// it. Whoever finds a container that was created and never started repeats the
-// rest, so a crash in between costs nothing but another Create.
+// Containers are named after their instance, so the engine itself refuses a second create of
+// the same ID; the loser adopts the existing container. Labels are the tags and the only
+// record. A create has four steps: create the container, copy the agent's first files into it,
+// start it, inspect it. For a container that was created but never started the remaining steps
+// are repeated, so a crash in between costs only another Create.
 //
-// Containers are never restarted by the engine: an agent that ended is replaced
-// by a new instance.
+// The engine never restarts containers: an agent that ended is replaced by a new instance.
 package docker
 
 import (
@@ -30,76 +28,83 @@ import (
 // AgentUser is the uid and gid that agents run as.
 const AgentUser = 65532
 
-// agentDir is where the agent keeps its files inside a container.
+// agentDir is the agent's folder inside a container.
 const agentDir = "/opt/nstance-agent"
 
 // Labels that the provider adds to the tags.
 const (
-	labelHostname = "nstance:hostname"
-	labelSubnet   = "nstance:subnet"
-	// labelServer marks the containers of servers, as opposed to instances; its
-	// value is true. With the cluster and shard tags it tells the servers that
-	// may take the leader's address from each other.
+	labelHostname    = "nstance:hostname"
+	labelEngineScope = "nstance:engine-scope"
+	labelSubnet      = "nstance:subnet"
+	// labelServer marks the containers of servers, as opposed to instances; its value is true.
+	// Together with the cluster and shard tags it identifies the servers that may take the
+	// leader's address from each other.
 	labelServer = "nstance:server"
 )
 
-// Config says which engine makes the containers, and how.
+// Config is the configuration of a Provider.
 type Config struct {
 	Scope provider.Scope
-	// Host is the engine's address, such as unix:///run/user/1000/docker.sock;
-	// empty: as DOCKER_HOST and its siblings say.
+	// EngineScope distinguishes this server's containers from those of another server of the same
+	// cluster and shard on this engine; empty: none.
+	EngineScope string
+	// Host is the engine's address, such as unix:///run/user/1000/docker.sock; empty: from
+	// DOCKER_HOST and related variables.
 	Host string
 	// Image is the agent's image.
 	Image string
-	// Pull says when a registry is asked for an image; empty: PullMissing.
+	// Images lists patterns of the repositories, as for registry.Match, that args may use
+	// besides those of Image and Node.Image.
+	Images []string
+	// Pull is the pull policy; empty: PullMissing.
 	Pull Pull
-	// VerifyKey is the path of the public key that has to have signed every image;
-	// empty: none has to be signed.
+	// VerifyKey is the path of the public key that must have signed every image; empty: images
+	// need no signature.
 	VerifyKey string
-	// RegistryConfig is the path of the docker config.json with the registries'
-	// passwords; empty: that of whoever runs this process.
+	// RegistryConfig is the path of the docker config.json with registry passwords; empty: that
+	// of the user running this process.
 	RegistryConfig string
-	// Network is what containers join unless their args say otherwise; empty:
-	// the engine's default.
+	// Network is the containers' network unless args override it; empty: the engine's default.
 	Network string
+	// Networks lists the networks that args may use besides Network.
+	Networks []string
 	// Env is added to every agent's environment.
 	Env map[string]string
-	// Kubeconfig is the way to an API server that is to have a Node for each
-	// container, which whoever opens the provider sees to; empty: none.
-	Kubeconfig string
-	// WritableRoot leaves agents the root of their file system to write to.
+	// ArgsEnv lists the variables that args may set besides provider.OpenVariables: names, or
+	// prefixes followed by a star.
+	ArgsEnv []string
+	// WritableRoot makes the agents' root file system writable.
 	WritableRoot bool
-	// Node is what containers are like that are whole machines; nil: there are none.
+	// Node configures containers that are whole machines; nil: none.
 	Node *Node
-	// Leader moves an address between the servers; nil: nothing to move.
+	// Leader is the leader's address; nil: none.
 	Leader *Leader
 	Logger *slog.Logger
-	// Now is the time; nil: time.Now.
+	// Now returns the time; nil: time.Now.
 	Now func() time.Time
 }
 
-// Leader is the address that the leading server has on a user-defined network.
-// The network is the address's own: a server that leads has no other address
-// there.
+// Leader is the leader's address on a user-defined network. The network is dedicated to it: the
+// leading server has no other address there.
 type Leader struct {
 	Network string
 	IPv4    netip.Addr
-	Self    string // this server's container, by name or id; empty: the host's name, which in a container is its id
+	Self    string // name or ID of this server's container; empty: the hostname, which in a container is its ID
 }
 
-// Default returns the settings that an empty options object stands for.
+// Default returns the default settings, as for an empty options object.
 func Default(scope provider.Scope, logger *slog.Logger) Config {
 	return Config{Scope: scope, Logger: logger}
 }
 
-// Provider makes containers. It is safe for concurrent use, also beside other
+// Provider is a provider of containers. It is safe for concurrent use, also with other
 // Providers of the same engine.
 type Provider struct {
 	cfg    Config
 	api    *client.Client
 	images *images
 	gap    gap
-	leader *leaderNetwork // nil: no address to move
+	leader *leaderNetwork // nil: no leader address
 }
 
 var (
@@ -107,16 +112,15 @@ var (
 	_ provider.Watcher  = (*Provider)(nil)
 
 	_ provider.ArgsChecker     = (*Provider)(nil)
-	_ provider.ArgsChecker     = Config{} // before there is a Provider
+	_ provider.ArgsChecker     = Config{} // usable without a Provider
 	_ provider.ConsistentReads = (*Provider)(nil)
 )
 
-// ConsistentReads implements provider.ConsistentReads: the engine answers from
-// what it holds itself.
+// ConsistentReads implements provider.ConsistentReads: the engine answers from its own state.
 func (p *Provider) ConsistentReads() bool { return true }
 
-// New checks cfg, and reads the key. It does not call the engine: one that is down is
-// temporary.
+// New validates cfg and reads the key. It does not call the engine: an unreachable engine is a
+// temporary error.
 func New(cfg Config) (*Provider, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the docker provider: %w", err)
@@ -139,14 +143,13 @@ func New(cfg Config) (*Provider, error) {
 	return p, err
 }
 
-// Close gives up the connections to the engine, and pulls that are under way.
-// Containers live on. It may be called more than once.
+// Close closes the connections to the engine and cancels pulls. Containers live on. Idempotent.
 func (p *Provider) Close() {
 	p.images.close()
 	_ = p.api.Close() // idle connections only
 }
 
-// connect returns a client of the engine at host, or of the environment's.
+// connect returns a client of the engine at host; empty: as the environment configures.
 func connect(host string) (*client.Client, error) {
 	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
 	if host != "" {
@@ -159,7 +162,7 @@ func connect(host string) (*client.Client, error) {
 	return api, nil
 }
 
-// Ping reports why no engine answers at host (empty: as the environment says).
+// Ping returns an error if no engine answers at host (empty: as the environment configures).
 func Ping(ctx context.Context, host string) error {
 	api, err := connect(host)
 	if err != nil {
@@ -172,9 +175,9 @@ func Ping(ctx context.Context, host string) error {
 	return nil
 }
 
-// containerID is what the engine calls a container. Whatever else it is asked
-// for it takes as a name or as the beginning of an id.
+// containerID matches the engine's container IDs. The engine takes anything else as a name or
+// an ID prefix.
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// nameOf is the name of an instance's container.
+// nameOf returns the name of an instance's container.
 func nameOf(id fleet.InstanceID) string { return "nstance-" + string(id) }

@@ -11,15 +11,14 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// answered reports whether err is the engine's own answer. Without one the
-// outcome is unknown.
+// answered reports whether err is an answer of the engine. Otherwise the outcome is unknown.
 func answered(err error) bool {
 	return errdefs.IsNotFound(err) || errdefs.IsConflict(err) || errdefs.IsInvalidArgument(err) ||
 		errdefs.IsPermissionDenied(err) || errdefs.IsUnauthorized(err) || errdefs.IsInternal(err) || errdefs.IsResourceExhausted(err)
 }
 
-// unreached gives a call that the engine did not answer its kind. An engine that
-// may not be spoken to has made nothing.
+// unreached wraps the error of an unanswered call in its kind. If access to the engine is
+// denied, nothing was made.
 func unreached(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)
@@ -27,7 +26,7 @@ func unreached(err error) error {
 	return err
 }
 
-// refused gives a create that made no container its kind.
+// refused wraps the error of a create that made no container in its kind.
 func refused(err error, image string) error {
 	if errdefs.IsNotFound(err) && says(err, "image") {
 		return fmt.Errorf("%w: %w: %w: build or load the image %s on the engine first, or name its registry too",
@@ -36,9 +35,9 @@ func refused(err error, image string) error {
 	return kind(err)
 }
 
-// unpulled gives a pull that failed its kind. What goes wrong while an image comes in
-// the engine tells in words only. Nothing was made yet in any case. A registry that is
-// asked too often is no throttled provider: it concerns one image, and not all calls.
+// unpulled wraps the error of a failed pull in its kind, recognised by its text, as the engine
+// reports errors during a pull as text only. Nothing was made in any case. A registry's rate
+// limit is not ErrThrottled: it affects one image, not all calls.
 func unpulled(err error) error {
 	switch {
 	case says(err, "toomanyrequests"), says(err, "too many requests"):
@@ -52,8 +51,8 @@ func unpulled(err error) error {
 	}
 }
 
-// kind sorts the engine's answers. A conflict, an internal error and the rest
-// are temporary, and keep their outcome unknown.
+// kind wraps an answer of the engine in its kind. Conflicts, internal errors and others are
+// temporary, with unknown outcome.
 func kind(err error) error {
 	switch {
 	case says(err, "no available ipv4 addresses"):
@@ -71,8 +70,8 @@ func kind(err error) error {
 	}
 }
 
-// unstartable gives a start that failed its kind. Permission denied here means
-// that an address is taken, which passes.
+// unstartable wraps the error of a failed start in its kind. Permission denied here means that
+// an address is in use, which is temporary.
 func unstartable(err error) error {
 	if errdefs.IsPermissionDenied(err) {
 		return err
@@ -80,8 +79,8 @@ func unstartable(err error) error {
 	return kind(err)
 }
 
-// uncopied gives a copy into a container that failed its kind: only a full disk, which
-// the container may be a part of, is a reason to give it up.
+// uncopied wraps the error of a failed copy into a container in its kind: only a full disk,
+// which the container may contribute to, is a reason to give the container up.
 func uncopied(err error) error {
 	if says(err, "no space left on device") {
 		return fmt.Errorf("%w: %w", provider.ErrQuota, err)
@@ -89,5 +88,6 @@ func uncopied(err error) error {
 	return err
 }
 
-// says recognises what the engine tells in words only.
+// says reports whether an error contains words, for errors that the engine reports as text
+// only.
 func says(err error, words string) bool { return strings.Contains(strings.ToLower(err.Error()), words) }

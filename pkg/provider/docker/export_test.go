@@ -8,8 +8,7 @@ import (
 	"github.com/docker/docker/api/types/image"
 )
 
-// RemoveImage removes an image by its name. One that is not there is fine; one
-// that containers use is an error.
+// RemoveImage removes an image by its name. A missing one is no error; one in use is.
 func RemoveImage(ctx context.Context, host, tag string) error {
 	api, err := connect(host)
 	if err != nil {

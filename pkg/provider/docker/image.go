@@ -19,14 +19,13 @@ import (
 
 const agentPath = "/usr/local/bin/nstance-agent"
 
-// labelContent is what an image was made of, so that it is made once.
+// labelContent is the hash of an image's content, so that it is built once.
 const labelContent = "nstance.content"
 
-// BuildAgentImage makes an image with nothing but a static agent binary in it
-// and the folders that the agent writes to, and gives it the name tag. It runs
-// as AgentUser. The engine is the one at host; empty: as the environment says.
-// No registry and no builder is needed. An image of that name with the same
-// content is kept; another one is removed, unless containers still use it.
+// BuildAgentImage builds an image that contains only a static agent binary and the folders that
+// the agent writes to, and tags it. It runs as AgentUser. The engine is the one at host; empty:
+// as the environment configures. It needs no registry or builder. An image with the same tag
+// and content is kept; another one is removed unless containers use it.
 func BuildAgentImage(ctx context.Context, host, binary, tag string) error {
 	api, err := connect(host)
 	if err != nil {
@@ -57,7 +56,7 @@ func BuildAgentImage(ctx context.Context, host, binary, tag string) error {
 	}
 	_, err = api.ImageRemove(ctx, before.ID, image.RemoveOptions{PruneChildren: true})
 	if err != nil && !errdefs.IsConflict(err) && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("remove the former image %s: %w", tag, err)
+		return fmt.Errorf("remove the previous image %s: %w", tag, err)
 	}
 	return nil
 }
@@ -71,8 +70,8 @@ func importImage(ctx context.Context, api *client.Client, root io.Reader, tag st
 	return importResult(body)
 }
 
-// importResult reads the engine's progress messages, one of which may be an
-// error although the request itself went well.
+// importResult reads the engine's progress messages, which may contain an error even if the
+// request succeeded.
 func importResult(body io.Reader) error {
 	d := json.NewDecoder(body)
 	for {
@@ -92,7 +91,7 @@ func importResult(body io.Reader) error {
 	}
 }
 
-// agentRoot packs the image's whole file system.
+// agentRoot packs the image's file system.
 func agentRoot(binary string) (*bytes.Buffer, error) {
 	program, err := os.ReadFile(binary)
 	if err != nil {
@@ -100,7 +99,7 @@ func agentRoot(binary string) (*bytes.Buffer, error) {
 	}
 	passwd := fmt.Appendf(nil, "root:x:0:0::/:/\nnonroot:x:%d:%d::%s:/\n", AgentUser, AgentUser, agentDir)
 	contents := map[string][]byte{agentPath[1:]: program, "etc/passwd": passwd}
-	// Each folder on the way, too: engines make those that are not named for root alone.
+	// Parent folders are listed too: engines create missing ones with access for root only.
 	entries := []tar.Header{
 		{Name: "etc/", Mode: 0o755, Typeflag: tar.TypeDir},
 		{Name: "tmp/", Mode: 0o1777, Typeflag: tar.TypeDir},
@@ -114,8 +113,7 @@ func agentRoot(binary string) (*bytes.Buffer, error) {
 	return pack(append(entries, agentDirs(agentDir[1:]+"/", AgentUser)...), contents)
 }
 
-// agentDirs are the folders that belong to the agent, under a prefix that ends in a
-// slash.
+// agentDirs returns the folders owned by the agent, under a prefix that ends in a slash.
 func agentDirs(prefix string, user int) []tar.Header {
 	owned := func(path string, mode int64) tar.Header {
 		return tar.Header{Name: prefix + path, Mode: mode, Typeflag: tar.TypeDir, Uid: user, Gid: user}
@@ -123,8 +121,7 @@ func agentDirs(prefix string, user int) []tar.Header {
 	return []tar.Header{owned("", 0o755), owned("identity/", 0o700), owned("keys/", 0o700), owned("recv/", 0o700)}
 }
 
-// pack writes an archive, without times so that the same input gives the same
-// bytes.
+// pack writes an archive without timestamps, so that it is reproducible.
 func pack(entries []tar.Header, contents map[string][]byte) (*bytes.Buffer, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

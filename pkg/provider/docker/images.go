@@ -20,37 +20,38 @@ import (
 )
 
 const (
-	// tagFor is how long a tag is taken to stand for the same digest: a group that
-	// grows asks once.
+	// tagFor is how long a resolved tag is cached, so that a growing group asks once.
 	tagFor = 30 * time.Second
-	// readyTimeout bounds the way from a name to an image on the engine. It goes on
-	// when the create that began it gave up, for the next one needs it too.
+	// readyTimeout bounds the preparation of an image. It outlives the create that started it,
+	// as the next create needs the image too.
 	readyTimeout = 20 * time.Minute
-	// askTimeout bounds the questions to the registry in it: one that hangs must not
-	// keep the creates of an image from asking again.
+	// askTimeout bounds its registry requests: a hanging one must not block retries by other
+	// creates of the image.
 	askTimeout = 15 * time.Second
-	// maxRemembered bounds what is remembered of names, and of digests.
+	// maxRemembered bounds the caches of names and of digests.
 	maxRemembered = 1024
 )
 
-// images brings images from registries to the engine: name → digest → signature →
-// pull. It is safe for concurrent use; one image is on its way once at a time.
+// images brings images from registries to the engine: it resolves the name to a digest,
+// verifies the signature, and pulls. It is safe for concurrent use; each image is prepared once
+// at a time.
 type images struct {
 	cfg      Config
 	api      *client.Client
 	registry *registry.Client
 	key      *signature.Key // nil: images need no signature
 	now      func() time.Time
-	life     context.Context // of what outlives the create that began it
+	life     context.Context // for work that outlives the create that started it
 	close    func()
 	flights  singleflight.Group
 
 	mu       sync.Mutex
-	tags     map[string]resolved // by name
-	verified map[string]bool     // by name and digest
+	tags     map[string]resolved       // by name
+	verified map[string]bool           // by name and digest
+	seen     map[string]*registry.Seen // manifests known not to be a signature, by image name and digest
 }
 
-// resolved is what a name stands for, until then.
+// resolved is a cached digest and its expiry.
 type resolved struct {
 	reference string
 	until     time.Time
@@ -59,7 +60,7 @@ type resolved struct {
 func newImages(cfg Config, api *client.Client, key *signature.Key) *images {
 	i := &images{
 		cfg: cfg, api: api, registry: registry.New(cfg.RegistryConfig), key: key, now: cfg.Now,
-		tags: map[string]resolved{}, verified: map[string]bool{},
+		tags: map[string]resolved{}, verified: map[string]bool{}, seen: map[string]*registry.Seen{},
 	}
 	if i.now == nil {
 		i.now = time.Now
@@ -68,11 +69,10 @@ func newImages(cfg Config, api *client.Client, key *signature.Key) *images {
 	return i
 }
 
-// ready returns the reference by digest under which the engine has the image of this
-// name, once it has it. A name that no registry can be asked for, an image that is not
-// signed, and one that is not to be pulled, are ErrInvalid. The guard of whichever
-// create comes first is asked before a pull; where that one refuses, those that came
-// after it ask their own, which may be of a later term.
+// ready returns the digest reference under which the engine has the image, once it has it. It
+// returns ErrInvalid if no registry can be asked, the image is not signed, or it must not be
+// pulled. The guard of the first create is called before a pull; if it refuses, later creates
+// call their own, which may be of a later term.
 func (i *images) ready(ctx context.Context, name string) (string, error) {
 	for {
 		reference, err := i.fly(ctx, name)
@@ -86,20 +86,20 @@ func (i *images) ready(ctx context.Context, name string) (string, error) {
 	}
 }
 
-// refusal is what the guard of a create said.
+// refusal is an error of a create's guard.
 type refusal struct{ error }
 
-// fly waits for the one way that an image is on.
+// fly waits for the shared preparation of an image.
 func (i *images) fly(ctx context.Context, name string) (string, error) {
 	flight := i.flights.DoChan(name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
 		defer cancel()
-		defer context.AfterFunc(i.life, cancel)() //nolint:contextcheck // the provider's life ends it too
+		defer context.AfterFunc(i.life, cancel)() //nolint:contextcheck // also ends with the provider
 		return i.bring(ctx, name)
 	})
 	select {
 	case <-ctx.Done():
-		return "", fmt.Errorf("image %s is still on its way: %w", name, ctx.Err())
+		return "", fmt.Errorf("image %s is still being prepared: %w", name, ctx.Err())
 	case landed := <-flight:
 		reference, _ := landed.Val.(string)
 		return reference, landed.Err
@@ -126,7 +126,7 @@ func (i *images) bring(ctx context.Context, name string) (string, error) {
 	return reference, nil
 }
 
-// trusted returns what a name stands for, by digest, once that is verified.
+// trusted resolves a name to a digest and verifies it.
 func (i *images) trusted(ctx context.Context, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -140,7 +140,7 @@ func (i *images) trusted(ctx context.Context, name string) (string, error) {
 	return reference, nil
 }
 
-// resolve returns what a name stands for, by digest.
+// resolve resolves a name to a digest.
 func (i *images) resolve(ctx context.Context, name string) (string, error) {
 	i.mu.Lock()
 	known := i.tags[name]
@@ -161,23 +161,31 @@ func (i *images) resolve(ctx context.Context, name string) (string, error) {
 	return reference, nil
 }
 
-// verify fails unless the key has signed the image, if there is a key. What was
-// verified stays so, for a digest names the same bytes for ever.
+// verify returns an error unless the key has signed the image, if a key is configured. Results
+// are cached for ever, as digests are immutable.
 func (i *images) verify(ctx context.Context, reference string) error {
 	if i.key == nil {
 		return nil
 	}
 	i.mu.Lock()
-	known := i.verified[reference]
+	known, seen := i.verified[reference], i.seen[reference]
+	if !known && seen == nil {
+		if len(i.seen) >= maxRemembered {
+			clear(i.seen)
+		}
+		seen = new(registry.Seen)
+		i.seen[reference] = seen
+	}
 	i.mu.Unlock()
 	if known {
 		return nil
 	}
-	if err := i.registry.Verify(ctx, reference, *i.key); err != nil {
+	if err := i.registry.Verify(ctx, reference, *i.key, seen); err != nil {
 		return err
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	delete(i.seen, reference)
 	if len(i.verified) >= maxRemembered {
 		clear(i.verified)
 	}
@@ -185,8 +193,8 @@ func (i *images) verify(ctx context.Context, reference string) error {
 	return nil
 }
 
-// trusts reports whether a container of this image may be started: without a key any,
-// else one of an image by digest that the key signed.
+// trusts reports whether a container of this image may be started: with a key, only an image by
+// digest that the key signed.
 func (i *images) trusts(ctx context.Context, image string) (bool, error) {
 	if i.key == nil {
 		return true, nil
@@ -203,7 +211,7 @@ func (i *images) trusts(ctx context.Context, image string) (bool, error) {
 	return err == nil, err
 }
 
-// pull has the engine fetch an image, with the registry's password.
+// pull makes the engine pull an image, with the registry's password.
 func (i *images) pull(ctx context.Context, reference string) error {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -227,5 +235,5 @@ func (i *images) pull(ctx context.Context, reference string) error {
 	return nil
 }
 
-// errNoImage says that the engine has no image of the name that a create gave it.
+// errNoImage means that the engine does not have the image of a create.
 var errNoImage = errors.New("the engine lacks the image")

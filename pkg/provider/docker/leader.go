@@ -14,8 +14,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// leaderNetwork moves the leader's address between the containers of a shard's
-// servers: to hold it is to be connected to the network with it.
+// leaderNetwork moves the leader's address between the containers of a shard's servers: the
+// container connected to the network with it holds it.
 type leaderNetwork struct {
 	p *Provider
 	l Leader
@@ -23,14 +23,13 @@ type leaderNetwork struct {
 
 var _ provider.LeaderNetwork = (*leaderNetwork)(nil)
 
-// LeaderNetwork returns what moves the leader's address; ok is false when there is
-// none to move.
+// LeaderNetwork returns the leader network; ok is false if no leader address is configured.
 func (p *Provider) LeaderNetwork() (ln provider.LeaderNetwork, ok bool) {
 	return p.leader, p.leader != nil
 }
 
-// ServerLabels are the labels that a server's container needs for its shard's
-// other servers to take the leader's address from it.
+// ServerLabels returns the labels that a server's container needs so that the shard's other
+// servers can take the leader's address from it.
 func ServerLabels(scope provider.Scope) map[string]string {
 	return map[string]string{labelServer: "true", provider.TagClusterID: scope.ClusterID, provider.TagShard: scope.Shard}
 }
@@ -41,25 +40,25 @@ func (n *leaderNetwork) Check(ctx context.Context) (bool, error) {
 	return err == nil && n.holds(self.NetworkSettings.Networks), err
 }
 
-// self is the container that this server runs in. Any other may have the host's name,
-// and would be given the address.
+// self returns this server's container. It checks the labels, as another container may have the
+// same name and would get the address.
 func (n *leaderNetwork) self(ctx context.Context) (container.InspectResponse, error) {
 	self, err := n.p.api.ContainerInspect(ctx, n.l.Self)
 	if errdefs.IsNotFound(err) {
-		return self, fmt.Errorf("%w: this server's container is not %.80q: name it with --self", provider.ErrInvalid, n.l.Self)
+		return self, fmt.Errorf("%w: container %.80q not found: set --self to this server's container", provider.ErrInvalid, n.l.Self)
 	}
 	if err != nil {
 		return self, fmt.Errorf("inspect server container %s: %w", n.l.Self, err)
 	}
 	if !n.ours(self.Config.Labels) {
-		return self, fmt.Errorf("%w: container %.80q is not a server of this shard: name it with --self", provider.ErrInvalid, n.l.Self)
+		return self, fmt.Errorf("%w: container %.80q is not a server of this shard: set --self to the server's", provider.ErrInvalid, n.l.Self)
 	}
 	return self, nil
 }
 
-// Assign implements provider.LeaderNetwork. It disconnects whichever container
-// of this shard's servers has the address, dead ones included, since those would
-// take it back when they are started again; any other holder is an error.
+// Assign implements provider.LeaderNetwork. It disconnects any container of this shard's
+// servers that has the address, including stopped ones, which would take it back when
+// restarted; any other holder is an error.
 func (n *leaderNetwork) Assign(ctx context.Context) error {
 	self, err := n.self(ctx)
 	if err != nil {
@@ -88,7 +87,7 @@ func (n *leaderNetwork) Assign(ctx context.Context) error {
 	return nil
 }
 
-// evict takes the address from whoever has it.
+// evict takes the address from the container that has it.
 func (n *leaderNetwork) evict(ctx context.Context, self string) error {
 	on, err := n.p.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("network", n.l.Network))})
 	if err != nil {
@@ -99,7 +98,7 @@ func (n *leaderNetwork) evict(ctx context.Context, self string) error {
 			continue
 		}
 		if !n.ours(c.Labels) {
-			return fmt.Errorf("%w: %s on network %s belongs to container %s, which is no server of this shard",
+			return fmt.Errorf("%w: %s on network %s belongs to container %s, which is not a server of this shard",
 				provider.ErrInvalid, n.l.IPv4, n.l.Network, slices.Concat(c.Names, []string{c.ID})[0])
 		}
 		if err := n.disconnect(ctx, c.ID); err != nil {
@@ -135,7 +134,7 @@ func (n *leaderNetwork) holds(networks map[string]*network.EndpointSettings) boo
 	return ok && n.same(e.IPAddress)
 }
 
-// claims reports whether it has the address, or will when it is started.
+// claims reports whether a container has the address, or will when it is started.
 func (n *leaderNetwork) claims(networks map[string]*network.EndpointSettings) bool {
 	e, ok := networks[n.l.Network]
 	return ok && (n.same(e.IPAddress) || e.IPAMConfig != nil && n.same(e.IPAMConfig.IPv4Address))

@@ -18,8 +18,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker"
 )
 
-// TestLeaderNetwork moves an address back and forth between two servers, one of
-// them dead by then.
+// TestLeaderNetwork moves an address between two servers, also from a dead one.
 func TestLeaderNetwork(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
@@ -32,12 +31,12 @@ func TestLeaderNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			_ = e.api.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true}) // the cluster's clean-up may be first
+			_ = e.api.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true}) // newCluster's cleanup may come first
 		})
 		if err := e.api.ContainerStart(t.Context(), c.ID, container.StartOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		return c.ID, leaderOf(t, e, docker.Leader{Network: name, IPv4: address, Self: c.ID}, scope)
+		return c.ID, openLeaderNetwork(t, e, docker.Leader{Network: name, IPv4: address, Self: c.ID}, scope)
 	}
 	idA, a := server(docker.ServerLabels(scope))
 	idB, b := server(docker.ServerLabels(scope))
@@ -74,28 +73,28 @@ func TestLeaderNetwork(t *testing.T) {
 	holds(b, true)
 	refused := provider.WithGuard(t.Context(), func(context.Context) error { return errors.New("not the leader") })
 	if err := a.Assign(refused); err == nil {
-		t.Error("assign against the guard succeeds")
+		t.Error("assign succeeded despite the guard")
 	}
 	holds(b, true)
-	strangerID, stranger := server(map[string]string{provider.TagClusterID: scope.ClusterID})
-	if err := stranger.Assign(t.Context()); !errors.Is(err, provider.ErrInvalid) {
-		t.Errorf("a stranger takes the address: %v", err)
+	foreignID, foreign := server(map[string]string{provider.TagClusterID: scope.ClusterID})
+	if err := foreign.Assign(t.Context()); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("assign to a foreign container: %v, want ErrInvalid", err)
 	}
 	holds(b, true)
 	if err := e.api.NetworkDisconnect(t.Context(), name, idB, true); err != nil {
 		t.Fatal(err)
 	}
 	taken := &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: address.String()}}
-	if err := e.api.NetworkConnect(t.Context(), name, strangerID, taken); err != nil {
+	if err := e.api.NetworkConnect(t.Context(), name, foreignID, taken); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Assign(t.Context()); !errors.Is(err, provider.ErrInvalid) {
-		t.Errorf("taking the address from a stranger: %v", err)
+		t.Errorf("assign of an address that a foreign container has: %v, want ErrInvalid", err)
 	}
 }
 
-// leaderOf opens the provider of a server that may have the leader's address.
-func leaderOf(t *testing.T, e engine, l docker.Leader, scope provider.Scope) provider.LeaderNetwork {
+// openLeaderNetwork opens the provider of a server that may have the leader's address.
+func openLeaderNetwork(t *testing.T, e engine, l docker.Leader, scope provider.Scope) provider.LeaderNetwork {
 	t.Helper()
 	cfg := docker.Default(scope, slog.New(slog.DiscardHandler))
 	cfg.Image, cfg.Leader = e.image, &l
@@ -106,7 +105,7 @@ func leaderOf(t *testing.T, e engine, l docker.Leader, scope provider.Scope) pro
 	t.Cleanup(p.Close)
 	ln, ok := provider.LeaderNetworkOf(p)
 	if !ok {
-		t.Fatal("no leader network although one was given")
+		t.Fatal("no leader network although one is configured")
 	}
 	return ln
 }
@@ -114,7 +113,7 @@ func leaderOf(t *testing.T, e engine, l docker.Leader, scope provider.Scope) pro
 func newNetwork(t *testing.T, e engine, scope provider.Scope) string {
 	t.Helper()
 	name := scope.ClusterID + "-leader"
-	// An address can be asked for only where the subnet was given by hand.
+	// Only a network with a configured subnet accepts a requested address.
 	var err error
 	for third := range 200 {
 		subnet := fmt.Sprintf("10.213.%d.0/24", (os.Getpid()+third)%256)
@@ -126,7 +125,7 @@ func newNetwork(t *testing.T, e engine, scope provider.Scope) string {
 		}
 	}
 	if err != nil {
-		t.Skip("SKIPPED, the engine makes no network of its own here:", err)
+		t.Skip("SKIPPED, the engine can't create a network here:", err)
 	}
 	t.Cleanup(func() {
 		if err := e.api.NetworkRemove(context.Background(), name); err != nil {
@@ -136,33 +135,33 @@ func newNetwork(t *testing.T, e engine, scope provider.Scope) string {
 	return name
 }
 
-// leaderAddress picks the network's hundredth address.
+// leaderAddress returns address 100 of the network.
 func leaderAddress(t *testing.T, e engine, name string) netip.Addr {
 	t.Helper()
 	n, err := e.api.NetworkInspect(t.Context(), name, network.InspectOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	four := netip.MustParsePrefix(n.IPAM.Config[0].Subnet).Addr().As4()
-	four[3] = 100
-	return netip.AddrFrom4(four)
+	ipv4 := netip.MustParsePrefix(n.IPAM.Config[0].Subnet).Addr().As4()
+	ipv4[3] = 100
+	return netip.AddrFrom4(ipv4)
 }
 
-// TestLeaderConfig: an address can be moved where a network and an IPv4 address are
-// given. The server's own container is the one that the host is named for, unless it
-// is said, and one that the engine does not know is named.
+// TestLeaderConfig: the leader's address requires a network and an IPv4 address. The server's
+// own container is the one named like the host, unless configured; the error names an unknown
+// one.
 func TestLeaderConfig(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, w := serveWire(t, nil)
-	base := docker.Default(wireScope(), slog.New(slog.DiscardHandler))
+	address, w := serveFake(t, nil)
+	base := docker.Default(testScope(), slog.New(slog.DiscardHandler))
 	base.Host, base.Image = address, "agent:1"
-	four := netip.MustParseAddr("10.0.0.100")
+	ipv4 := netip.MustParseAddr("10.0.0.100")
 	for self, want := range map[string]string{"": host, "server-1": "server-1"} {
 		cfg := base
-		cfg.Leader = &docker.Leader{Network: "l", IPv4: four, Self: self}
+		cfg.Leader = &docker.Leader{Network: "l", IPv4: ipv4, Self: self}
 		p, err := docker.New(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -172,16 +171,16 @@ func TestLeaderConfig(t *testing.T) {
 			t.Fatal("no leader network")
 		}
 		for _, err := range []error{func() error { _, err := n.Check(t.Context()); return err }(), n.Assign(t.Context())} {
-			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q: name it with --self", want)) {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q not found: set --self", want)) {
 				t.Errorf("self %q: %v", self, err)
 			}
 		}
 	}
-	if count(w, "GET json") != 4 {
-		t.Errorf("the engine was asked %v", w.calls)
+	if countCalls(w, "GET json") != 4 {
+		t.Errorf("calls %v", w.calls)
 	}
 	for want, l := range map[string]docker.Leader{
-		"leader_network.interface_id is empty": {IPv4: four},
+		"leader_network.interface_id is empty": {IPv4: ipv4},
 		"leader_network.ipv4 is \"::1\"":       {Network: "l", IPv4: netip.IPv6Loopback()},
 	} {
 		cfg := base
@@ -192,15 +191,16 @@ func TestLeaderConfig(t *testing.T) {
 	}
 }
 
-// TestLeaderIsAServer: a container that only has the name of the host is left alone.
-func TestLeaderIsAServer(t *testing.T) {
-	other := wireScope()
+// TestLeaderContainerIsServer: a container with the host's name that is not a server of the
+// shard is not changed.
+func TestLeaderContainerIsServer(t *testing.T) {
+	other := testScope()
 	other.Shard = "another"
 	for name, c := range map[string]struct {
 		labels map[string]string
 		server bool
 	}{
-		"a server of the shard":     {docker.ServerLabels(wireScope()), true},
+		"a server of the shard":     {docker.ServerLabels(testScope()), true},
 		"a server of another shard": {docker.ServerLabels(other), false},
 		"an unrelated container":    {map[string]string{"role": "database"}, false},
 		"no labels":                 {nil, false},
@@ -209,11 +209,11 @@ func TestLeaderIsAServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		host, w := serveWire(t, map[string]answer{
+		host, w := serveFake(t, map[string]response{
 			"GET json":     {200, fmt.Sprintf(`{"Id": "x", "Config": {"Labels": %s}, "NetworkSettings": {}}`, labels)},
 			"POST connect": {200, ""},
 		})
-		cfg := docker.Default(wireScope(), slog.New(slog.DiscardHandler))
+		cfg := docker.Default(testScope(), slog.New(slog.DiscardHandler))
 		cfg.Host, cfg.Image = host, "agent:1"
 		cfg.Leader = &docker.Leader{Network: "l", IPv4: netip.MustParseAddr("10.0.0.100"), Self: "host-1"}
 		p, err := docker.New(cfg)
@@ -228,11 +228,11 @@ func TestLeaderIsAServer(t *testing.T) {
 			continue
 		}
 		err = n.Assign(t.Context())
-		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), `"host-1" is not a server of this shard: name it with --self`) {
+		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), `"host-1" is not a server of this shard: set --self`) {
 			t.Errorf("%s: assign: %v", name, err)
 		}
-		if count(w, "POST connect")+count(w, "POST disconnect") > 0 {
-			t.Errorf("%s: the engine was asked %v", name, w.calls)
+		if countCalls(w, "POST connect")+countCalls(w, "POST disconnect") > 0 {
+			t.Errorf("%s: calls %v", name, w.calls)
 		}
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider/providertest"
 )
 
-// testAgent is the program in the test's image: it checks that it can read and write
-// where an agent must, takes all memory if it is told to, and waits for SIGTERM.
+// testAgent is the program in the test's image: it checks that an agent's folders are readable
+// and writable, uses up the memory if requested, and waits for SIGTERM.
 const testAgent = `package main
 
 import (
@@ -54,7 +54,7 @@ func main() {
 }
 `
 
-// engine is what the live tests need; its zero value has a reason to skip.
+// engine is shared by the tests on a real engine; without one, skip has the reason.
 type engine struct {
 	api     *client.Client
 	image   string
@@ -76,7 +76,7 @@ func tests(m *testing.M) int {
 		return strings.HasPrefix(labels[provider.TagClusterID], runName())
 	})
 	if len(left) > 0 {
-		fmt.Fprintln(os.Stderr, "FAIL: the tests left behind containers, removed now:", left)
+		fmt.Fprintln(os.Stderr, "FAIL: the tests left containers behind, which are removed now:", left)
 		code = max(code, 1)
 	}
 	if live.image != "" {
@@ -88,7 +88,7 @@ func tests(m *testing.M) int {
 	return code
 }
 
-// runName begins the name of all that this run makes.
+// runName returns the prefix of this run's names.
 func runName() string { return fmt.Sprintf("test-%d", os.Getpid()) }
 
 func prepare() engine {
@@ -129,7 +129,7 @@ func prepare() engine {
 	return e
 }
 
-// removeAll removes the containers with a label that match, and names them.
+// removeAll removes the containers with a label that match, and returns their names.
 func removeAll(api *client.Client, label string, match func(map[string]string) bool) (removed []string) {
 	ctx := context.Background()
 	all, err := api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
@@ -153,11 +153,11 @@ func needEngine(t *testing.T) engine {
 	return live
 }
 
-var worlds atomic.Int64
+var counter atomic.Int64
 
-// newCluster makes a name that is this test's alone, and cleans up after it.
+// newCluster returns a cluster ID for this test only, and removes its containers at the end.
 func newCluster(t *testing.T, e engine) string {
-	name := fmt.Sprintf("%s-%d", runName(), worlds.Add(1))
+	name := fmt.Sprintf("%s-%d", runName(), counter.Add(1))
 	t.Cleanup(func() {
 		removeAll(e.api, provider.TagClusterID, func(labels map[string]string) bool {
 			cluster := labels[provider.TagClusterID]
@@ -203,7 +203,7 @@ func TestConformance(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() {
-					_ = e.api.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true}) // most are gone
+					_ = e.api.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true}) // usually gone already
 				})
 			},
 			Killed:   "exit code 137",
@@ -226,17 +226,17 @@ func newSpec(t *testing.T, scope provider.Scope, args map[string]any) provider.S
 	}
 }
 
-// random numbers the ids of this run.
+// random is the source of unique IDs.
 type random struct{}
 
 func (random) Read(p []byte) (int, error) {
 	for i := range p {
-		p[i] = byte(worlds.Add(1))
+		p[i] = byte(counter.Add(1))
 	}
 	return len(p), nil
 }
 
-// logs waits for the container's first line.
+// logs returns the first line of the container's output.
 func logs(t *testing.T, e engine, id string) string {
 	t.Helper()
 	r, err := e.api.ContainerLogs(t.Context(), id, container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: true})
@@ -244,7 +244,7 @@ func logs(t *testing.T, e engine, id string) string {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	header := make([]byte, 8) // stdcopy's: the stream, and the length in the last four
+	header := make([]byte, 8) // stdcopy's header: the stream, and the length in the last four bytes
 	if _, err := io.ReadFull(r, header); err != nil {
 		t.Fatal(err)
 	}
@@ -255,11 +255,11 @@ func logs(t *testing.T, e engine, id string) string {
 	return strings.TrimSpace(string(line))
 }
 
-func TestArgsReachTheContainer(t *testing.T) {
+func TestArgs(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
 	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
-	p := open(t, e, scope, map[string]any{"env": map[string]any{"COLOUR": "blue"}})
+	p := open(t, e, scope, map[string]any{"env": map[string]any{"COLOUR": "blue"}, "args_env": []any{"COLOUR"}})
 	spec := newSpec(t, scope, map[string]any{
 		"memory": "64m", "cpus": 0.5, "pids_limit": 64, "labels": map[string]any{"team": "ops"},
 		"env": map[string]any{"COLOUR": "red"}, "extra_hosts": []any{"store:10.0.0.9"},
@@ -269,7 +269,7 @@ func TestArgsReachTheContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := logs(t, e, vm.ProviderID), fmt.Sprintf("the.nonce.jwt %s 65532 red <nil>", spec.ID); got != want {
-		t.Errorf("the agent says %q, want %q", got, want)
+		t.Errorf("the agent printed %q, want %q", got, want)
 	}
 	c, err := e.api.ContainerInspect(t.Context(), vm.ProviderID)
 	if err != nil {
@@ -282,8 +282,9 @@ func TestArgsReachTheContainer(t *testing.T) {
 	}
 }
 
-// TestImageIsMadeOnce builds one name from the same binary, and from another.
-func TestImageIsMadeOnce(t *testing.T) {
+// TestBuildAgentImage: an image is rebuilt only if the binary differs, and replaces the former
+// one.
+func TestBuildAgentImage(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
 	tag := "nstance-" + newCluster(t, e) + ":once"
@@ -308,60 +309,59 @@ func TestImageIsMadeOnce(t *testing.T) {
 		ids = append(ids, i.ID)
 	}
 	if ids[0] != ids[1] || ids[1] == ids[2] {
-		t.Errorf("one, one and two became %v", ids)
+		t.Errorf("IDs of one, one and two: %v", ids)
 	}
 	if _, err := e.api.ImageInspect(t.Context(), ids[0]); err == nil {
-		t.Error("the former image is left behind")
+		t.Error("the former image still exists")
 	}
 }
 
-// TestCreatedNeverStarted begins where a server died after the engine had made
-// the container.
-func TestCreatedNeverStarted(t *testing.T) {
+// TestCreateOfUnstartedContainer: a server died after the engine had created the container; the
+// next create starts it.
+func TestCreateOfUnstartedContainer(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
 	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
 	p := open(t, e, scope, nil)
 	spec := newSpec(t, scope, nil)
 	refusal := errors.New("not the leader")
-	asked := 0
+	calls := 0
 	ctx := provider.WithGuard(t.Context(), func(context.Context) error {
-		if asked++; asked > 1 {
+		if calls++; calls > 1 {
 			return refusal
 		}
 		return nil
 	})
 	if _, err := p.Create(ctx, spec); !errors.Is(err, refusal) {
-		t.Fatalf("create answers %v", err)
+		t.Fatalf("create: %v", err)
 	}
 	vm, err := provider.GetOne(t.Context(), p, provider.Ref{ID: spec.ID})
 	if err != nil || vm.State != provider.StatePending {
-		t.Fatalf("a created container is %s, %v", vm.State, err)
+		t.Fatalf("the created container: %s, %v", vm.State, err)
 	}
 	again, err := p.Create(t.Context(), spec)
 	if err != nil || again.ProviderID != vm.ProviderID || again.State != provider.StateRunning {
-		t.Fatalf("create asked again: %+v, %v", again, err)
+		t.Fatalf("create again: %+v, %v", again, err)
 	}
 	if got := logs(t, e, vm.ProviderID); !strings.HasSuffix(got, "<nil>") {
-		t.Errorf("the agent says %q", got)
+		t.Errorf("the agent printed %q", got)
 	}
 }
 
-// TestRefusals: what the engine can't do is a definite error that leaves
-// nothing behind.
+// TestRefusals: what the engine can't provide is a definite error, and nothing is left behind.
 func TestRefusals(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
 	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
-	p := open(t, e, scope, nil)
+	p := open(t, e, scope, map[string]any{"images": []any{"nstance-no-such-image"}, "networks": []any{"nstance-no-such-network"}})
 	for name, c := range map[string]struct {
 		args map[string]any
 		want string
 	}{
-		"no such image":   {map[string]any{"image": "nstance-no-such-image:latest"}, "build or load the image nstance-no-such-image:latest"},
-		"no such network": {map[string]any{"network": "nstance-no-such-network"}, "nstance-no-such-network"},
-		"too little":      {map[string]any{"memory": "4k"}, "inimum memory"},
-		"too many cpus":   {map[string]any{"cpus": 4096}, "CPUs"},
+		"no such image":     {map[string]any{"image": "nstance-no-such-image:latest"}, "build or load the image nstance-no-such-image:latest"},
+		"no such network":   {map[string]any{"network": "nstance-no-such-network"}, "nstance-no-such-network"},
+		"too little memory": {map[string]any{"memory": "4k"}, "inimum memory"},
+		"too many cpus":     {map[string]any{"cpus": 4096}, "CPUs"},
 	} {
 		_, err := p.Create(t.Context(), newSpec(t, scope, c.args))
 		if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
@@ -373,7 +373,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestNameTaken has somebody else's container under the instance's name.
+// TestNameTaken: a create fails if another container has the instance's name.
 func TestNameTaken(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
@@ -389,6 +389,6 @@ func TestNameTaken(t *testing.T) {
 		}
 	}()
 	if _, err := open(t, e, scope, nil).Create(t.Context(), spec); !errors.Is(err, provider.ErrInvalid) {
-		t.Errorf("create over a foreign container: %v", err)
+		t.Errorf("create with the name of a foreign container: %v", err)
 	}
 }

@@ -22,14 +22,14 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker"
 )
 
-// TestNothingIsLeft: what a container wrote goes with it, however it ended, and deletes
-// that come at once all succeed.
-func TestNothingIsLeft(t *testing.T) {
+// TestDeleteRemovesAllData: a container's volumes are removed with it, however it ended, and
+// concurrent deletes all succeed.
+func TestDeleteRemovesAllData(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
 	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
 	p := open(t, e, scope, nil)
-	second := open(t, e, scope, nil) // the shard's other server
+	second := open(t, e, scope, nil) // another server of the shard
 	endings := []func(id string) error{
 		func(string) error { return nil },
 		func(id string) error { return e.api.ContainerPause(t.Context(), id) },
@@ -59,7 +59,7 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Fatalf("volumes %v, want one for each container", volumes)
 	}
 	if paused, err := provider.GetOne(t.Context(), p, refs[1]); err != nil || paused.State != provider.StateRunning {
-		t.Errorf("a paused container: %+v, %v; it may go on any time", paused, err)
+		t.Errorf("a paused container: %+v, %v; want it running, since it may resume", paused, err)
 	}
 	var deletes sync.WaitGroup
 	for _, server := range []*docker.Provider{p, second, p} {
@@ -73,17 +73,17 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	deletes.Wait()
 	if vms, err := p.List(t.Context()); err != nil || len(vms) != 0 {
-		t.Errorf("left: %+v, %v", vms, err)
+		t.Errorf("after the deletes: %+v, %v", vms, err)
 	}
 	for _, name := range volumes {
 		if _, err := e.api.VolumeInspect(t.Context(), name); !errdefs.IsNotFound(err) {
-			t.Errorf("volume %s is left: %v", name, err)
+			t.Errorf("volume %s still exists: %v", name, err)
 		}
 	}
 }
 
-// TestReload: a new program gets into containers whose root can be written to, and those
-// where it can't are named.
+// TestReload: a new program is copied into containers with a writable root, and the error names
+// the others.
 func TestReload(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
@@ -112,19 +112,19 @@ func TestReload(t *testing.T) {
 	if got, err := io.ReadAll(r); err != nil || string(got) != "new" {
 		t.Errorf("the program is %.20q, %v", got, err)
 	}
-	sealed, err := open(t, e, scope, nil).Create(t.Context(), newSpec(t, scope, nil))
+	readOnly, err := open(t, e, scope, nil).Create(t.Context(), newSpec(t, scope, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = writable.Reload(t.Context(), program)
-	if err == nil || !strings.Contains(err.Error(), string(sealed.ID)+": it was created without options.writable_root") {
+	if err == nil || !strings.Contains(err.Error(), string(readOnly.ID)+": container was created without options.writable_root") {
 		t.Errorf("with a read-only one: %v", err)
 	}
 }
 
-// TestStrangers: containers of others, with labels much like ours, are neither seen nor
-// told of, and a Delete that names one leaves it.
-func TestStrangers(t *testing.T) {
+// TestForeignContainers: other containers with similar labels are neither listed nor returned,
+// and a Delete by their provider ID does not remove them.
+func TestForeignContainers(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
 	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
@@ -133,7 +133,7 @@ func TestStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var strangers []string
+	var foreign []string
 	for key, value := range map[string]string{
 		provider.TagManaged: "yes", provider.TagClusterID: scope.ClusterID + "-2", provider.TagShard: "s2", "com.example.role": "",
 	} {
@@ -151,12 +151,12 @@ func TestStrangers(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		strangers = append(strangers, c.ID)
+		foreign = append(foreign, c.ID)
 	}
 	if vms, err := p.List(t.Context()); err != nil || len(vms) != 1 || vms[0].ProviderID != own.ProviderID {
 		t.Errorf("list: %+v, %v", vms, err)
 	}
-	for _, id := range strangers {
+	for _, id := range foreign {
 		for _, ref := range []provider.Ref{{ProviderID: id}, {ID: own.ID, ProviderID: id}} {
 			if err := provider.DeleteOne(t.Context(), p, ref); err != nil {
 				t.Errorf("delete %+v: %v", ref, err)
@@ -166,28 +166,66 @@ func TestStrangers(t *testing.T) {
 			}
 		}
 		if _, err := e.api.ContainerInspect(t.Context(), id); err != nil {
-			t.Errorf("a stranger is gone: %v", err)
+			t.Errorf("a foreign container is gone: %v", err)
 		}
 	}
 }
 
-// TestOutOfMemory: a container that was killed for its memory says so, through a look
-// and through the events.
+// TestEngineScope: servers of the same cluster and shard with different engine scopes don't see each
+// other's containers. A server whose scope was changed gets an error, and not "no such container".
+func TestEngineScope(t *testing.T) {
+	e := needEngine(t)
+	t.Parallel()
+	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
+	var opened []*docker.Provider
+	var vms []provider.VM
+	for _, name := range []string{"", "/home/a/temp", "/home/b/temp"} {
+		p := open(t, e, scope, map[string]any{"engine_scope": name})
+		vm, err := p.Create(t.Context(), newSpec(t, scope, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened, vms = append(opened, p), append(vms, vm)
+	}
+	for n, p := range opened {
+		if list, err := p.List(t.Context()); err != nil || len(list) != 1 || list[0].ProviderID != vms[n].ProviderID {
+			t.Errorf("%d lists %+v, %v", n, list, err)
+		}
+		other := vms[(n+1)%len(vms)]
+		for _, ref := range []provider.Ref{other.Ref(), {ID: other.ID}} {
+			want := "has the label nstance:engine-scope="
+			vm, err := provider.GetOne(t.Context(), p, ref)
+			if err == nil || errors.Is(err, provider.ErrNotFound) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%d gets %+v: %+v, %v; want an error with %q", n, ref, vm, err, want)
+			}
+			if err := provider.DeleteOne(t.Context(), p, ref); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%d deletes %+v: %v, want %q", n, ref, err, want)
+			}
+		}
+	}
+	for n, p := range opened {
+		if vm, err := provider.GetOne(t.Context(), p, vms[n].Ref()); err != nil || !vm.State.Exists() {
+			t.Errorf("%d: %+v, %v, want it untouched", n, vm, err)
+		}
+	}
+}
+
+// TestOutOfMemory: the reason of a container that was killed because of its memory says so.
 func TestOutOfMemory(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
 	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
-	p := open(t, e, scope, nil)
+	p := open(t, e, scope, map[string]any{"args_env": []any{"EAT"}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	spec := newSpec(t, scope, map[string]any{"memory": "24m", "env": map[string]any{"EAT": "1"}})
-	told := make(chan string, 1)
+	reasons := make(chan string, 1)
 	go func() {
 		_ = p.Watch(ctx, func(event provider.Event) {
 			if event.VM.ID == spec.ID && event.VM.State == provider.StateStopped {
 				select {
-				case told <- event.VM.Reason:
-				default: // told already
+				case reasons <- event.VM.Reason:
+				default: // reported already
 				}
 			}
 		})
@@ -197,9 +235,9 @@ func TestOutOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-told: // from the events or, if the watch came late, from a list, which knows the code alone
+	case <-reasons: // from an event or, if the watch started late, from a list, which has only the exit code
 	case <-ctx.Done():
-		t.Fatal("no word of the death")
+		t.Fatal("no event of the death")
 	}
 	got, err := provider.GetOne(ctx, p, vm.Ref())
 	if err != nil || got.Reason != "exit code 137, out of memory" {
@@ -207,7 +245,8 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestNodeRuns: a node's container is root's, with its own program, and has its userdata.
+// TestNodeRuns: a node's container runs as root, with the image's own program, and has its
+// userdata.
 func TestNodeRuns(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
@@ -222,7 +261,7 @@ func TestNodeRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := logs(t, e, vm.ProviderID), fmt.Sprintf("the.nonce.jwt %s 0  <nil>", spec.ID); got != want {
-		t.Errorf("the node says %q, want %q", got, want)
+		t.Errorf("the node printed %q, want %q", got, want)
 	}
 	body, _, err := e.api.CopyFromContainer(t.Context(), vm.ProviderID, "/opt/nstance-agent/userdata")
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/docker/docker/client"
 
@@ -15,21 +16,21 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker/signature"
 )
 
-// Pull says when a registry is asked for an image.
+// Pull is an image pull policy.
 type Pull string
 
-// The policies. None pulls an image whose name says no registry.
+// Pull policies. Images without a registry in their name are never pulled.
 const (
-	PullMissing Pull = "missing" // when the engine has none of this name
-	PullAlways  Pull = "always"  // for each create: a tag that moved counts
-	PullNever   Pull = "never"   // the engine has to have it
+	PullMissing Pull = "missing" // if the engine does not have it
+	PullAlways  Pull = "always"  // for each create, so that moved tags are noticed
+	PullNever   Pull = "never"   // the engine must have it
 )
 
-// Node is what containers are like that are whole machines: they run as root, with the
-// image's own entry point and command, and are not hardened.
+// Node configures containers that are whole machines: they run as root, with the image's entry
+// point and command, and are not hardened.
 type Node struct {
-	Image      string   `json:"image"`      // unless the args name one
-	Runtime    string   `json:"runtime"`    // the engine's name of it; empty: its default
+	Image      string   `json:"image"`      // unless set by args
+	Runtime    string   `json:"runtime"`    // name of an engine runtime; empty: the default
 	Privileged bool     `json:"privileged"` // all capabilities and devices
 	Volumes    []string `json:"volumes"`    // paths in the container that get an anonymous volume
 	Tmpfs      []string `json:"tmpfs"`      // paths in the container that are kept in memory
@@ -38,29 +39,34 @@ type Node struct {
 
 // options are the provider's options in the shard's config.
 type options struct {
+	EngineScope    string            `json:"engine_scope"`
 	Host           string            `json:"host"`
 	Image          string            `json:"image"`
+	Images         []string          `json:"images"`
 	Pull           Pull              `json:"pull"`
 	VerifyKey      string            `json:"verify_key"`
 	RegistryConfig string            `json:"registry_config"`
 	Network        string            `json:"network"`
+	Networks       []string          `json:"networks"`
 	Env            map[string]string `json:"env"`
-	Kubeconfig     string            `json:"kubeconfig"`
+	ArgsEnv        []string          `json:"args_env"`
 	WritableRoot   bool              `json:"writable_root"`
 	Node           map[string]any    `json:"node"`
 }
 
-// WithOptions returns cfg with the options of the shard's config on top: those of
-// docs/providers/docker.md. Anything else is an error that names it.
+// WithOptions returns cfg with the options of the shard's config, as in
+// docs/providers/docker.md. Others are errors.
 func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	o := options{
-		Host: cfg.Host, Image: cfg.Image, Pull: cfg.Pull, VerifyKey: cfg.VerifyKey, RegistryConfig: cfg.RegistryConfig,
-		Network: cfg.Network, Kubeconfig: cfg.Kubeconfig, WritableRoot: cfg.WritableRoot,
+		EngineScope: cfg.EngineScope, Host: cfg.Host, Image: cfg.Image, Pull: cfg.Pull, VerifyKey: cfg.VerifyKey,
+		RegistryConfig: cfg.RegistryConfig,
+		Images:         cfg.Images, Networks: cfg.Networks, ArgsEnv: cfg.ArgsEnv, Network: cfg.Network, WritableRoot: cfg.WritableRoot,
 	}
 	if wrong := provider.Decode("options", values, &o); len(wrong) > 0 {
 		return Config{}, wrong
 	}
-	cfg.Host, cfg.Image, cfg.Network, cfg.Kubeconfig = o.Host, o.Image, o.Network, o.Kubeconfig
+	cfg.EngineScope, cfg.Host, cfg.Image, cfg.Network = o.EngineScope, o.Host, o.Image, o.Network
+	cfg.Images, cfg.Networks, cfg.ArgsEnv = o.Images, o.Networks, o.ArgsEnv
 	cfg.Pull, cfg.VerifyKey, cfg.RegistryConfig, cfg.WritableRoot = o.Pull, o.VerifyKey, o.RegistryConfig, o.WritableRoot
 	if o.Env != nil {
 		cfg.Env = o.Env
@@ -74,8 +80,8 @@ func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	return cfg, nil
 }
 
-// CheckOptions reports, as FieldErrors, what is wrong with what WithOptions sets. It is
-// pure: what is about this machine Validate adds.
+// CheckOptions returns, as FieldErrors, the problems of the options. It is pure: Validate adds
+// the checks of this machine.
 func (cfg Config) CheckOptions() error {
 	var wrong provider.FieldErrors
 	if cfg.Image == "" {
@@ -86,6 +92,10 @@ func (cfg Config) CheckOptions() error {
 	if !slices.Contains([]Pull{"", PullMissing, PullAlways, PullNever}, cfg.Pull) {
 		wrong.Addf("options.pull", "%.80q is not valid: want missing, always or never", cfg.Pull)
 	}
+	if len(cfg.EngineScope) > maxEngineScope || strings.ContainsFunc(cfg.EngineScope, unicode.IsControl) {
+		wrong.Addf("options.engine_scope", "%.80q is not valid: want at most %d bytes without control characters",
+			cfg.EngineScope, maxEngineScope)
+	}
 	if cfg.Host != "" {
 		if _, err := client.ParseHostURL(cfg.Host); err != nil {
 			wrong.Addf("options.host", "%v: want an address such as unix:///var/run/docker.sock", err)
@@ -94,13 +104,28 @@ func (cfg Config) CheckOptions() error {
 	if cfg.Node != nil {
 		cfg.checkNode(&wrong)
 	}
+	for n, pattern := range cfg.Images {
+		if err := registry.CheckPattern(pattern); err != nil {
+			wrong.Addf(fmt.Sprintf("options.images[%d]", n), "%.200q is not valid: it %v: want a repository such as ghcr.io/example/nstance-agent, "+
+				"ghcr.io/example/* or ghcr.io/example/**", pattern, err)
+		}
+	}
+	for n, network := range cfg.Networks {
+		if network == "" {
+			wrong.Addf(fmt.Sprintf("options.networks[%d]", n), "%q is not valid: want the name of an engine network", network)
+		}
+	}
+	wrong = append(wrong, provider.CheckArgsEnv("options.args_env", cfg.ArgsEnv)...)
 	return append(wrong, provider.CheckEnvironment("options.env", cfg.Env)...).Err()
 }
 
-// asks reports whether a registry is asked before an image is used that the engine has.
+// maxEngineScope bounds Config.EngineScope in bytes; it often is a folder's path.
+const maxEngineScope = 4096
+
+// asks reports whether a registry is asked even if the engine has the image.
 func (cfg Config) asks() bool { return cfg.VerifyKey != "" || cfg.Pull == PullAlways }
 
-// checkImage reports an image that no registry could be asked for although one must be.
+// checkImage reports an image without a registry if one must be asked.
 func (cfg Config) checkImage(wrong *provider.FieldErrors, field, image string) {
 	if !cfg.asks() {
 		return
@@ -110,17 +135,16 @@ func (cfg Config) checkImage(wrong *provider.FieldErrors, field, image string) {
 		if cfg.VerifyKey != "" {
 			reason = "options.verify_key is set, and the engine's own images can't be verified"
 		}
-		wrong.Addf(field, "%.200q is not valid where %s: it %v", image, reason, err)
+		wrong.Addf(field, "%.200q is not valid because %s: it %v", image, reason, err)
 	}
 }
 
-// covers reports whether what is mounted at a path and the agent's folder are one within
-// the other.
+// covers reports whether one of the mount path and the agent's folder contains the other.
 func covers(at string) bool {
 	return strings.HasPrefix(agentDir+"/", at+"/") || strings.HasPrefix(at+"/", agentDir+"/")
 }
 
-// checkNode reports what is wrong with options.node.
+// checkNode checks options.node.
 func (cfg Config) checkNode(wrong *provider.FieldErrors) {
 	if cfg.Node.Image != "" {
 		cfg.checkImage(wrong, "options.node.image", cfg.Node.Image)
@@ -131,9 +155,9 @@ func (cfg Config) checkNode(wrong *provider.FieldErrors) {
 		case strings.Contains(at, ":"):
 			wrong.Addf(field, "%.200q is not valid: want a path without a colon", at)
 		case !path.IsAbs(at) || path.Clean(at) != at || at == "/":
-			wrong.Addf(field, "%.200q is not valid: want the absolute path of a folder in the container", at)
+			wrong.Addf(field, "%.200q is not valid: want an absolute path in the container", at)
 		case taken[at]:
-			wrong.Addf(field, "%.200q is there twice: want each path once in volumes, tmpfs and binds", at)
+			wrong.Addf(field, "duplicate %.200q: want each path once in volumes, tmpfs and binds", at)
 		}
 		taken[at] = true
 	}
@@ -161,7 +185,7 @@ func (cfg Config) checkNode(wrong *provider.FieldErrors) {
 	}
 }
 
-// parseBind returns where in the container a bind is.
+// parseBind returns the path of a bind in the container.
 func parseBind(bind string) (at string, ok bool) {
 	parts := strings.Split(bind, ":")
 	if len(parts) == 3 && (parts[2] == "ro" || parts[2] == "rw") {
@@ -170,7 +194,7 @@ func parseBind(bind string) (at string, ok bool) {
 	return parts[len(parts)-1], len(parts) == 2 && path.IsAbs(parts[0])
 }
 
-// Validate reports every problem of cfg at once.
+// Validate returns all problems of cfg.
 func (cfg Config) Validate() error {
 	problems := []error{cfg.Scope.Check(), cfg.CheckOptions()}
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -184,7 +208,7 @@ func (cfg Config) Validate() error {
 			bad("leader_network.interface_id is empty: want a user-defined network")
 		}
 		if !l.IPv4.Is4() {
-			bad("leader_network.ipv4 is %q: want an IPv4 address, which is all that can be moved here", l.IPv4)
+			bad("leader_network.ipv4 is %q: want an IPv4 address, the only kind supported here", l.IPv4)
 		}
 	}
 	if cfg.Logger == nil {
@@ -196,10 +220,10 @@ func (cfg Config) Validate() error {
 	return nil
 }
 
-// maxKeyFile bounds the file of a public key, in bytes.
+// maxKeyFile bounds the public key file in bytes.
 const maxKeyFile = 64 << 10
 
-// key reads the key that images have to be signed with; nil when none has to be.
+// key reads the key that must have signed images; nil if none is configured.
 func (cfg Config) key() (*signature.Key, error) {
 	if cfg.VerifyKey == "" {
 		return nil, nil
@@ -209,7 +233,7 @@ func (cfg Config) key() (*signature.Key, error) {
 		return nil, fmt.Errorf("%w: options.verify_key: %w", provider.ErrInvalid, err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxKeyFile {
-		return nil, fmt.Errorf("%w: options.verify_key: %s is no file of at most %d bytes: want a public key",
+		return nil, fmt.Errorf("%w: options.verify_key: %s is not a regular file of at most %d bytes: want a public key",
 			provider.ErrInvalid, cfg.VerifyKey, maxKeyFile)
 	}
 	text, err := os.ReadFile(cfg.VerifyKey)

@@ -19,29 +19,28 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker"
 )
 
-// ownEngine is an engine of the test's own, which may be restarted.
+// ownEngine is an engine of one test, which may restart it.
 type ownEngine struct {
 	dir, host string
 	api       *client.Client
-	process   *exec.Cmd     // nil: none runs
-	exited    chan struct{} // closed when it has ended
+	process   *exec.Cmd     // nil: not running
+	exited    chan struct{} // closed when the process has exited
 }
 
-// newOwnEngine starts one with the test's agent as its image agent:test. It makes no
-// network and no rule of a firewall. disk bounds what it may store, such as 64m; empty:
-// nothing does.
+// newOwnEngine starts an engine with the test's agent as its image agent:test. It creates no
+// network and no firewall rules. disk limits its storage, such as 64m; empty: unlimited.
 func newOwnEngine(t *testing.T, disk string) *ownEngine {
 	t.Helper()
-	shared := needEngine(t) // it has the test's agent
+	shared := needEngine(t) // for the test's agent
 	if testing.Short() {
 		t.Skip("SKIPPED, no engine is started in short tests")
 	}
 	for _, program := range []string{"dockerd", "unshare"} {
 		if _, err := exec.LookPath(program); err != nil || os.Getuid() != 0 {
-			t.Skipf("SKIPPED, no engine is restarted: that takes %s, and root", program)
+			t.Skipf("SKIPPED, no engine is restarted: it requires %s, and root", program)
 		}
 	}
-	// A short path, for the engine makes sockets in it.
+	// A short path, because the engine creates sockets in it.
 	dir, err := os.MkdirTemp("/tmp", "dockerd-")
 	if err != nil {
 		t.Fatal(err)
@@ -54,9 +53,9 @@ func newOwnEngine(t *testing.T, disk string) *ownEngine {
 	t.Cleanup(func() {
 		e.api.Close()
 		if e.process != nil {
-			e.end(t, syscall.SIGTERM)
+			e.stop(t, syscall.SIGTERM)
 		}
-		for exec.Command("umount", dir+"/data").Run() == nil { // an engine that was killed leaves one more, or several
+		for exec.Command("umount", dir+"/data").Run() == nil { // a killed engine may leave several mounts
 			t.Log("unmounted", dir+"/data")
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -71,11 +70,11 @@ func newOwnEngine(t *testing.T, disk string) *ownEngine {
 	}
 	if disk != "" {
 		if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+disk, "tmpfs", dir+"/data").CombinedOutput(); err != nil {
-			t.Skipf("SKIPPED, no disk fills up: %v: %s", err, out)
+			t.Skipf("SKIPPED, no disk can be limited: %v: %s", err, out)
 		}
 	}
 	if err := e.start(t); err != nil {
-		t.Skip("SKIPPED, no engine of the test's own starts here: ", err)
+		t.Skip("SKIPPED, no second engine starts here: ", err)
 	}
 	binary := filepath.Join(e.dir, "agent")
 	if err := os.WriteFile(binary, shared.program, 0o700); err != nil {
@@ -87,14 +86,14 @@ func newOwnEngine(t *testing.T, disk string) *ownEngine {
 	return e
 }
 
-// open opens a provider on it.
+// open opens a provider on this engine.
 func (e *ownEngine) open(t *testing.T, scope provider.Scope) *docker.Provider {
 	t.Helper()
 	return open(t, engine{}, scope, map[string]any{"host": e.host, "image": "agent:test", "network": "none"})
 }
 
-// empty reports what it holds besides the image.
-func (e *ownEngine) empty(t *testing.T) {
+// wantEmpty checks that the engine has no containers and volumes.
+func (e *ownEngine) wantEmpty(t *testing.T) {
 	t.Helper()
 	containers, err := e.api.ContainerList(t.Context(), container.ListOptions{All: true})
 	if err != nil || len(containers) != 0 {
@@ -106,7 +105,7 @@ func (e *ownEngine) empty(t *testing.T) {
 	}
 }
 
-// start starts it, and waits until it answers. The error has the end of its log.
+// start starts the engine, and waits until it responds. The error has the end of its log.
 func (e *ownEngine) start(t *testing.T) error {
 	t.Helper()
 	out, err := os.OpenFile(e.dir+"/log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -114,8 +113,8 @@ func (e *ownEngine) start(t *testing.T) error {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	// On a network of its own: an engine without a bridge removes docker0, which is
-	// the other engine's.
+	// In a network namespace of its own: an engine without a bridge removes docker0, which belongs
+	// to the other engine.
 	e.process = exec.Command("unshare", "--net", "dockerd", "--config-file", e.dir+"/daemon.json",
 		"--data-root", e.dir+"/data", "--exec-root", e.dir+"/run", "-H", e.host, "--pidfile", e.dir+"/pid",
 		"--bridge=none", "--iptables=false", "--ip-forward=false", "--storage-driver=vfs",
@@ -128,7 +127,7 @@ func (e *ownEngine) start(t *testing.T) error {
 	}
 	e.exited = make(chan struct{})
 	go func(process *exec.Cmd, exited chan struct{}) {
-		_ = process.Wait() // why it ended is in its log
+		_ = process.Wait() // the reason is in its log
 		close(exited)
 	}(e.process, e.exited)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -149,16 +148,16 @@ func (e *ownEngine) start(t *testing.T) error {
 	}
 }
 
-// end ends the engine, and waits for it.
-func (e *ownEngine) end(t *testing.T, with syscall.Signal) {
+// stop sends a signal to the engine, and waits until it has exited.
+func (e *ownEngine) stop(t *testing.T, with syscall.Signal) {
 	t.Helper()
 	if err := e.process.Process.Signal(with); err != nil {
 		t.Error(err)
 	}
 	<-e.exited
 	e.process = nil
-	// Killed, it takes its containerd along, whose pid the next engine would trust for
-	// as long as nobody has reaped it. What should end by itself may have removed it.
+	// A killed engine also ends its containerd. The next engine would trust the recorded PID until
+	// that process is reaped. After a graceful stop the file may be gone.
 	if err := os.Remove(e.dir + "/run/containerd/containerd.pid"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}

@@ -18,8 +18,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// atOnce is how many containers one Get or Delete is busy with at the same time:
-// the engine takes one at a time, and a remote one is asked side by side.
+// atOnce is the concurrency of one Get or Delete: the engine has no batch calls.
 const atOnce = 16
 
 // Get implements provider.Provider.
@@ -38,8 +37,7 @@ func (p *Provider) get(ctx context.Context, ref provider.Ref) (provider.VM, erro
 	return found[0], nil
 }
 
-// List implements provider.Provider. The engine has no pages: its whole answer
-// is one.
+// List implements provider.Provider. The engine has no pages: its answer is a single page.
 func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 	vms, err := p.list(ctx, p.labelFilter())
 	if err != nil {
@@ -48,8 +46,8 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 	return vms, nil
 }
 
-// Delete implements provider.Provider. It returns when the engine has removed
-// the containers, which it does by force.
+// Delete implements provider.Provider. It returns when the engine has forcibly removed the
+// containers.
 func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
 	return provider.DeleteEach(refs, atOnce, func(ref provider.Ref) error { return p.remove(ctx, ref) })
 }
@@ -64,7 +62,7 @@ func (p *Provider) remove(ctx context.Context, ref provider.Ref) error {
 			return err
 		}
 		err := p.api.ContainerRemove(ctx, vm.ProviderID, container.RemoveOptions{Force: true, RemoveVolumes: true})
-		// A conflict says that its removal is under way.
+		// A conflict means that the container is already being removed.
 		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 			return fmt.Errorf("delete container of instance %s: %w", vm.ID, kind(err))
 		}
@@ -72,8 +70,8 @@ func (p *Provider) remove(ctx context.Context, ref provider.Ref) error {
 	return nil
 }
 
-// find returns the VMs that ref names: one, unless a stray carries the same
-// instance id.
+// find returns the VMs that ref matches: one, unless another container has the same instance
+// ID.
 func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -89,17 +87,17 @@ func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, e
 		if len(vms) > 0 {
 			return vms, nil
 		}
-		// A list may lack, for a moment, what there is: its name is what the engine goes by.
-		return p.look(ctx, ref, nameOf(ref.ID))
+		// A list may briefly lack a container that exists; the name is authoritative.
+		return p.inspect(ctx, ref, nameOf(ref.ID))
 	}
 	if !containerID.MatchString(ref.ProviderID) {
 		return nil, nil
 	}
-	return p.look(ctx, ref, ref.ProviderID)
+	return p.inspect(ctx, ref, ref.ProviderID)
 }
 
-// look returns the container of that id or name, if it is the VM that ref names.
-func (p *Provider) look(ctx context.Context, ref provider.Ref, container string) ([]provider.VM, error) {
+// inspect returns the container with an ID or name, if ref matches it.
+func (p *Provider) inspect(ctx context.Context, ref provider.Ref, container string) ([]provider.VM, error) {
 	found, err := p.api.ContainerInspect(ctx, container)
 	if errdefs.IsNotFound(err) {
 		return nil, nil
@@ -111,6 +109,11 @@ func (p *Provider) look(ctx context.Context, ref provider.Ref, container string)
 	if !p.cfg.Scope.Owns(vm.Tags) || !ref.Names(vm) {
 		return nil, nil
 	}
+	if !p.cfg.owns(vm.Tags) {
+		// It exists, so "not found" would be wrong: after a change of the option nothing counts as gone.
+		return nil, fmt.Errorf("container %s of instance %s has the label %s=%q, but options.engine_scope is %q",
+			container, vm.ID, labelEngineScope, vm.Tags[labelEngineScope], p.cfg.EngineScope)
+	}
 	return []provider.VM{vm}, nil
 }
 
@@ -121,6 +124,9 @@ func (p *Provider) list(ctx context.Context, which filters.Args) ([]provider.VM,
 	}
 	vms := make([]provider.VM, 0, len(summaries))
 	for _, s := range summaries {
+		if !p.cfg.owns(s.Labels) {
+			continue // no filter finds the absence of a label
+		}
 		vm := provider.VM{
 			ProviderID: s.ID,
 			State:      stateOf(s.State),
@@ -136,7 +142,7 @@ func (p *Provider) list(ctx context.Context, which filters.Args) ([]provider.VM,
 	return vms, nil
 }
 
-// kindOfRead sorts the answers to a read, where nothing is invalid for good.
+// kindOfRead wraps the error of a read in its kind; no read is permanently invalid.
 func kindOfRead(err error) error {
 	if errdefs.IsUnauthorized(err) || errdefs.IsPermissionDenied(err) {
 		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)
@@ -147,7 +153,12 @@ func kindOfRead(err error) error {
 	return err
 }
 
-// labelFilter selects what carries this scope's labels, and more.
+// owns reports whether labels are those of a container of this server.
+func (cfg Config) owns(labels map[string]string) bool {
+	return cfg.Scope.Owns(labels) && labels[labelEngineScope] == cfg.EngineScope
+}
+
+// labelFilter returns the filters of this scope's labels, and more.
 func (p *Provider) labelFilter(more ...filters.KeyValuePair) filters.Args {
 	return filters.NewArgs(append(more,
 		filters.Arg("label", provider.TagManaged+"=true"),
@@ -156,7 +167,7 @@ func (p *Provider) labelFilter(more ...filters.KeyValuePair) filters.Args {
 	)...)
 }
 
-// inspected reads a container's full description.
+// inspected converts a container's full description.
 func inspected(c container.InspectResponse) provider.VM {
 	vm := provider.VM{ProviderID: c.ID, State: stateOf(c.State.Status)}
 	if vm.State == provider.StateStopped {
@@ -171,7 +182,7 @@ func inspected(c container.InspectResponse) provider.VM {
 	return labelled(vm, c.Config.Labels)
 }
 
-// labelled adds what only the labels say.
+// labelled adds the fields that come from the labels.
 func labelled(vm provider.VM, labels map[string]string) provider.VM {
 	vm.Tags = maps.Clone(labels)
 	vm.ID = provider.TaggedID(labels)
@@ -179,7 +190,7 @@ func labelled(vm provider.VM, labels map[string]string) provider.VM {
 	return vm
 }
 
-// ending says why a container stopped.
+// ending describes why a container stopped.
 func ending(exitCode string, outOfMemory bool, detail string) string {
 	words := "exit code " + exitCode
 	if outOfMemory {
@@ -193,8 +204,7 @@ func ending(exitCode string, outOfMemory bool, detail string) string {
 
 var exitedPattern = regexp.MustCompile(`^Exited \((\d+)\)`)
 
-// exitOf reads as much of it as the status in a list has, such as Exited (1) 2
-// minutes ago.
+// exitOf parses it from the status in a list, such as Exited (1) 2 minutes ago.
 func exitOf(status string) string {
 	m := exitedPattern.FindStringSubmatch(status)
 	if m == nil {
@@ -207,7 +217,7 @@ func stateOf(s container.ContainerState) provider.State {
 	switch s {
 	case container.StateCreated, container.StateRestarting:
 		return provider.StatePending
-	case container.StateRunning, container.StatePaused: // a paused one may go on any time
+	case container.StateRunning, container.StatePaused: // a paused one may resume at any time
 		return provider.StateRunning
 	case container.StateRemoving:
 		return provider.StateDeleting
@@ -218,8 +228,7 @@ func stateOf(s container.ContainerState) provider.State {
 	}
 }
 
-// addresses returns a container's addresses, in the order of its networks'
-// names.
+// addresses returns a container's addresses, ordered by network name.
 func addresses(networks map[string]*network.EndpointSettings) []netip.Addr {
 	var out []netip.Addr
 	for _, name := range slices.Sorted(maps.Keys(networks)) {

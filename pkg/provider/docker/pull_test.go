@@ -26,9 +26,9 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker/signature"
 )
 
-// agentImage is an image of the test's agent, as a registry has it: without the folders
-// that the agent writes to. Each name gives another one.
-func agentImage(t *testing.T, e engine, name string) v1.Image {
+// newAgentImage returns an image of the test's agent as in a registry: without the folders that
+// the agent writes to. Each name results in a different image.
+func newAgentImage(t *testing.T, e engine, name string) v1.Image {
 	t.Helper()
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
@@ -54,7 +54,7 @@ func agentImage(t *testing.T, e engine, name string) v1.Image {
 		t.Fatal(err)
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", runtimeArch(t, e)
+	config.OS, config.Architecture = "linux", engineArch(t, e)
 	config.Config = v1.Config{Entrypoint: []string{"/agent"}, Labels: map[string]string{"test": name}}
 	img, err = mutate.ConfigFile(img, config)
 	if err != nil {
@@ -63,7 +63,7 @@ func agentImage(t *testing.T, e engine, name string) v1.Image {
 	return img
 }
 
-func runtimeArch(t *testing.T, e engine) string {
+func engineArch(t *testing.T, e engine) string {
 	t.Helper()
 	v, err := e.api.ServerVersion(t.Context())
 	if err != nil {
@@ -72,13 +72,13 @@ func runtimeArch(t *testing.T, e engine) string {
 	return v.Arch
 }
 
-// serveImages serves a registry that the engine can pull from, and removes from the
-// engine at the end what was pulled from it. Tests that have a network of their own, as
-// the variable SECLUDED says, have another loopback than the engine.
+// serveImages serves a registry that the engine can pull from, and removes the pulled images
+// from the engine at the end. With SECLUDED=1 the tests are in a network namespace with a
+// loopback of its own, which the engine can't reach.
 func serveImages(t *testing.T, e engine, handler http.Handler) (host string) {
 	t.Helper()
 	if os.Getenv("SECLUDED") == "1" {
-		t.Skip("SKIPPED, no engine reaches a registry in a network namespace of the tests' own: make integration pulls images")
+		t.Skip("SKIPPED, the engine can't reach a registry in the tests' network namespace: make integration pulls images")
 	}
 	host = registrytest.Serve(t, handler)
 	t.Cleanup(func() {
@@ -100,15 +100,15 @@ func serveImages(t *testing.T, e engine, handler http.Handler) (host string) {
 	return host
 }
 
-// TestPulledByDigest: an image that only a registry has is pulled, with the registry's
-// password, and runs hardened although it knows nothing of the agent's folders.
-func TestPulledByDigest(t *testing.T) {
+// TestPullByDigest: an image that only a registry has is pulled, with the registry's password,
+// and runs hardened although it lacks the agent's folders.
+func TestPullByDigest(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
 	served := registrytest.Handler(true)
-	var closed atomic.Bool
+	var locked atomic.Bool
 	host := serveImages(t, e, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user, password, _ := r.BasicAuth(); closed.Load() && (user != "ada" || password != "pass") {
+		if user, password, _ := r.BasicAuth(); locked.Load() && (user != "ada" || password != "pass") {
 			w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -116,8 +116,8 @@ func TestPulledByDigest(t *testing.T) {
 		served.ServeHTTP(w, r)
 	}))
 	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
-	want := registrytest.Push(t, host+"/agent:v1", agentImage(t, e, t.Name()))
-	closed.Store(true)
+	want := registrytest.Push(t, host+"/agent:v1", newAgentImage(t, e, t.Name()))
+	locked.Store(true)
 	_, err := open(t, e, scope, map[string]any{"image": host + "/agent:v1"}).Create(t.Context(), newSpec(t, scope, nil))
 	if !errors.Is(err, provider.ErrUnauthorized) {
 		t.Errorf("without a password: %v", err)
@@ -134,7 +134,7 @@ func TestPulledByDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := logs(t, e, vm.ProviderID); got != "the.nonce.jwt "+string(spec.ID)+" 65532  <nil>" {
-		t.Errorf("the agent says %q", got)
+		t.Errorf("the agent printed %q", got)
 	}
 	c, err := e.api.ContainerInspect(t.Context(), vm.ProviderID)
 	if err != nil || c.Config.Image != want {
@@ -142,17 +142,17 @@ func TestPulledByDigest(t *testing.T) {
 	}
 }
 
-// TestSignedOnly: with a key an image runs that it signed, and no other is even pulled.
-func TestSignedOnly(t *testing.T) {
+// TestVerifyKey: with a key, images that it signed run, and others are not even pulled.
+func TestVerifyKey(t *testing.T) {
 	e := needEngine(t)
 	t.Parallel()
 	host := serveImages(t, e, registrytest.Handler(true))
 	scope := provider.Scope{ClusterID: newCluster(t, e), Shard: "s"}
 	signer, other := registrytest.NewSigner(t), registrytest.NewSigner(t)
-	signed := registrytest.Push(t, host+"/signed:v1", agentImage(t, e, "signed"))
+	signed := registrytest.Push(t, host+"/signed:v1", newAgentImage(t, e, "signed"))
 	signer.Sign(t, signed)
-	p := open(t, e, scope, map[string]any{"image": host + "/signed:v1", "verify_key": signer.File(t)})
-	local := host + "/local:v1" // the engine alone has it
+	p := open(t, e, scope, map[string]any{"image": host + "/signed:v1", "images": []any{host + "/**"}, "verify_key": signer.File(t)})
+	local := host + "/local:v1" // only the engine has it
 	if err := e.api.ImageTag(t.Context(), e.image, local); err != nil {
 		t.Fatal(err)
 	}
@@ -160,11 +160,11 @@ func TestSignedOnly(t *testing.T) {
 		attach func(reference string)
 		want   string
 	}{
-		"unsigned":    {func(string) {}, "the registry has none at all for it"},
+		"unsigned":    {func(string) {}, "the registry has none for it"},
 		"another-key": {func(reference string) { other.Sign(t, reference) }, "another key"},
 		"sbom-only": {func(reference string) {
 			registrytest.Attach(t, reference, signer.Bundle(t, registrytest.SBOM, reference[strings.Index(reference, "@")+1:]), registrytest.SBOM)
-		}, "which is no signature"},
+		}, "which is not a signature"},
 		"other-image": {func(reference string) {
 			about := signed[strings.Index(signed, "@")+1:]
 			registrytest.Attach(t, reference, signer.Bundle(t, signature.PredicateType, about), signature.PredicateType)
@@ -174,7 +174,7 @@ func TestSignedOnly(t *testing.T) {
 		tag := host + "/" + name + ":v1"
 		reference := tag
 		if c.attach != nil {
-			reference = registrytest.Push(t, tag, agentImage(t, e, name))
+			reference = registrytest.Push(t, tag, newAgentImage(t, e, name))
 			c.attach(reference)
 		}
 		_, err := p.Create(t.Context(), newSpec(t, scope, map[string]any{"image": tag}))
@@ -182,7 +182,7 @@ func TestSignedOnly(t *testing.T) {
 			t.Errorf("%s: %v, want ErrInvalid with %q", name, err, c.want)
 		}
 		if _, err := e.api.ImageInspect(t.Context(), reference); c.attach != nil && err == nil {
-			t.Errorf("%s: was pulled", name)
+			t.Errorf("%s: the image was pulled", name)
 		}
 	}
 	vm, err := p.Create(t.Context(), newSpec(t, scope, nil))
@@ -195,9 +195,9 @@ func TestSignedOnly(t *testing.T) {
 	if vms, err := p.List(t.Context()); err != nil || len(vms) != 1 {
 		t.Errorf("refused creates left %+v, %v", vms, err)
 	}
-	// The engine has no digest for its own image, and without a key it needs none.
+	// The engine has no digest of a local image, and without a key none is needed.
 	if _, err := open(t, e, scope, map[string]any{"image": local}).Create(t.Context(), newSpec(t, scope, nil)); err != nil {
-		t.Errorf("the engine's own image without a key: %v", err)
+		t.Errorf("a local image without a key: %v", err)
 	}
 	if err := docker.RemoveImage(t.Context(), "", local); err != nil {
 		t.Error(err)

@@ -14,10 +14,9 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Reload puts a binary into each container of the scope that runs, in the place where
-// images of BuildAgentImage have theirs, and has its agent become that program. The
-// container stays the same, so its instance lives on: see docs/agent.md. Containers that
-// were created without Config.WritableRoot can't take it, which is an error.
+// Reload copies a binary into each running container of the scope, to its path in images of
+// BuildAgentImage, and makes the agent exec it. The container stays the same, so its instance
+// lives on: see docs/agent.md. It fails for containers created without Config.WritableRoot.
 func (p *Provider) Reload(ctx context.Context, binary string) error {
 	program, err := os.ReadFile(binary)
 	if err != nil {
@@ -47,7 +46,7 @@ func (p *Provider) Reload(ctx context.Context, binary string) error {
 func (p *Provider) reload(ctx context.Context, id string, archive []byte) error {
 	err := p.api.CopyToContainer(ctx, id, "/", bytes.NewReader(archive), container.CopyToContainerOptions{})
 	if err != nil && says(err, "read-only") {
-		return fmt.Errorf("it was created without options.writable_root: %w", err)
+		return fmt.Errorf("container was created without options.writable_root: %w", err)
 	}
 	if err != nil {
 		return err

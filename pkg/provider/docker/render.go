@@ -11,22 +11,22 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// request is what the engine is asked for.
+// request is the engine's create request, with the files to copy.
 type request struct {
 	config *container.Config
 	host   *container.HostConfig
 	files  bootstrap
 }
 
-// bootstrap says where the agent's first files go in a container, and to which user.
+// bootstrap is the location and owner of the agent's first files in a container.
 type bootstrap struct {
 	into   string // the folder that the engine unpacks into
-	prefix string // of agentDir within it
+	prefix string // path of agentDir within it
 	user   int
-	node   bool // the userdata goes too
+	node   bool // include the userdata
 }
 
-// render turns a spec into what the engine is asked for.
+// render converts a spec into a request.
 func (cfg Config) render(spec provider.Spec) (request, error) {
 	a, limits, err := cfg.decodeArgs(spec)
 	if err != nil {
@@ -36,6 +36,9 @@ func (cfg Config) render(spec provider.Spec) (request, error) {
 	maps.Copy(labels, a.Labels)
 	maps.Copy(labels, spec.Tags)
 	labels[labelHostname], labels[labelSubnet] = spec.Hostname, spec.Subnet
+	if cfg.EngineScope != "" {
+		labels[labelEngineScope] = cfg.EngineScope
+	}
 	r := request{
 		config: &container.Config{
 			Image:    cmp.Or(a.Image, cfg.Image),
@@ -63,9 +66,8 @@ func (cfg Config) render(spec provider.Spec) (request, error) {
 	return r, nil
 }
 
-// harden leaves an agent what it needs: a folder to write to, and the network. Files
-// can be copied into a volume before the start, and not into a tmpfs, which would hide
-// them.
+// harden restricts an agent's container to a writable folder and the network. The folder is a
+// volume: files can be copied into a volume before the start, but a tmpfs would hide them.
 func (cfg Config) harden(r *request) {
 	r.config.User = fmt.Sprintf("%d:%d", AgentUser, AgentUser)
 	r.host.CapDrop = []string{"ALL"}
@@ -75,11 +77,11 @@ func (cfg Config) harden(r *request) {
 		r.host.ReadonlyRootfs = true
 		r.host.Tmpfs = map[string]string{"/tmp": "rw,noexec,nosuid,nodev,mode=1777,size=64m"}
 	}
-	// The engine refuses to unpack anywhere else in a container whose root is read-only.
+	// With a read-only root the engine unpacks only into volumes.
 	r.files = bootstrap{into: agentDir, prefix: "./", user: AgentUser}
 }
 
-// shape gives a whole machine what the server's options say.
+// shape applies the server's options to a whole machine.
 func (n *Node) shape(r *request, a args) {
 	r.config.Image, r.config.User = cmp.Or(a.Image, n.Image), "0:0"
 	r.host.Privileged, r.host.Runtime, r.host.Binds = n.Privileged, n.Runtime, n.Binds
@@ -88,7 +90,7 @@ func (n *Node) shape(r *request, a args) {
 	}
 	r.host.Tmpfs = map[string]string{}
 	for _, at := range n.Tmpfs {
-		r.host.Tmpfs[at] = "" // as the engine mounts it by default: noexec, nosuid, nodev
+		r.host.Tmpfs[at] = "" // the engine's default: noexec, nosuid, nodev
 	}
 	r.files = bootstrap{into: "/", prefix: agentDir[1:] + "/", node: true}
 }

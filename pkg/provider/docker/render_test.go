@@ -18,17 +18,17 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker"
 )
 
-// asked is what an engine is asked to create.
-type asked struct {
+// createRequest is the body of a create call.
+type createRequest struct {
 	container.Config
 	HostConfig container.HostConfig
 }
 
-// createOn creates an instance on an engine that takes everything, and returns what
-// that was asked for.
-func createOn(t *testing.T, options map[string]any, spec provider.Spec) (asked, *wire) {
+// createOn creates an instance on a fake engine that accepts all calls, and returns the create
+// request.
+func createOn(t *testing.T, options map[string]any, spec provider.Spec) (createRequest, *fakeEngine) {
 	t.Helper()
-	host, w := serveWire(t, map[string]answer{
+	host, w := serveFake(t, map[string]response{
 		"POST create": {201, `{"Id":"a"}`}, "GET json": created(t, spec), "PUT archive": {200, ""}, "POST start": {204, ""},
 	})
 	all := map[string]any{"host": host, "image": "agent:1"}
@@ -37,7 +37,7 @@ func createOn(t *testing.T, options map[string]any, spec provider.Spec) (asked, 
 	if _, err := p.Create(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
-	var a asked
+	var a createRequest
 	if err := json.Unmarshal([]byte(w.bodies["POST create"]), &a); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func createOn(t *testing.T, options map[string]any, spec provider.Spec) (asked, 
 
 func openOptions(t testing.TB, options map[string]any) *docker.Provider {
 	t.Helper()
-	cfg, err := docker.Default(wireScope(), slog.New(slog.DiscardHandler)).WithOptions(options)
+	cfg, err := docker.Default(testScope(), slog.New(slog.DiscardHandler)).WithOptions(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +58,10 @@ func openOptions(t testing.TB, options map[string]any) *docker.Provider {
 	return p
 }
 
-// TestHardened: an agent gets nothing that it does not need, unless the server's
-// options, or where that is harmless the args, say so.
+// TestHardened: an agent's container has no more rights than it needs, unless the options, or
+// args where that is harmless, grant them.
 func TestHardened(t *testing.T) {
-	a, w := createOn(t, nil, newSpec(t, wireScope(), nil))
+	a, w := createOn(t, nil, newSpec(t, testScope(), nil))
 	h := a.HostConfig
 	if a.User != "65532:65532" || !slices.Equal(h.CapDrop, []string{"ALL"}) || len(h.CapAdd) > 0 || h.Privileged || !h.ReadonlyRootfs ||
 		!slices.Equal(h.SecurityOpt, []string{"no-new-privileges"}) || h.PidsLimit == nil || *h.PidsLimit != 512 || h.Init != nil ||
@@ -77,7 +77,7 @@ func TestHardened(t *testing.T) {
 	}) {
 		t.Errorf("files %v", files)
 	}
-	a, _ = createOn(t, map[string]any{"writable_root": true}, newSpec(t, wireScope(), map[string]any{
+	a, _ = createOn(t, map[string]any{"writable_root": true, "networks": []any{"mine"}}, newSpec(t, testScope(), map[string]any{
 		"pids_limit": 7, "log_driver": "local", "log_options": map[string]any{"max-size": "1m"}, "network": "mine",
 	}))
 	h = a.HostConfig
@@ -85,19 +85,19 @@ func TestHardened(t *testing.T) {
 		h.NetworkMode != "mine" || !slices.Equal(h.CapDrop, []string{"ALL"}) {
 		t.Errorf("with args: %+v", h)
 	}
-	a, _ = createOn(t, map[string]any{"network": "host"}, newSpec(t, wireScope(), map[string]any{"network": "host"}))
+	a, _ = createOn(t, map[string]any{"network": "host"}, newSpec(t, testScope(), map[string]any{"network": "host"}))
 	if a.HostConfig.NetworkMode != "host" {
 		t.Errorf("the options' own network in the args: %s", a.HostConfig.NetworkMode)
 	}
 }
 
-// TestNode: a whole machine is what the server's options say, and has its userdata.
+// TestNode: a node's container is configured by the server's options, and has its userdata.
 func TestNode(t *testing.T) {
 	options := map[string]any{"node": map[string]any{
 		"image": "node:1", "runtime": "plain", "privileged": true, "volumes": []any{"/var/lib/containerd"}, "tmpfs": []any{"/run"},
 		"binds": []any{"/lib/modules:/lib/modules:ro"},
 	}}
-	spec := newSpec(t, wireScope(), map[string]any{"node": true, "memory": "1g"})
+	spec := newSpec(t, testScope(), map[string]any{"node": true, "memory": "1g"})
 	spec.Userdata = []byte("#!/bin/sh\nexit 0\n")
 	a, w := createOn(t, options, spec)
 	h := a.HostConfig
@@ -119,23 +119,24 @@ func TestNode(t *testing.T) {
 		t.Errorf("files %v", files)
 	}
 	delete(options["node"].(map[string]any), "image")
-	a, _ = createOn(t, options, newSpec(t, wireScope(), map[string]any{"node": true, "image": "node:2", "pids_limit": 9}))
+	options["images"] = []any{"node"}
+	a, _ = createOn(t, options, newSpec(t, testScope(), map[string]any{"node": true, "image": "node:2", "pids_limit": 9}))
 	if a.Image != "node:2" || *a.HostConfig.PidsLimit != 9 {
 		t.Errorf("with args: image %s, %+v", a.Image, a.HostConfig.Resources)
 	}
-	if a, _ = createOn(t, options, newSpec(t, wireScope(), nil)); a.HostConfig.Privileged || a.Image != "agent:1" {
-		t.Errorf("a group that asks for no node: %+v", a.HostConfig)
+	if a, _ = createOn(t, options, newSpec(t, testScope(), nil)); a.HostConfig.Privileged || a.Image != "agent:1" {
+		t.Errorf("a group without args.node: %+v", a.HostConfig)
 	}
 }
 
-// TestNodeOptions: what can't be mounted is refused by its path, and so is a group whose
-// node would have no image.
+// TestNodeOptions: the error names the path of an invalid mount, and a group whose node would
+// have no image is refused.
 func TestNodeOptions(t *testing.T) {
 	for want, node := range map[string]map[string]any{
-		`options.node.volumes[0]: "var" is not valid: want the absolute path`:     {"volumes": []any{"var"}},
+		`options.node.volumes[0]: "var" is not valid: want an absolute path`:      {"volumes": []any{"var"}},
 		`options.node.volumes[0]: "/" is not valid`:                               {"volumes": []any{"/"}},
 		`options.node.tmpfs[1]: "/a/../run" is not valid`:                         {"tmpfs": []any{"/run", "/a/../run"}},
-		`options.node.tmpfs[0]: "/run" is there twice`:                            {"volumes": []any{"/run"}, "tmpfs": []any{"/run"}},
+		`options.node.tmpfs[0]: duplicate "/run"`:                                 {"volumes": []any{"/run"}, "tmpfs": []any{"/run"}},
 		`options.node.tmpfs[0]: "/opt" is not valid: it would hide the agent's`:   {"tmpfs": []any{"/opt"}},
 		`options.node.binds[0]: "/a" is not valid: want host:container`:           {"binds": []any{"/a"}},
 		`options.node.binds[0]: "name:/a" is not valid`:                           {"binds": []any{"name:/a"}},
@@ -143,7 +144,7 @@ func TestNodeOptions(t *testing.T) {
 		`options.node.privileged: got a string: want true or false`:               {"privileged": "yes"},
 		`options.node.devices: no such field (have: binds, image, privileged, ru`: {"devices": []any{}},
 	} {
-		cfg, err := docker.Default(wireScope(), slog.New(slog.DiscardHandler)).WithOptions(map[string]any{"image": "i", "node": node})
+		cfg, err := docker.Default(testScope(), slog.New(slog.DiscardHandler)).WithOptions(map[string]any{"image": "i", "node": node})
 		if err == nil {
 			err = cfg.CheckOptions()
 		}
@@ -151,7 +152,7 @@ func TestNodeOptions(t *testing.T) {
 			t.Errorf("%v: %v, want %q", node, err, want)
 		}
 	}
-	cfg, err := docker.Default(wireScope(), slog.New(slog.DiscardHandler)).WithOptions(map[string]any{"image": "i", "node": map[string]any{}})
+	cfg, err := docker.Default(testScope(), slog.New(slog.DiscardHandler)).WithOptions(map[string]any{"image": "i", "node": map[string]any{}})
 	if err != nil || cfg.CheckOptions() != nil {
 		t.Fatal(err, cfg.CheckOptions())
 	}

@@ -15,20 +15,20 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker"
 )
 
-// TestEngineRestart: an engine that is stopped, or killed, ends all its containers. Then
-// each of them is told of, with a reason, new ones can be made beside them, and all can
-// be deleted without a trace.
+// TestEngineRestart: an engine that is stopped or killed ends all its containers. After its
+// restart each of them is reported with a reason, new ones can be created, and all can be
+// deleted completely.
 func TestEngineRestart(t *testing.T) {
 	t.Parallel()
 	e := newOwnEngine(t, "")
 	scope := provider.Scope{ClusterID: "restart", Shard: "s"}
 	p := e.open(t, scope)
-	for name, with := range map[string]syscall.Signal{"stopped": syscall.SIGTERM, "killed": syscall.SIGKILL} {
-		t.Run(name, func(t *testing.T) { testRestart(t, e, p, scope, with) })
+	for name, signal := range map[string]syscall.Signal{"stopped": syscall.SIGTERM, "killed": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) { testRestart(t, e, p, scope, signal) })
 	}
 }
 
-func testRestart(t *testing.T, e *ownEngine, p *docker.Provider, scope provider.Scope, with syscall.Signal) {
+func testRestart(t *testing.T, e *ownEngine, p *docker.Provider, scope provider.Scope, signal syscall.Signal) {
 	const machines = 5
 	specs, refs := make([]provider.Spec, machines), make([]provider.Ref, machines)
 	for n := range specs {
@@ -41,9 +41,9 @@ func testRestart(t *testing.T, e *ownEngine, p *docker.Provider, scope provider.
 	}
 	watched := make(chan error, 1)
 	go func() { watched <- p.Watch(t.Context(), func(provider.Event) {}) }()
-	e.end(t, with)
+	e.stop(t, signal)
 	if err := <-watched; err == nil || provider.Definite(err) {
-		t.Errorf("the watch ends with %v", err)
+		t.Errorf("the end of the watch: %v", err)
 	}
 	_, createErr := p.Create(t.Context(), newSpec(t, scope, nil))
 	_, getErr := provider.GetOne(t.Context(), p, refs[0])
@@ -55,50 +55,50 @@ func testRestart(t *testing.T, e *ownEngine, p *docker.Provider, scope provider.
 	if err := e.start(t); err != nil {
 		t.Fatal(err)
 	}
-	told := toldDead(t, p, machines)
+	reasons := awaitDeaths(t, p, machines)
 	for n, a := range p.Get(t.Context(), refs) {
-		if a.Err != nil || a.VM.State != provider.StateStopped || !strings.Contains(a.VM.Reason, "exit code ") || told[a.VM.ID] == "" {
-			t.Errorf("after the restart: %+v, %v; told %q", a.VM, a.Err, told[refs[n].ID])
+		if a.Err != nil || a.VM.State != provider.StateStopped || !strings.Contains(a.VM.Reason, "exit code ") || reasons[a.VM.ID] == "" {
+			t.Errorf("after the restart: %+v, %v; reason %q", a.VM, a.Err, reasons[refs[n].ID])
 		}
 	}
 	again, err := p.Create(t.Context(), specs[0])
 	if err != nil || again.ProviderID != refs[0].ProviderID || again.State != provider.StateStopped {
-		t.Errorf("the create of a dead one, repeated: %+v, %v", again, err)
+		t.Errorf("a repeated create of a stopped container: %+v, %v", again, err)
 	}
-	successor, err := p.Create(t.Context(), newSpec(t, scope, nil))
-	if err != nil || successor.State != provider.StateRunning {
-		t.Errorf("a successor: %+v, %v", successor, err)
+	other, err := p.Create(t.Context(), newSpec(t, scope, nil))
+	if err != nil || other.State != provider.StateRunning {
+		t.Errorf("another container: %+v, %v", other, err)
 	}
-	for n, err := range p.Delete(t.Context(), append(refs, successor.Ref())) {
+	for n, err := range p.Delete(t.Context(), append(refs, other.Ref())) {
 		if err != nil {
 			t.Errorf("delete %d: %v", n, err)
 		}
 	}
-	e.empty(t)
+	e.wantEmpty(t)
 }
 
-// toldDead watches until it heard of so many deaths, and returns why they died.
-func toldDead(t *testing.T, p *docker.Provider, want int) map[fleet.InstanceID]string {
+// awaitDeaths watches until it has received that many deaths, and returns their reasons.
+func awaitDeaths(t *testing.T, p *docker.Provider, want int) map[fleet.InstanceID]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	told := map[fleet.InstanceID]string{}
+	reasons := map[fleet.InstanceID]string{}
 	err := p.Watch(ctx, func(e provider.Event) {
 		if e.VM.State == provider.StateStopped {
-			told[e.VM.ID] = e.VM.Reason
+			reasons[e.VM.ID] = e.VM.Reason
 		}
-		if len(told) == want {
+		if len(reasons) == want {
 			cancel()
 		}
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("the watch after the restart: %v, told %v", err, told)
+		t.Errorf("the watch after the restart: %v, reasons %v", err, reasons)
 	}
-	return told
+	return reasons
 }
 
-// TestFullDisk fills an engine's disk: creates are refused, leave nothing, and work again
-// when there is room.
+// TestFullDisk: creates on a full disk are refused, leave nothing behind, and succeed when
+// there is space again.
 func TestFullDisk(t *testing.T) {
 	needEngine(t)
 	t.Parallel()
@@ -134,12 +134,12 @@ func TestFullDisk(t *testing.T) {
 	}
 	second, err := p.Create(t.Context(), spec)
 	if err != nil || second.State != provider.StateRunning {
-		t.Errorf("with room again: %+v, %v", second, err)
+		t.Errorf("with space again: %+v, %v", second, err)
 	}
 	for n, err := range p.Delete(t.Context(), []provider.Ref{first.Ref(), second.Ref()}) {
 		if err != nil {
 			t.Errorf("delete %d: %v", n, err)
 		}
 	}
-	e.empty(t)
+	e.wantEmpty(t)
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Watch implements provider.Watcher from the engine's events. It begins where the
-// Watch before it broke off, as far as the engine remembers, else some seconds ago, and
-// tells of each container that has stopped already: an engine that was restarted remembers nothing,
-// and its containers died with it. What is told so may have been told before.
+// Watch implements provider.Watcher with the engine's events. It resumes where the previous
+// Watch ended, as far as the engine remembers, otherwise some seconds ago, and reports every
+// stopped container: a restarted engine has no history, and its containers died with it. So
+// events may be repeated.
 //
-// A VM told of by an event has no addresses, and a CreatedAt only with the event of its
-// creation: the engine does not say.
+// The VM of an event has no addresses, and CreatedAt only in the creation event, as the engine
+// does not report them.
 func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -28,15 +28,15 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 	if err != nil {
 		return fmt.Errorf("watch containers: %w", err)
 	}
-	heard = p.gap.begin(heard)
+	heard = p.gap.start(heard)
 	defer func() { p.gap.end(heard) }()
 	which := p.labelFilter(filters.Arg("type", string(events.ContainerEventType)))
 	messages, errs := p.api.Events(ctx, events.ListOptions{Since: engineStamp(heard), Filters: which})
-	// After the stream began, so that whatever dies from here on is in it.
-	if err := p.tellStopped(ctx, fn); err != nil {
+	// After the stream began, so that any later exit is in the stream.
+	if err := p.emitStopped(ctx, fn); err != nil {
 		return err
 	}
-	starved := map[string]bool{} // containers that ran out of memory, which is told before they die of it
+	starved := map[string]bool{} // containers that ran out of memory, which is reported before their exit
 	for {
 		select {
 		case m := <-messages:
@@ -63,9 +63,9 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 	}
 }
 
-// engineTime asks the engine for its time, by which its events are dated. The first
-// call of a client agrees on the API's version. Events is not safe to be that call
-// beside others, and a stream that can't start should say so.
+// engineTime returns the engine's time, by which events are dated. A client's first call also
+// negotiates the API version; Events must not be that call concurrently with others, and a
+// stream that can't start should fail.
 func (p *Provider) engineTime(ctx context.Context) (time.Time, error) {
 	info, err := p.api.Info(ctx)
 	if err != nil {
@@ -78,11 +78,11 @@ func (p *Provider) engineTime(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// engineStamp is a time as the engine takes it.
+// engineStamp formats a time for the engine.
 func engineStamp(at time.Time) string { return fmt.Sprintf("%d.%09d", at.Unix(), at.Nanosecond()) }
 
-// tellStopped tells of what has stopped.
-func (p *Provider) tellStopped(ctx context.Context, fn func(provider.Event)) error {
+// emitStopped reports all stopped containers.
+func (p *Provider) emitStopped(ctx context.Context, fn func(provider.Event)) error {
 	vms, err := p.List(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -98,30 +98,30 @@ func (p *Provider) tellStopped(ctx context.Context, fn func(provider.Event)) err
 	return nil
 }
 
-// gap is from when on a Watch that has ended heard nothing, by the engine's time; the
-// next one begins there. It is safe for concurrent use.
+// gap is the engine time at which the last Watch ended, where the next one resumes. It is safe
+// for concurrent use.
 type gap struct {
 	mu   sync.Mutex
-	from time.Time // zero: there is none
+	from time.Time // zero: none
 }
 
-// overlap is how far back a Watch begins that follows none: an engine may tell of a death
-// a little before its lists show it, so one that came just before is in neither otherwise.
+// overlap is how far back a first Watch begins: the engine may emit an exit slightly before its
+// lists show it, so a very recent one could be in neither.
 const overlap = 10 * time.Second
 
-// begin returns where a Watch begins.
-func (g *gap) begin(now time.Time) time.Time {
+// start returns the time at which a Watch begins.
+func (g *gap) start(now time.Time) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	from := g.from
 	g.from = time.Time{}
-	if from.IsZero() || from.After(now) { // later: the engine's clock was set back
+	if from.IsZero() || from.After(now) { // in the future: the engine's clock was set back
 		return now.Add(-overlap)
 	}
 	return from
 }
 
-// end notes how far a Watch heard.
+// end records the time up to which a Watch received events.
 func (g *gap) end(heard time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,7 +130,7 @@ func (g *gap) end(heard time.Time) {
 	}
 }
 
-// event translates what is a change of state; ok is false for the rest.
+// event converts a state change; ok is false for other events.
 func (p *Provider) event(m events.Message, outOfMemory bool) (e provider.Event, ok bool) {
 	vm := provider.VM{ProviderID: m.Actor.ID}
 	switch m.Action {
@@ -145,10 +145,10 @@ func (p *Provider) event(m events.Message, outOfMemory bool) (e provider.Event, 
 	default:
 		return provider.Event{}, false
 	}
-	// Attributes are the labels and a few of the engine's own words.
+	// Attributes are the labels and a few names of the engine.
 	labels := maps.Clone(m.Actor.Attributes)
 	for _, own := range []string{"name", "image", "exitCode", "signal", "execDuration"} {
 		delete(labels, own)
 	}
-	return provider.Event{VM: labelled(vm, labels)}, p.cfg.Scope.Owns(labels)
+	return provider.Event{VM: labelled(vm, labels)}, p.cfg.owns(labels)
 }

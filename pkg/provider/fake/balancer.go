@@ -34,8 +34,8 @@ func (p *Provider) Deregister(ctx context.Context, target string, vm provider.Re
 	})
 }
 
-// Targets implements provider.LoadBalancer. A machine that is gone stays where
-// it was registered, unlike in some clouds.
+// Targets implements provider.LoadBalancer. A gone machine stays registered, unlike in some
+// clouds.
 func (p *Provider) Targets(ctx context.Context, target string) ([]string, error) {
 	return send(ctx, p, request{op: OpTargets, target: target, takes: p.w.cfg.AsideLatency}, func() ([]string, error) {
 		members, err := p.w.members(target)
@@ -43,7 +43,7 @@ func (p *Provider) Targets(ctx context.Context, target string) ([]string, error)
 	})
 }
 
-// balance changes who is registered with a target.
+// balance changes the registrations of a target.
 func (p *Provider) balance(ctx context.Context, op Op, target string, vm provider.Ref, change func(map[string]bool) error) error {
 	if err := vm.Check(); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (p *Provider) balance(ctx context.Context, op Op, target string, vm provide
 	return err
 }
 
-// members holds the lock.
+// members requires the lock.
 func (w *World) members(target string) (map[string]bool, error) {
 	members, ok := w.targets[target]
 	if !ok && !w.anyTargets {
@@ -72,7 +72,7 @@ func (w *World) members(target string) (map[string]bool, error) {
 	return members, nil
 }
 
-// AddTarget makes a target of load balancers.
+// AddTarget creates a load balancer target.
 func (w *World) AddTarget(target string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +81,7 @@ func (w *World) AddTarget(target string) {
 	}
 }
 
-// PlantTarget registers something behind the provider's back.
+// PlantTarget registers a target behind the provider's back.
 func (w *World) PlantTarget(target, providerID string) {
 	w.AddTarget(target)
 	w.mu.Lock()
@@ -89,8 +89,8 @@ func (w *World) PlantTarget(target, providerID string) {
 	w.targets[target][providerID] = true
 }
 
-// TargetHealth tells, for each VM that is registered with a target by its
-// provider id, whether it answers: whether its machine runs.
+// TargetHealth reports, for each provider ID registered with a target, whether its machine
+// runs.
 func (w *World) TargetHealth(target string) map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // Op is a kind of call.
 type Op string
 
-// The kinds of calls.
+// Kinds of calls.
 const (
 	OpCreate Op = "create"
 	OpGet    Op = "get"
@@ -27,24 +27,24 @@ const (
 	OpTargets       Op = "targets"
 )
 
-// Call is one call as the world saw it. A call that its guard refused, or whose
-// context had ended before, never reached the world and is not logged.
+// Call is one call that reached the world. A call refused by its guard, or whose context had
+// already ended, is not logged.
 type Call struct {
 	Op     Op
 	By     string // the name of the handle
 	Scope  provider.Scope
 	Ref    provider.Ref
-	Refs   []provider.Ref // of a Get or Delete: all that it names; Ref is the first
+	Refs   []provider.Ref // all refs of a Get or Delete; Ref is the first
 	Subnet string
-	Target string // of the load balancer's calls
+	Target string // of load balancer calls
 
 	Start   time.Time // when it was sent
-	End     time.Time // when its reply came, or its caller gave up; zero: still under way
-	Applied bool      // it took effect, whatever the reply said
+	End     time.Time // time of the reply or of the caller's cancellation; zero: in flight
+	Applied bool      // took effect, whatever the reply
 	Err     error     // the reply
 }
 
-// flight is a call under way.
+// flight is a call in flight.
 type flight struct {
 	call  *Call
 	fault Fault
@@ -53,8 +53,8 @@ type flight struct {
 	lands bool // takes effect even if the caller gives up
 }
 
-// begin logs a call and decides what becomes of it.
-func (w *World) begin(p *Provider, r request) *flight {
+// startCall logs a call and decides its outcome.
+func (w *World) startCall(p *Provider, r request) *flight {
 	c := Call{Op: r.op, By: p.name, Scope: p.scope, Ref: r.ref, Refs: r.refs, Subnet: r.subnet, Target: r.target, Start: time.Now()}
 	f := &flight{call: &c}
 	sent := c
@@ -75,7 +75,7 @@ func (w *World) begin(p *Provider, r request) *flight {
 	return f
 }
 
-// callLog is every call that reached the world. Safe for concurrent use.
+// callLog is the log of all calls that reached the world. Safe for concurrent use.
 type callLog struct {
 	mu    sync.Mutex
 	calls []*Call // in the order they were sent
@@ -87,8 +87,8 @@ func (l *callLog) log(c *Call) {
 	l.calls = append(l.calls, c)
 }
 
-// end logs the reply and returns it. A late landing keeps the end that the
-// caller saw.
+// end logs the reply and returns it. A call that takes effect after its caller gave up keeps
+// the end that the caller saw.
 func (l *callLog) end(f *flight, applied bool, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,8 +99,8 @@ func (l *callLog) end(f *flight, applied bool, err error) error {
 	return err
 }
 
-// Calls returns the calls of the given kinds, in the order they were sent; with
-// none given, all of them.
+// Calls returns the calls of the given kinds in the order they were sent; all calls if none is
+// given.
 func (l *callLog) Calls(ops ...Op) []Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +113,7 @@ func (l *callLog) Calls(ops ...Op) []Call {
 	return out
 }
 
-// ForgetCalls empties the log, for runs that last long.
+// ForgetCalls empties the log, for long runs.
 func (l *callLog) ForgetCalls() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -199,7 +199,7 @@ func TestHandOfFate(t *testing.T) {
 			}
 		}
 		if !w.Kill(newID(0)) || !w.Stop(newID(1)) || !w.Fail(newID(2)) || !w.Vanish(newID(3)) || w.Kill(newID(9)) {
-			t.Error("the hand of fate missed, or struck nobody")
+			t.Error("a machine was missed, or one struck that is not there")
 		}
 		states := func() []provider.State {
 			vms, err := p.List(t.Context())

@@ -10,25 +10,25 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// ErrLost is the reply that never came: the caller learns nothing of the outcome.
+// ErrLost is the error of a lost reply: the outcome is unknown to the caller.
 var ErrLost = errors.New("connection lost")
 
-// Fault is something that goes wrong with a call.
+// Fault is a failure of a call.
 type Fault struct {
 	Err     error         // the reply; nil: the call succeeds, late by Delay
-	Applied bool          // the call took effect before its reply was lost
+	Applied bool          // the call takes effect before the reply
 	Delay   time.Duration // added to the call's latency
-	Hang    bool          // no reply until the caller gives up, and no effect
+	Hang    bool          // no reply and no effect
 }
 
-// Chance is a fault that strikes calls at random.
+// Chance is a fault that occurs at random.
 type Chance struct {
 	Op          Op // empty: every kind
 	Probability float64
 	Fault       Fault
 }
 
-// faults are what goes wrong with calls. Safe for concurrent use.
+// faults decides which calls fail. Safe for concurrent use.
 type faults struct {
 	chances []Chance
 
@@ -37,8 +37,8 @@ type faults struct {
 	outage   error
 }
 
-// FailNext makes the next n calls of a kind meet fault, whoever makes them.
-// Several scripts queue up; they come before all chances.
+// FailNext makes the next n calls of a kind fail with fault, for any caller. Several calls of
+// FailNext queue up; they take precedence over chances.
 func (f *faults) FailNext(op Op, n int, fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,15 +47,15 @@ func (f *faults) FailNext(op Op, n int, fault Fault) {
 	}
 }
 
-// Outage makes every call fail with err, without effect, until it is called
-// with nil. Machines live on meanwhile, and so do watches.
+// Outage makes every call fail with err, without effect, until it is called with nil. Machines
+// and watches continue.
 func (f *faults) Outage(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.outage = err
 }
 
-// Mend ends an outage, and forgets what FailNext was told and did not do yet.
+// Mend ends an outage and clears pending FailNext faults.
 func (f *faults) Mend() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +63,7 @@ func (f *faults) Mend() {
 	clear(f.scripted)
 }
 
-// strike picks what strikes this call.
+// strike returns the fault of this call.
 func (f *faults) strike(op Op, draw *rand.Rand) Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,29 +82,29 @@ func (f *faults) strike(op Op, draw *rand.Rand) Fault {
 	return Fault{}
 }
 
-// dice are where the world's randomness comes from.
+// dice is the source of the world's randomness.
 type dice struct {
 	seed   uint64
 	counts map[drawKey]uint64
 }
 
-// drawKey names a sequence of draws.
+// drawKey identifies a sequence of draws.
 type drawKey struct {
 	op  Op
 	ref provider.Ref
 }
 
-// draw returns the randomness of the next call of this kind about ref.
+// draw returns the randomness of the next call of this kind for ref.
 func (d *dice) draw(op Op, ref provider.Ref) *rand.Rand {
 	if ref.ID != "" {
-		ref.ProviderID = "" // it is not the same in every run
+		ref.ProviderID = "" // differs between runs
 	}
 	key := drawKey{op: op, ref: ref}
 	d.counts[key]++
 	return rand.New(rand.NewPCG(d.seed, hash(string(op), string(ref.ID), ref.ProviderID)+d.counts[key]))
 }
 
-// draw picks a duration of the span.
+// draw draws a duration from the span.
 func (s Span) draw(r *rand.Rand) time.Duration {
 	if s.Max <= s.Min {
 		return s.Min
@@ -112,7 +112,7 @@ func (s Span) draw(r *rand.Rand) time.Duration {
 	return s.Min + time.Duration(r.Int64N(int64(s.Max-s.Min)+1))
 }
 
-// hash is the same in every process, unlike the runtime's own.
+// hash is stable across processes, unlike the runtime's.
 func hash(parts ...string) uint64 {
 	h := fnv.New64a()
 	for _, s := range parts {

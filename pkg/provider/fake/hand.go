@@ -1,49 +1,58 @@
 package fake
 
 import (
+	"net/netip"
+	"slices"
+
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// The hand of fate: what happens to machines behind the provider's back. Each
-// reports whether there was a machine that it happened to.
+// Changes of machines behind the provider's back. Each reports whether a machine was affected.
 
-// Kill makes a machine stop dead.
+// Kill stops a machine abruptly.
 func (w *World) Kill(id fleet.InstanceID) bool { return w.each(id, w.die) }
 
-// Stop shuts a machine down from inside: stopping, then stopped.
+// Stop shuts a machine down from within: stopping, then stopped.
 func (w *World) Stop(id fleet.InstanceID) bool { return w.each(id, w.stop) }
 
-// Vanish makes a machine disappear without a trace but for what Config.Remember
-// keeps.
+// Vanish removes a machine, which is reported as deleted for Config.Remember.
 func (w *World) Vanish(id fleet.InstanceID) bool { return w.each(id, w.vanish) }
 
-// Fail makes a machine one that will never run.
+// Fail makes a machine fail permanently.
 func (w *World) Fail(id fleet.InstanceID) bool {
 	return w.each(id, func(r *row) bool {
 		return w.move(r, provider.StateFailed, provider.StatePending, provider.StateRunning)
 	})
 }
 
-// Explain says why a machine is in the state it goes to next.
+// Readdress changes a machine's addresses; none: unknown.
+func (w *World) Readdress(id fleet.InstanceID, addresses ...netip.Addr) bool {
+	return w.each(id, func(r *row) bool { r.vm.Addresses = slices.Clone(addresses); return true })
+}
+
+// Rename changes a machine's names in the provider's name service.
+func (w *World) Rename(id fleet.InstanceID, names ...string) bool {
+	return w.each(id, func(r *row) bool { r.vm.DNSNames = slices.Clone(names); return true })
+}
+
+// Explain sets the reason of a machine's next state.
 func (w *World) Explain(id fleet.InstanceID, reason string) bool {
 	return w.each(id, func(r *row) bool { r.vm.Reason = reason; return true })
 }
 
-// Plant puts a machine with these tags into the world, as some other program
-// would, under the scope that the tags name.
+// Plant adds a machine with these tags, as another program would, in the scope of the tags.
 func (w *World) Plant(tags map[string]string) provider.VM {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	scope := provider.Scope{ClusterID: tags[provider.TagClusterID], Shard: tags[provider.TagShard]}
 	if !scope.Owns(tags) {
-		scope = provider.Scope{} // on nobody's shelf
+		scope = provider.Scope{} // of no shard
 	}
 	return w.add(scope, provider.Spec{Tags: tags}).snapshot()
 }
 
-// VMs returns every machine in the world, whatever its scope, in the order of
-// its instance id.
+// VMs returns every machine in the world, of all scopes, ordered by instance ID.
 func (w *World) VMs() []provider.VM {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,18 +66,18 @@ func (w *World) VMs() []provider.VM {
 	return out
 }
 
-// Changes counts how often a machine came to another state, its first one included. What
-// VMs returns is as before while the count is.
+// Changes returns the number of state changes of machines, including their first state. While
+// it does not change, neither does VMs.
 func (w *World) Changes() uint64 { return w.changes.Load() }
 
-// Spec returns what a machine was created with, and whether there is one.
+// Spec returns the spec a machine was created with, and whether it exists.
 func (w *World) Spec(id fleet.InstanceID) (provider.Spec, bool) {
 	var spec provider.Spec
 	ok := w.each(id, func(r *row) bool { spec = r.spec; return true })
 	return spec, ok
 }
 
-// each has f done to every machine with this instance id.
+// each calls f for every machine with this instance ID.
 func (w *World) each(id fleet.InstanceID, f func(*row) bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

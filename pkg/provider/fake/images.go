@@ -18,33 +18,33 @@ type Image struct {
 	Owner      string
 	Name       string
 	CreatedAt  time.Time
-	Properties map[string]string // what filters may name, beside name and image-id
+	Properties map[string]string // for filters, besides name and image-id
 }
 
 var _ provider.ImageResolver = (*Provider)(nil)
 
-// ResolveImage implements provider.ImageResolver. A filter may name any property
-// that at least one image of the world has.
+// ResolveImage implements provider.ImageResolver. A filter may use any property that at least
+// one image has.
 func (p *Provider) ResolveImage(ctx context.Context, q provider.ImageQuery) (string, error) {
 	r := request{op: OpImage, takes: p.w.cfg.AsideLatency}
 	return send(ctx, p, r, func() (string, error) { return resolve(p.w.images, q) })
 }
 
-// AddImage publishes one more image.
+// AddImage adds an image.
 func (w *World) AddImage(image Image) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.images = append(w.images, image)
 }
 
-// RemoveImage withdraws the image with an id.
+// RemoveImage removes the image with an ID.
 func (w *World) RemoveImage(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.images = slices.DeleteFunc(w.images, func(i Image) bool { return i.ID == id })
 }
 
-// resolve picks the image that q asks for.
+// resolve returns the image that q selects.
 func resolve(images []Image, q provider.ImageQuery) (string, error) {
 	for _, f := range q.Filters {
 		known := func(i Image) bool { _, ok := i.property(f.Name); return ok }
@@ -86,8 +86,7 @@ func (i Image) property(name string) (string, bool) {
 	}
 }
 
-// matches reports whether the image has one of the owners, and for every filter
-// one of its values.
+// matches reports whether the image has one of the owners and matches every filter.
 func (i Image) matches(q provider.ImageQuery) bool {
 	if len(q.Owners) > 0 && !slices.Contains(q.Owners, i.Owner) {
 		return false
@@ -101,10 +100,10 @@ func (i Image) matches(q provider.ImageQuery) bool {
 	return true
 }
 
-// wild reports whether value is what pattern says, in which * stands for any
-// characters and nothing else is special.
+// wild reports whether value matches pattern, in which only * is special and matches any
+// characters.
 func wild(pattern, value string) bool {
 	quoted := strings.NewReplacer(`\`, `\\`, `?`, `\?`, `[`, `\[`, `/`, "\x00").Replace(pattern)
-	ok, err := path.Match(quoted, strings.ReplaceAll(value, "/", "\x00")) // a slash is no border here
+	ok, err := path.Match(quoted, strings.ReplaceAll(value, "/", "\x00")) // * must match slashes too
 	return err == nil && ok
 }

@@ -7,18 +7,17 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// This file is what reads show in a world whose reads lag: each machine as it was
-// some time ago. All methods hold the lock.
+// This file implements stale reads. All methods require the lock.
 
-// version is what a machine was from some moment on.
+// version is a machine's state from some time on.
 type version struct {
 	at   time.Time
 	vm   provider.VM
 	gone bool
 }
 
-// note keeps what a machine is from now on, for reads that lag by so much at most, and
-// forgets what no read shows any more.
+// note records a machine's new state for reads with at most this lag, and drops states no read
+// can show.
 func (r *row) note(lag time.Duration) {
 	if lag <= 0 {
 		return
@@ -31,7 +30,7 @@ func (r *row) note(lag time.Duration) {
 	}
 }
 
-// asOf is the machine as it was at t, and whether it was there.
+// asOf returns the machine as of t, and whether it existed.
 func (r *row) asOf(t time.Time) (provider.VM, bool) {
 	for _, v := range slices.Backward(r.past) {
 		if !v.at.After(t) {
@@ -42,7 +41,7 @@ func (r *row) asOf(t time.Time) (provider.VM, bool) {
 	return provider.VM{}, false
 }
 
-// show is what a read answers about machines. ref is what it asked for; zero: all.
+// show returns what a read for ref shows; zero: all.
 func (p *Provider) show(rows []*row, ref provider.Ref) []provider.VM {
 	shown := make([]provider.VM, 0, len(rows))
 	if p.ConsistentReads() {

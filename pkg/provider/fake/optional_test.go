@@ -43,7 +43,7 @@ func imageCases() []providertest.ImageCase {
 		{Query: query("name", "desc", name("debian*amd64?")), Want: "ami-5"},
 		{Query: query("creation-date", "desc", name("*"), provider.ImageFilter{Name: "architecture", Values: []string{"arm64"}}), Want: "ami-2"},
 		{Query: provider.ImageQuery{Sort: "creation-date", Order: "desc", Filters: []provider.ImageFilter{all}}, Want: "ami-4"},
-		{Query: provider.ImageQuery{Owners: []string{"nobody"}, Sort: "name", Order: "asc", Filters: []provider.ImageFilter{all}}},
+		{Query: provider.ImageQuery{Owners: []string{"unknown"}, Sort: "name", Order: "asc", Filters: []provider.ImageFilter{all}}},
 	}
 }
 

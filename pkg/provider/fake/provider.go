@@ -10,7 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// Provider is one server's handle on a World.
+// Provider is a server's handle on a World.
 type Provider struct {
 	w     *World
 	scope provider.Scope
@@ -24,7 +24,7 @@ var (
 	_ provider.ConsistentReads = (*Provider)(nil)
 )
 
-// ConsistentReads implements provider.ConsistentReads, as Config.Lag says.
+// ConsistentReads implements provider.ConsistentReads, according to Config.Lag.
 func (p *Provider) ConsistentReads() bool { return p.w.cfg.Lag.Max <= 0 }
 
 // Create implements provider.Provider.
@@ -41,7 +41,7 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 	return send(ctx, p, r, func() (provider.VM, error) { return p.w.create(p.scope, spec) })
 }
 
-// Get implements provider.Provider. One call answers for all.
+// Get implements provider.Provider. It makes one call for all refs.
 func (p *Provider) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
 	r := request{op: OpGet, refs: refs, takes: p.w.cfg.GetLatency}
 	answers, err := batch(ctx, p, r, func(ref provider.Ref, err error) provider.Answer {
@@ -83,7 +83,7 @@ func (p *Provider) List(ctx context.Context) (vms []provider.VM, err error) {
 	}
 }
 
-// Delete implements provider.Provider. One call deletes all.
+// Delete implements provider.Provider. It makes one call for all refs.
 func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
 	r := request{op: OpDelete, refs: refs, takes: p.w.cfg.DeleteLatency, mutates: true}
 	errs, err := batch(ctx, p, r, func(ref provider.Ref, err error) error {
@@ -101,13 +101,13 @@ func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
 	return errs
 }
 
-// batch sends one call about several VMs. apply has its effect on one of them,
-// whose reference may be wrong; the error is that of the whole call.
+// batch makes one call for several VMs. apply takes effect on one of them, whose ref may be
+// invalid; the error is that of the whole call.
 func batch[T any](ctx context.Context, p *Provider, r request, apply func(provider.Ref, error) T) ([]T, error) {
 	if err := provider.CheckBatch(r.refs); err != nil || len(r.refs) == 0 {
 		return nil, err
 	}
-	r.refs = slices.Clone(r.refs) // the log keeps them
+	r.refs = slices.Clone(r.refs) // kept by the log
 	r.ref = r.refs[0]
 	return send(ctx, p, r, func() ([]T, error) {
 		out := make([]T, len(r.refs))
@@ -118,18 +118,18 @@ func batch[T any](ctx context.Context, p *Provider, r request, apply func(provid
 	})
 }
 
-// argsChecker checks by what the world was configured with.
+// argsChecker validates with Config.CheckArgs.
 type argsChecker func(provider.Spec) error
 
 // CheckArgs implements provider.ArgsChecker.
 func (c argsChecker) CheckArgs(spec provider.Spec) error { return c(spec) }
 
-// ArgsChecker returns what the world checks args by, if it does.
+// ArgsChecker returns the world's ArgsChecker, if it has one.
 func (p *Provider) ArgsChecker() (c provider.ArgsChecker, ok bool) {
 	return argsChecker(p.w.cfg.CheckArgs), p.w.cfg.CheckArgs != nil
 }
 
-// request is one call on its way.
+// request is one call.
 type request struct {
 	op      Op
 	ref     provider.Ref
@@ -140,8 +140,8 @@ type request struct {
 	mutates bool
 }
 
-// send carries out one call: the guard, the log, the fault that strikes it if
-// any, the time it takes, and then its effect, which apply has under the lock.
+// send performs a call: the guard, the log, a fault if there is one, the latency, and then the
+// effect of apply under the lock.
 func send[T any](ctx context.Context, p *Provider, r request, apply func() (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -152,12 +152,12 @@ func send[T any](ctx context.Context, p *Provider, r request, apply func() (T, e
 			return none, err
 		}
 	}
-	c := p.w.begin(p, r)
+	c := p.w.startCall(p, r)
 	if c.fault.Hang {
 		<-ctx.Done()
 		return none, p.w.end(c, false, ctx.Err())
 	}
-	land := func() (T, error) { return settle(p.w, c, apply) }
+	land := func() (T, error) { return finishCall(p.w, c, apply) }
 	if c.takes > 0 && retry.Wait(ctx, c.takes) != nil {
 		if c.lands {
 			time.AfterFunc(time.Until(c.due), func() { _, _ = land() })
@@ -167,8 +167,8 @@ func send[T any](ctx context.Context, p *Provider, r request, apply func() (T, e
 	return land()
 }
 
-// settle gives a call its effect and its reply.
-func settle[T any](w *World, c *flight, apply func() (T, error)) (T, error) {
+// finishCall applies a call's effect and returns its reply.
+func finishCall[T any](w *World, c *flight, apply func() (T, error)) (T, error) {
 	var none T
 	if c.fault.Err != nil && !c.fault.Applied {
 		return none, w.end(c, false, c.fault.Err)

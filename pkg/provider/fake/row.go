@@ -15,18 +15,18 @@ type row struct {
 	vm    provider.VM
 	scope provider.Scope
 	spec  provider.Spec
-	gone  bool      // it is not there any more, and kept only for reads that lag
-	past  []version // the oldest first; only where reads lag
+	gone  bool      // gone, and kept only for stale reads
+	past  []version // oldest first; only if reads are stale
 }
 
 func (r *row) snapshot() provider.VM {
 	vm := r.vm
 	vm.Tags = maps.Clone(vm.Tags)
-	vm.Addresses = slices.Clone(vm.Addresses)
+	vm.Addresses, vm.DNSNames = slices.Clone(vm.Addresses), slices.Clone(vm.DNSNames)
 	return vm
 }
 
-// shelf holds the machines of one scope, in the order of List.
+// shelf holds the machines of one scope, in List's order.
 type shelf struct{ rows []*row }
 
 func (w *World) shelf(scope provider.Scope) *shelf {
@@ -38,8 +38,7 @@ func (w *World) shelf(scope provider.Scope) *shelf {
 	return s
 }
 
-// after returns up to limit machines (0: all) beyond the last one before; zero: from
-// the first.
+// after returns up to limit machines (0: all) after before; zero: from the start.
 func (s *shelf) after(last provider.VM, limit int) []*row {
 	rows := s.rows[s.search(last):]
 	if len(rows) > 0 && provider.Compare(rows[0].vm, last) == 0 {
@@ -51,14 +50,13 @@ func (s *shelf) after(last provider.VM, limit int) []*row {
 	return slices.Clone(rows)
 }
 
-// search returns where a VM stands on the shelf, or would.
+// search returns the index of a VM, or where it would be inserted.
 func (s *shelf) search(vm provider.VM) int {
 	i, _ := slices.BinarySearchFunc(s.rows, vm, func(r *row, vm provider.VM) int { return provider.Compare(r.vm, vm) })
 	return i
 }
 
-// withID returns the machines that carry an instance id, those that are gone
-// included.
+// withID returns the machines with an instance ID, including gone ones.
 func (s *shelf) withID(id fleet.InstanceID) []*row {
 	from := s.search(provider.VM{ID: id})
 	to := from
@@ -68,13 +66,13 @@ func (s *shelf) withID(id fleet.InstanceID) []*row {
 	return slices.Clone(s.rows[from:to])
 }
 
-// present drops those that are gone.
+// present drops gone machines.
 func present(rows []*row) []*row {
 	return slices.DeleteFunc(rows, func(r *row) bool { return r.gone })
 }
 
-// find returns the machines of a scope that ref names, those that are gone included.
-// All methods from here on hold the lock.
+// find returns the machines of a scope that ref matches, including gone ones. All methods from
+// here on require the lock.
 func (w *World) find(scope provider.Scope, ref provider.Ref) []*row {
 	if ref.ProviderID == "" {
 		return w.shelf(scope).withID(ref.ID)
@@ -101,7 +99,7 @@ func (w *World) create(scope provider.Scope, spec provider.Spec) (provider.VM, e
 	return w.add(scope, spec).snapshot(), nil
 }
 
-// add puts a new machine into the world and starts its life.
+// add creates a machine and starts its life.
 func (w *World) add(scope provider.Scope, spec provider.Spec) *row {
 	w.serial++
 	r := &row{scope: scope, spec: spec, vm: provider.VM{
@@ -118,7 +116,7 @@ func (w *World) add(scope provider.Scope, spec provider.Spec) *row {
 	s.rows = slices.Insert(s.rows, s.search(r.vm), r)
 	w.byName[r.vm.ProviderID] = r
 	w.used[spec.Subnet]++
-	w.tell(r)
+	w.notify(r)
 	draw := w.dice.draw("boot", provider.Ref{ID: r.vm.ID, ProviderID: r.vm.ProviderID})
 	boot, life := w.cfg.Boot.draw(draw), w.cfg.Lifetime.draw(draw)
 	w.after(boot, func() {
@@ -129,7 +127,7 @@ func (w *World) add(scope provider.Scope, spec provider.Spec) *row {
 	return r
 }
 
-// after has f done under the lock when d has passed; at once when d is zero.
+// after runs f under the lock after d; at once if d is zero.
 func (w *World) after(d time.Duration, f func()) {
 	if d <= 0 {
 		f()
@@ -142,13 +140,14 @@ func (w *World) after(d time.Duration, f func()) {
 	})
 }
 
-// move changes a machine's state if it is in one of those, and tells the watchers.
+// move changes a machine's state if it is in one of the given states, and notifies the
+// watchers.
 func (w *World) move(r *row, to provider.State, from ...provider.State) bool {
 	if !slices.Contains(from, r.vm.State) {
 		return false
 	}
 	r.vm.State = to
-	w.tell(r)
+	w.notify(r)
 	return true
 }
 
@@ -175,18 +174,18 @@ func (w *World) shutdown(r *row) time.Duration {
 	return w.cfg.Shutdown.draw(w.dice.draw("shutdown", r.vm.Ref()))
 }
 
-// vanish ends a machine; it is remembered for a while if the world remembers.
+// vanish removes a machine, which is reported as deleted for Config.Remember.
 func (w *World) vanish(r *row) bool {
 	if r.vm.State == provider.StateDeleted {
 		return false
 	}
 	r.vm.State = provider.StateDeleted
 	w.used[r.vm.Subnet]--
-	w.tell(r)
+	w.notify(r)
 	w.after(w.cfg.Remember, func() {
 		r.gone = true
 		r.note(w.cfg.Lag.Max)
-		w.after(w.cfg.Lag.Max, func() { // no read shows it after that
+		w.after(w.cfg.Lag.Max, func() { // no read can show it after that
 			s := w.shelf(r.scope)
 			i := s.search(r.vm)
 			s.rows = slices.Delete(s.rows, i, i+1)

@@ -7,7 +7,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// unlimited is what a subnet without a limit has free.
+// unlimited is the number of free addresses of a subnet without a limit.
 const unlimited = 1 << 20
 
 var _ provider.SubnetCapacity = (*Provider)(nil)
@@ -27,8 +27,8 @@ func (p *Provider) FreeAddresses(ctx context.Context, subnets []string) (map[str
 	})
 }
 
-// SetCapacity changes how many VMs subnets hold; those that capacity does not
-// name exist no more. nil: any subnet, unlimited. VMs that are there stay.
+// SetCapacity changes the number of VMs per subnet; subnets not in capacity no longer exist.
+// nil: any subnet, unlimited. Existing VMs stay.
 func (w *World) SetCapacity(capacity map[string]int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

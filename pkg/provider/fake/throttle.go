@@ -9,30 +9,29 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Throttle is a bucket of tokens from which every call of some kinds takes one. A
-// call that finds none is refused with provider.ErrThrottled, and takes none. The
-// bucket is full at first.
+// Throttle is a token bucket from which every call of some kinds takes a token. A call without
+// a token is refused with provider.ErrThrottled. The bucket starts full.
 type Throttle struct {
-	Ops       []Op // that share the bucket; none: every kind has its part in it
+	Ops       []Op // kinds that share the bucket; none: all kinds
 	PerSecond float64
-	Burst     int // how many tokens it holds, at least 1
+	Burst     int // capacity, at least 1
 }
 
 // bucket is the state of one Throttle.
 type bucket struct {
 	Throttle
 	tokens float64
-	at     time.Time // when it held so many
+	at     time.Time // time of the last update
 }
 
-// throttles are the buckets of a world. Safe for concurrent use.
+// throttles are the token buckets of a world. Safe for concurrent use.
 type throttles struct {
 	mu      sync.Mutex
 	buckets []*bucket
 }
 
-// Throttle replaces the world's buckets: those of Config.Throttles, and those of an
-// earlier call. With none nothing is throttled.
+// Throttle replaces the world's buckets, also those of Config.Throttles. With none, nothing is
+// throttled.
 func (t *throttles) Throttle(all ...Throttle) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,8 +42,7 @@ func (t *throttles) Throttle(all ...Throttle) {
 	}
 }
 
-// refuse takes a call's token out of each bucket that it has a part in, or says why
-// there is none.
+// refuse takes a token from each of the call's buckets, or returns an error if one is empty.
 func (t *throttles) refuse(op Op, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,7 +54,7 @@ func (t *throttles) refuse(op Op, now time.Time) error {
 		b.tokens = min(float64(b.Burst), b.tokens+b.PerSecond*now.Sub(b.at).Seconds())
 		b.at = now
 		if b.tokens < 1 {
-			return fmt.Errorf("%w: more than %g calls a second to %s", provider.ErrThrottled, b.PerSecond, op)
+			return fmt.Errorf("%w: more than %g calls per second to %s", provider.ErrThrottled, b.PerSecond, op)
 		}
 		mine = append(mine, b)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// watcher is one stream of changes. Its queue has no bound: a slow consumer
-// must not hold up the world.
+// watcher is one Watch. Its queue is unbounded, so that a slow consumer does not block the
+// world.
 type watcher struct {
 	scope  provider.Scope
 	queue  []provider.Event // under the world's lock
@@ -15,8 +15,7 @@ type watcher struct {
 	wake   chan struct{}    // holds at most one
 }
 
-// Watch implements provider.Watcher. It returns ctx's error, or the one given
-// to BreakWatches.
+// Watch implements provider.Watcher. It returns ctx's error, or the one of BreakWatches.
 func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 	wt := &watcher{scope: p.scope, wake: make(chan struct{}, 1)}
 	p.w.mu.Lock()
@@ -28,7 +27,7 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 		delete(p.w.watchers, wt)
 	}()
 	for {
-		events, broken := p.w.take(wt)
+		events, broken := p.w.drain(wt)
 		for _, e := range events {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -46,8 +45,7 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 	}
 }
 
-// BreakWatches ends every watch with err, which is not nil, after what it has
-// been told already.
+// BreakWatches ends every watch with err, which must not be nil, after its pending events.
 func (w *World) BreakWatches(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,9 +55,9 @@ func (w *World) BreakWatches(err error) {
 	}
 }
 
-// tell queues a machine's present state for all who watch it, and notes it for
-// reads that lag. It holds the lock.
-func (w *World) tell(r *row) {
+// notify queues a machine's current state for all watchers, and records it for stale reads. It
+// requires the lock.
+func (w *World) notify(r *row) {
 	w.changes.Add(1)
 	r.note(w.cfg.Lag.Max)
 	for wt := range w.watchers {
@@ -70,7 +68,7 @@ func (w *World) tell(r *row) {
 	}
 }
 
-func (w *World) take(wt *watcher) ([]provider.Event, error) {
+func (w *World) drain(wt *watcher) ([]provider.Event, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	events := wt.queue
@@ -81,6 +79,6 @@ func (w *World) take(wt *watcher) ([]provider.Event, error) {
 func (wt *watcher) signal() {
 	select {
 	case wt.wake <- struct{}{}:
-	default: // already told
+	default: // already signalled
 	}
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// TestFolderOfAllIsAway: a shard's folder that is unmounted, renamed or replaced by an
-// empty one says nothing of the instances, which run on.
+// TestFolderOfAllIsAway: a shard's folder that is unmounted, renamed or replaced by an empty one
+// says nothing about the instances, which continue to run.
 func TestFolderOfAllIsAway(t *testing.T) {
 	for name, replace := range map[string]bool{"not there": false, "an empty one in its place": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			p := open(t, w.config(t, scope))
+			f := newFixture(t)
+			p := open(t, f.config(t, scope))
 			vm := create(t, p, spec(1))
 			told, ended := make(chan provider.Event, 1000), make(chan error, 1)
 			go func() { ended <- p.Watch(t.Context(), func(e provider.Event) { told <- e }) }()
-			for n := 2; len(told) == 0; n++ { // until the watch has begun
+			for n := 2; len(told) == 0; n++ { // until the watch has started
 				create(t, p, spec(n))
 			}
-			root, away := filepath.Join(w.dir, scope.Shard), filepath.Join(w.dir, "away")
+			root, away := filepath.Join(f.dir, scope.Shard), filepath.Join(f.dir, "away")
 			if err := os.Rename(root, away); err != nil {
 				t.Fatal(err)
 			}
@@ -75,18 +75,18 @@ func TestFolderOfAllIsAway(t *testing.T) {
 	}
 }
 
-// TestLostStateIsNotGone: while its process runs, an instance without its tags is neither
-// not found nor told to be deleted; once that has ended it is.
+// TestLostStateIsNotGone: while its process runs, an instance without its tags is neither not found
+// nor reported as deleted; once the process has ended it is.
 func TestLostStateIsNotGone(t *testing.T) {
 	for name, spoil := range map[string]func(string) error{
 		"removed": os.Remove,
 		"emptied": func(file string) error { return os.Truncate(file, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			p := open(t, w.config(t, scope))
+			f := newFixture(t)
+			p := open(t, f.config(t, scope))
 			vm := create(t, p, spec(1))
-			if err := spoil(filepath.Join(w.folder(vm), "state.json")); err != nil {
+			if err := spoil(filepath.Join(f.folder(vm), "state.json")); err != nil {
 				t.Fatal(err)
 			}
 			for _, ref := range []provider.Ref{vm.Ref(), {ID: vm.ID}} {
@@ -94,7 +94,7 @@ func TestLostStateIsNotGone(t *testing.T) {
 					t.Errorf("get %v: %v, %v; want an error that says nothing of the instance", ref, got.State, err)
 				}
 			}
-			if err := syscall.Kill(w.pid(vm), syscall.SIGKILL); err != nil {
+			if err := syscall.Kill(f.pid(vm), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "it is not found", func() bool {

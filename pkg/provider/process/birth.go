@@ -13,14 +13,14 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// birth tells one process from every other that ever had its pid.
+// birth identifies a process, also if its PID is reused.
 type birth struct {
 	pid   int
-	start string // when it started, in the system's own terms
+	start string // start time in the system's format
 }
 
-// parseBirth reads a pid file: the pid on the first line, then what the system
-// says of the start. A file without its final newline is not complete.
+// parseBirth parses a pid file: the PID on the first line, then the system's start time. A file
+// without its final newline is incomplete.
 func parseBirth(data string) (birth, bool) {
 	if !strings.HasSuffix(data, "\n") {
 		return birth{}, false
@@ -28,25 +28,24 @@ func parseBirth(data string) (birth, bool) {
 	first, rest, _ := strings.Cut(strings.TrimSuffix(data, "\n"), "\n")
 	pid, err := strconv.Atoi(first)
 	if err != nil || pid <= 1 {
-		return birth{}, false // 0, 1 and the negative mean many processes, or init
+		return birth{}, false // 0, 1 and negative numbers mean several processes or init
 	}
 	start, ok := parseStart(rest)
 	return birth{pid: pid, start: start}, ok
 }
 
-// errNoProcess is startOf's for a pid that nothing has, or a dead process that waits to be
-// reaped. Any other error says nothing of the process.
+// errNoProcess is returned by startOf if the PID does not exist or is a zombie. Any other error
+// says nothing about the process.
 var errNoProcess = errors.New("no such process")
 
-// alive reports whether the process may still be there. Where the system won't tell, as
-// with no file descriptors left, it may: what is taken for dead loses its records.
+// alive reports whether the process may still exist. If that can't be determined, as without
+// free file descriptors, it returns true: the records of a dead process are removed.
 func (b birth) alive() bool {
 	there, err := b.there()
 	return there || err != nil
 }
 
-// there reports whether the process is still there. The error is of a system that won't
-// tell.
+// there reports whether the process still exists, with an error if that can't be determined.
 func (b birth) there() (bool, error) {
 	start, err := startOf(b.pid)
 	switch {
@@ -59,22 +58,22 @@ func (b birth) there() (bool, error) {
 	}
 }
 
-// checkSystem reports why processes can't be told apart here; nil when they can.
+// checkSystem returns an error if processes can't be identified on this system.
 func checkSystem() error {
 	if _, err := startOf(os.Getpid()); err != nil {
-		return fmt.Errorf("processes can't be told apart here: %w (under systemd: want ProcSubset=all)", err)
+		return fmt.Errorf("processes can't be identified on this system: %w (systemd units need ProcSubset=all)", err)
 	}
 	return nil
 }
 
-// signal sends sig if the process is still there. The handle is taken before the
-// look, so that where the system has process handles no other can be hit.
+// signal sends sig if the process still exists. It opens the process handle before the check,
+// so that on systems with such handles no other process can be hit.
 func (b birth) signal(sig syscall.Signal) error {
 	p, err := os.FindProcess(b.pid)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = p.Release() }() // a handle, not the process
+	defer func() { _ = p.Release() }() // releases the handle, not the process
 	if there, err := b.there(); !there {
 		return err
 	}
@@ -84,7 +83,7 @@ func (b birth) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// kill ends the process and what it started in its own session's group.
+// kill kills the process and the process group of its session.
 func (b birth) kill() error {
 	if there, err := b.there(); !there {
 		return err
@@ -95,7 +94,7 @@ func (b birth) kill() error {
 	return nil
 }
 
-// pollExit waits for the end of a process where nothing tells of it.
+// pollExit polls for the end of a process, on systems that don't report it.
 func pollExit(ctx context.Context, b birth) error {
 	for b.alive() {
 		if retry.Wait(ctx, 20*time.Millisecond) != nil {

@@ -3,6 +3,9 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -10,10 +13,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// record makes the shell print its pid and when it started, to the second.
-const record = `start=$(LC_ALL=C TZ=UTC ps -o lstart= -p "$$") && printf '%s\n%s\n' "$$" "$start"`
+// record returns the pid file of a process: its PID, and its start time in seconds;
+// errNoProcess if it does not exist.
+func record(pid int) (string, error) {
+	start, err := startOf(pid)
+	if err != nil {
+		return "", err
+	}
+	seconds, err := strconv.ParseInt(start, 10, 64)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d\n%s\n", pid, time.Unix(seconds, 0).UTC().Format(time.ANSIC)), nil
+}
 
-// parseStart reads what record printed after the pid.
+// starter returns the process that was started with the life lock and leads its session; 0 if
+// there is none. Only lsof can tell.
+func starter(life *os.File) (pid int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "/usr/sbin/lsof", "-t", life.Name()).Output()
+	if err != nil && len(out) == 0 {
+		return 0, nil
+	}
+	for _, text := range strings.Fields(string(out)) {
+		candidate, err := strconv.Atoi(text)
+		if err != nil || candidate == os.Getpid() {
+			continue
+		}
+		if sid, err := unix.Getsid(candidate); err == nil && sid == candidate {
+			return candidate, nil
+		}
+	}
+	return 0, nil
+}
+
+// parseStart parses the part of record after the PID.
 func parseStart(text string) (string, bool) {
 	at, err := time.Parse(time.ANSIC, strings.TrimSpace(text))
 	if err != nil {
@@ -24,11 +59,11 @@ func parseStart(text string) (string, bool) {
 
 const zombie = 5 // SZOMB of sys/proc.h
 
-// startOf returns the start of the process that has a pid now, or errNoProcess.
+// startOf returns the start time of the process with a PID, or errNoProcess.
 func startOf(pid int) (start string, err error) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	switch {
-	case errors.Is(unix.Kill(pid, 0), unix.ESRCH): // of which sysctl says something else
+	case errors.Is(unix.Kill(pid, 0), unix.ESRCH): // sysctl returns another error
 		return "", errNoProcess
 	case err != nil:
 		return "", err
@@ -39,5 +74,5 @@ func startOf(pid int) (start string, err error) {
 	}
 }
 
-// awaitExit returns once the process has ended, or with ctx's error.
+// awaitExit returns when the process has ended, or with ctx's error.
 func awaitExit(ctx context.Context, b birth) error { return pollExit(ctx, b) }

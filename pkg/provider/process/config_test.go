@@ -27,9 +27,9 @@ func TestWithOptions(t *testing.T) {
 		t.Errorf("without options: %+v, %v", cfg, err)
 	}
 	for want, options := range map[string]map[string]any{
-		"options.directory: no such field (have: agent, dir, env, kubeconfig, scan_interval, stop_grace)": {"directory": "/d"},
-		"options.dir: got a number: want a string":                                                        {"dir": 1},
-		`options.stop_grace: "soon" is not valid: want a duration such as 5s`:                             {"stop_grace": "soon"},
+		"options.directory: no such field (have: agent, args_env, dir, env, scan_interval, stop_grace": {"directory": "/d"},
+		"options.dir: got a number: want a string":                                                     {"dir": 1},
+		`options.stop_grace: "soon" is not valid: want a duration such as 5s`:                          {"stop_grace": "soon"},
 	} {
 		if _, err := base.WithOptions(options); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", options, err, want)
@@ -54,7 +54,7 @@ func TestNewRefuses(t *testing.T) {
 		"options.env.NSTANCE_INSTANCE_ID:": func(c *process.Config) { c.Env = map[string]string{"NSTANCE_INSTANCE_ID": "x"} },
 		"the logger is missing":            func(c *process.Config) { c.Logger = nil },
 	} {
-		cfg := newWorld(t).config(t, scope)
+		cfg := newFixture(t).config(t, scope)
 		change(&cfg)
 		if _, err := process.New(cfg); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want ErrInvalid with %q", err, want)
@@ -62,8 +62,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// FuzzFolder puts anything into the files of an instance's folder: what comes
-// of it is a VM of ours or nothing, and never an alive one.
+// FuzzFolder writes anything into the files of an instance's folder: the result is a VM of this
+// shard or none, and never a running one.
 func FuzzFolder(f *testing.F) {
 	tags, err := json.Marshal(map[string]any{"tags": spec(1).Tags})
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/nstance/nstance/pkg/provider/process"
 )
 
-// The test binary, started with this variable, is a server that creates one
-// instance in the folder that it names.
+// With this variable the test binary is a server that creates one instance in the folder that it
+// names.
 const serverVar = "TEST_SERVER_IN"
 
-// server creates instance 1 once it reads a line, and says what came of it.
+// server creates instance 1 once it reads a line, and prints the result.
 func server() {
 	self, err := os.Executable()
 	if err == nil {
@@ -35,16 +35,16 @@ func server() {
 	fmt.Println("created", err)
 }
 
-// startServer starts a server and waits until it is about to create; the
-// returned function lets it go on.
-func startServer(t *testing.T, w *world) (cmd *exec.Cmd, release func(), out *bufio.Reader) {
+// startServer starts a server and waits until it is about to create; the returned function lets it
+// continue.
+func startServer(t *testing.T, f *fixture) (cmd *exec.Cmd, release func(), out *bufio.Reader) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd = exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), serverVar+"="+w.dir, "TEST_MARKER="+marker())
+	cmd.Env = append(os.Environ(), serverVar+"="+f.dir, "TEST_MARKER="+marker())
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -63,24 +63,23 @@ func startServer(t *testing.T, w *world) (cmd *exec.Cmd, release func(), out *bu
 	return cmd, func() { _ = in.Close() }, out
 }
 
-// agents counts the living agents of this run that belong to a folder.
-func agents(w *world) (n int) {
+// agents counts the running agents of this run that belong to a folder.
+func agents(f *fixture) (n int) {
 	for _, pid := range pidsOfAgents() {
-		if cwd, err := os.Readlink("/proc/" + pid + "/cwd"); err == nil && len(cwd) > len(w.dir) && cwd[:len(w.dir)] == w.dir {
+		if cwd, err := os.Readlink("/proc/" + pid + "/cwd"); err == nil && len(cwd) > len(f.dir) && cwd[:len(f.dir)] == f.dir {
 			n++
 		}
 	}
 	return n
 }
 
-// TestServersRace has servers in processes of their own ask for one instance at
-// the same moment.
+// TestServersRace: servers in separate processes create one instance at the same moment.
 func TestServersRace(t *testing.T) {
-	w := newWorld(t)
+	f := newFixture(t)
 	var wg sync.WaitGroup
 	var releases []func()
 	for range 3 {
-		cmd, release, out := startServer(t, w)
+		cmd, release, out := startServer(t, f)
 		releases = append(releases, release)
 		wg.Go(func() {
 			if line, err := out.ReadString('\n'); line != "created <nil>\n" {
@@ -96,23 +95,23 @@ func TestServersRace(t *testing.T) {
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
 		t.Skip("agents can't be counted without /proc:", err)
 	}
-	eventually(t, "the agent runs", func() bool { return agents(w) > 0 })
-	if n := agents(w); n != 1 {
+	eventually(t, "the agent runs", func() bool { return agents(f) > 0 })
+	if n := agents(f); n != 1 {
 		t.Errorf("%d agents run for one instance", n)
 	}
 }
 
-// TestServerKilledInCreate kills a server a little later each time after it set
-// out to create. Whatever it got done, the next server's create ends in exactly
-// one agent, and the agent outlives the server that made it.
+// TestServerKilledInCreate kills a server a little later each time after the start of its create.
+// However far it got, the next server's create results in exactly one agent, and the agent outlives
+// the server that started it.
 func TestServerKilledInCreate(t *testing.T) {
 	if _, err := os.Stat("/proc/self/environ"); err != nil {
 		t.Skip("agents can't be counted without /proc:", err)
 	}
 	seen := map[provider.State]int{}
 	for i := range 10 {
-		w := newWorld(t)
-		cmd, release, _ := startServer(t, w)
+		f := newFixture(t)
+		cmd, release, _ := startServer(t, f)
 		release()
 		fuse := time.NewTimer(time.Duration(i) * 400 * time.Microsecond)
 		<-fuse.C
@@ -120,17 +119,17 @@ func TestServerKilledInCreate(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait()
-		p := open(t, w.config(t, scope))
+		p := open(t, f.config(t, scope))
 		seen[state(t, p, provider.Ref{ID: spec(1).ID})]++
 		vm, err := p.Create(t.Context(), spec(1))
 		if err != nil || vm.State != provider.StateRunning {
 			t.Fatalf("create after the crash: %s, %v", vm.State, err)
 		}
-		eventually(t, "the agent runs", func() bool { return agents(w) > 0 })
-		if n := agents(w); n != 1 {
+		eventually(t, "the agent runs", func() bool { return agents(f) > 0 })
+		if n := agents(f); n != 1 {
 			t.Errorf("kill %d: %d agents run", i, n)
 		}
-		w.killAll(t)
+		f.killAll(t)
 	}
 	t.Logf("the crash left: %v", seen)
 }

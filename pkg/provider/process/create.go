@@ -8,16 +8,16 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Create implements provider.Provider. It returns once the child has recorded
-// its pid, a few milliseconds after the spawn. An instance whose process has
-// ended is returned as it is, not started again. When nothing was started the
-// error is definite and nothing is left behind. Spec.Arch, Spec.InstanceType
-// and Spec.Userdata mean nothing to a process.
+// Create implements provider.Provider. It returns once the process is started and its PID
+// recorded. An instance whose process has ended is returned as it is, not restarted. If nothing
+// was started the error is definite, and nothing is left behind. Spec.Arch, Spec.InstanceType
+// and Spec.Userdata are ignored.
 func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM, error) {
 	if err := spec.Check(p.cfg.Scope); err != nil {
 		return provider.VM{}, err
@@ -32,44 +32,47 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.VM,
 	if err := provider.Permit(ctx); err != nil {
 		return provider.VM{}, err
 	}
-	if err := p.here(); err != nil { // what is elsewhere may have the instance
+	if err := p.here(); err != nil { // the original folder may have the instance
 		return provider.VM{}, fmt.Errorf("create process of instance %s: %w", spec.ID, err)
 	}
-	f, _ := p.folder(string(spec.ID)) // a valid id is a valid name
+	f, _ := p.folder(string(spec.ID)) // a valid ID is a valid name
 	lock, err := f.lock(ctx, true)
 	if err != nil {
 		if ctx.Err() != nil {
 			return provider.VM{}, err
 		}
-		if _, known := f.state(); absent(known) { // no earlier create got anywhere either
+		if _, known := f.state(); absent(known) { // no earlier create left anything
 			err = unmade(err)
 		}
 		return provider.VM{}, fmt.Errorf("create process of instance %s: %w", spec.ID, err)
 	}
 	defer lock.Close()
-	vm, err := p.create(ctx, f, lock, spec, env)
+	vm, err := p.create(ctx, f, spec, env)
 	p.touch(f.name)
 	return vm, err
 }
 
-// create does the work under the folder's lock.
-func (p *Provider) create(ctx context.Context, f folder, lock *os.File, spec provider.Spec, env []string) (provider.VM, error) {
-	if err := provider.Permit(ctx); err != nil { // again: the lock may have taken a while
+// create does the work of Create. The caller holds the folder's lock.
+func (p *Provider) create(ctx context.Context, f folder, spec provider.Spec, env []string) (provider.VM, error) {
+	if err := provider.Permit(ctx); err != nil { // again, as taking the lock may have taken long
 		return provider.VM{}, err
 	}
-	s, made, err := p.existing(f, spec)
+	if err := f.adopt(ctx); err != nil {
+		return provider.VM{}, fmt.Errorf("create process of instance %s: %w", spec.ID, err)
+	}
+	s, made, err := p.existing(ctx, f, spec)
 	if err != nil {
 		return provider.VM{}, fmt.Errorf("create process of instance %s: %w", spec.ID, err)
 	}
 	if made {
 		return p.vm(f, s)
 	}
-	s, err = p.furnish(f, spec)
+	s, user, err := p.furnish(ctx, f, spec)
 	if err == nil {
 		if err := provider.Permit(ctx); err != nil {
-			return provider.VM{}, err // the folder stays; asked again, it is completed
+			return provider.VM{}, err // the folder stays for a repeated create
 		}
-		err = p.spawn(ctx, f, lock, env)
+		err = p.spawn(ctx, f, env, user)
 	}
 	if err == nil {
 		return p.vm(f, s)
@@ -80,64 +83,66 @@ func (p *Provider) create(ctx context.Context, f folder, lock *os.File, spec pro
 	}
 	left := provider.Permit(ctx)
 	if left == nil {
-		left = f.discard()
+		left = p.ends.discard(ctx, f)
 	}
 	if left != nil {
-		// Not definite: what is left has to be resolved under the same id.
+		// Not definite: the remains must be resolved under the same ID.
 		return provider.VM{}, fmt.Errorf("create process of instance %s: %s; clean up: %w", spec.ID, err.Error(), left)
 	}
 	return provider.VM{}, err
 }
 
-// existing looks for what an earlier create left: made means that there is a
-// process, or a deletion, and nothing more to do.
-func (p *Provider) existing(f folder, spec provider.Spec) (s state, made bool, err error) {
+// existing checks what an earlier create left. made means that there is a process or a
+// deletion, and nothing more to do.
+func (p *Provider) existing(ctx context.Context, f folder, spec provider.Spec) (s stateRecord, made bool, err error) {
 	s, err = f.state()
 	b, born, birthErr := f.birth()
 	switch {
 	case birthErr != nil:
-		return state{}, false, birthErr
+		return stateRecord{}, false, birthErr
 	case absent(err), errors.Is(err, errMalformed):
 		if born && b.alive() {
-			return state{}, false, f.lost(b)
+			return stateRecord{}, false, f.lost(b)
 		}
-		return state{}, false, f.clear()
+		return stateRecord{}, false, p.ends.clear(ctx, f)
 	case err != nil:
-		return state{}, false, err
+		return stateRecord{}, false, err
 	case !p.cfg.Scope.Owns(s.Tags) || provider.TaggedID(s.Tags) != spec.ID:
-		return state{}, false, fmt.Errorf("%w: %s belongs to another instance", provider.ErrInvalid, f.path)
+		return stateRecord{}, false, fmt.Errorf("%w: %s belongs to another instance", provider.ErrInvalid, f.path)
 	}
 	_, err = os.Lstat(f.file(deletingFile))
 	return s, born || err == nil, nil
 }
 
-// furnish prepares the folder for the agent, the tags first.
-func (p *Provider) furnish(f folder, spec provider.Spec) (state, error) {
-	s := state{Tags: maps.Clone(spec.Tags), Hostname: spec.Hostname, Subnet: spec.Subnet, CreatedAt: time.Now().UTC()}
+// furnish prepares the folder for the agent, starting with the tags, and returns the user to
+// run the agent as, nil for the server's own.
+func (p *Provider) furnish(ctx context.Context, f folder, spec provider.Spec) (stateRecord, *syscall.Credential, error) {
+	s := stateRecord{Tags: maps.Clone(spec.Tags), Hostname: spec.Hostname, Subnet: spec.Subnet, CreatedAt: time.Now().UTC()}
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		return state{}, fmt.Errorf("%w: tags: %w", provider.ErrInvalid, err)
+		return stateRecord{}, nil, fmt.Errorf("%w: tags: %w", provider.ErrInvalid, err)
 	}
 	if err := f.write(stateFile, append(data, '\n')); err != nil {
-		return state{}, unmade(err)
+		return stateRecord{}, nil, unmade(err)
 	}
-	for _, dir := range []string{identityDir, keysDir, recvDir} {
+	for _, dir := range agentDirs() {
 		if err := os.Mkdir(f.file(dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return state{}, unmade(err)
+			return stateRecord{}, nil, unmade(err)
 		}
 	}
 	identity := folder{path: f.file(identityDir)}
 	for name, content := range map[string][]byte{"ca.crt": spec.Bootstrap.CACert, "nonce.jwt": []byte(spec.Bootstrap.Nonce)} {
 		if err := identity.write(name, content); err != nil {
-			return state{}, unmade(err)
+			return stateRecord{}, nil, unmade(err)
 		}
 	}
-	return s, nil
+	user, err := p.giveUser(ctx, f)
+	return s, user, err
 }
 
-// unmade gives an error from before the spawn its kind: nothing was made. A
-// missing permission is for a person to see; all else, a full disk above all, is
-// the host out of something.
+// unmade wraps an error from before the spawn in its kind: nothing was made. A missing
+// permission needs an administrator; anything else, usually a full disk, means that the host is
+// out of resources.
 func unmade(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: %w", provider.ErrUnauthorized, err)

@@ -10,10 +10,10 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Delete implements provider.Provider. It marks the folders, sends SIGTERM and
-// returns; SIGKILL after the grace and the removal follow in the background.
-// When that is cut short, by Close or the server's end, Delete asked again
-// takes up where it was left, through any Provider over the same Dir.
+// Delete implements provider.Provider. It marks the folders, sends SIGTERM and returns; SIGKILL
+// after the grace period and the removal follow in the background. If they are interrupted by
+// Close or the server's end, a repeated Delete through any Provider over the same Dir resumes
+// them.
 func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
 	return provider.DeleteEach(refs, atOnce, func(ref provider.Ref) error { return p.remove(ctx, ref) })
 }
@@ -27,7 +27,7 @@ func (p *Provider) remove(ctx context.Context, ref provider.Ref) error {
 		if err := provider.Permit(ctx); err != nil {
 			return err
 		}
-		f, _ := p.folder(vm.ProviderID) // it was found there
+		f, _ := p.folder(vm.ProviderID) // the VM was found in it
 		if err := p.delete(ctx, f); err != nil {
 			return fmt.Errorf("delete process of instance %s: %w", vm.ID, err)
 		}
@@ -39,13 +39,19 @@ func (p *Provider) delete(ctx context.Context, f folder) error {
 	defer p.touch(f.name)
 	lock, err := f.lock(ctx, false)
 	if absent(err) {
-		return nil // somebody else was faster
+		return nil // deleted concurrently
 	}
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	if err := provider.Permit(ctx); err != nil { // again: the lock may have taken a while
+	if err := provider.Permit(ctx); err != nil { // again, as taking the lock may have taken long
+		return err
+	}
+	if err := p.ends.endUnrecorded(ctx, f); err != nil {
+		return err
+	}
+	if err := f.adopt(ctx); err != nil {
 		return err
 	}
 	b, born, err := f.birth()
@@ -53,20 +59,20 @@ func (p *Provider) delete(ctx context.Context, f folder) error {
 		return err
 	}
 	if err := f.mark(); err != nil {
-		// On a full disk the deletion goes on without its mark.
-		p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "deletion can't be marked", slog.String("instance", f.name), slog.Any("error", err))
+		// On a full disk the deletion continues without its mark.
+		p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "marking the deletion failed", slog.String("instance", f.name), slog.Any("error", err))
 	}
 	if !born || !b.alive() {
-		return f.discard()
+		return p.ends.discard(ctx, f)
 	}
 	if err := b.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	p.follow(f, b) //nolint:contextcheck // it goes on after the request
+	p.follow(f, b) //nolint:contextcheck // outlives the request
 	return nil
 }
 
-// mark notes that the instance is to go.
+// mark records that the instance is being deleted.
 func (f folder) mark() error {
 	file, err := os.OpenFile(f.file(deletingFile), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -75,7 +81,7 @@ func (f folder) mark() error {
 	return file.Close()
 }
 
-// follow sees a deletion through, once however often it is asked.
+// follow completes a deletion in the background, once per instance.
 func (p *Provider) follow(f folder, b birth) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +101,7 @@ func (p *Provider) follow(f folder, b birth) {
 	})
 }
 
-// end waits for the process to end, makes it, and removes the folder.
+// end waits for the process to end, kills it if it does not, and removes the folder.
 func (p *Provider) end(f folder, b birth) error {
 	grace, cancel := context.WithTimeout(p.background, p.cfg.StopGrace)
 	defer cancel()
@@ -112,14 +118,14 @@ func (p *Provider) end(f folder, b birth) error {
 	}
 	lock, err := f.lock(p.background, false)
 	if absent(err) {
-		return nil // the other server of the shard was faster
+		return nil // deleted concurrently by the shard's other server
 	}
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
 	if now, born, err := f.birth(); err != nil || (born && now != b) {
-		return err // not the one that was to go
+		return err // not the process to delete
 	}
-	return f.discard()
+	return p.ends.discard(p.background, f)
 }

@@ -11,33 +11,39 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// TestFullDisk runs out of space at each step of a create: nothing is started,
-// nothing is left, and the same create succeeds once there is room.
+// TestFullDisk runs out of space at each step of a create: nothing is started, nothing is left, and
+// the same create succeeds once there is space.
 func TestFullDisk(t *testing.T) {
-	w := newWorld(t)
-	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", w.dir).CombinedOutput(); err != nil {
+	f := newFixture(t)
+	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", f.dir).CombinedOutput(); err != nil {
 		t.Skipf("a small file system can't be mounted here: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		w.killAll(t)
-		// A child that just ended may hold on to its working directory a little.
-		eventually(t, "the file system is unmounted", func() bool { return syscall.Unmount(w.dir, 0) == nil })
+		f.killAll(t)
+		// A child that just ended may keep its working directory busy for a moment.
+		eventually(t, "the file system is unmounted", func() bool { return syscall.Unmount(f.dir, 0) == nil })
 	})
-	p := open(t, w.config(t, scope))
+	p := open(t, f.config(t, scope))
 	vm := create(t, p, spec(1))
-	full := filepath.Join(w.dir, "full")
+	full := filepath.Join(f.dir, "full")
 	fill := func(keep int64) {
 		t.Helper()
-		var fs syscall.Statfs_t
-		if err := syscall.Statfs(w.dir, &fs); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(full, make([]byte, int64(fs.Bfree-uint64(keep))*fs.Bsize), 0o600); err != nil {
-			t.Fatal(err)
+		for {
+			var fs syscall.Statfs_t
+			if err := syscall.Statfs(f.dir, &fs); err != nil {
+				t.Fatal(err)
+			}
+			err := os.WriteFile(full, make([]byte, max(0, int64(fs.Bfree)-keep)*fs.Bsize), 0o600)
+			if err == nil {
+				return
+			}
+			// The other VM may have logged something meanwhile.
+			if removed := os.Remove(full); !errors.Is(err, syscall.ENOSPC) || removed != nil {
+				t.Fatal(err, removed)
+			}
 		}
 	}
-	// Room for nothing, the tags alone, the tags and the certificate, and for
-	// all but the pid.
+	// Space for nothing, the tags only, the tags and the certificate, and for all but the pid.
 	for keep := range int64(4) {
 		fill(keep)
 		_, err := p.Create(t.Context(), spec(2))

@@ -19,9 +19,10 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// The files of an instance's folder.
+// Files of an instance's folder.
 const (
 	lockFile     = "lock"
+	lifeFile     = "life"
 	stateFile    = "state.json"
 	pidFile      = "pid"
 	deletingFile = "deleting"
@@ -32,27 +33,26 @@ const (
 	recvDir      = "recv"
 )
 
-// lockPoll is how often a taken lock is tried again: flock can't be told to
-// give up when a context ends.
+// lockPoll is the polling interval for a held lock: flock can't be cancelled by a context.
 const lockPoll = 2 * time.Millisecond
 
-// state is what state.json says: all that is known of an instance besides its
+// stateRecord is the content of state.json: everything known about an instance except its
 // process.
-type state struct {
+type stateRecord struct {
 	Tags      map[string]string `json:"tags"`
 	Hostname  string            `json:"hostname"`
 	Subnet    string            `json:"subnet"`
 	CreatedAt time.Time         `json:"created_at"`
 }
 
-// folder is one instance's folder.
+// folder is an instance's folder.
 type folder struct {
 	path string
-	name string // its base name, which is the provider id
+	name string // base name, which is the provider ID
 }
 
-// folder returns the folder of that name, which need not exist; ok is false for
-// a name that could point elsewhere.
+// folder returns the folder with a name, which need not exist; ok is false for a name that
+// could point elsewhere.
 func (p *Provider) folder(name string) (f folder, ok bool) {
 	if name == "" || len(name) > 255 || name[0] == '.' || strings.ContainsAny(name, "/\\\x00") {
 		return folder{}, false
@@ -66,36 +66,35 @@ func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// errMalformed is a state.json that nobody here wrote.
+// errMalformed means that state.json was not written by this provider.
 var errMalformed = errors.New("malformed state.json")
 
-// errLost is a process that runs in a folder without tags.
-var errLost = errors.New("stop it by hand")
+// errLost means that a process runs in a folder without tags.
+var errLost = errors.New("stop it manually")
 
 func (f folder) lost(b birth) error {
 	return fmt.Errorf("process %d runs in %s, whose %s is lost: %w", b.pid, f.path, stateFile, errLost)
 }
 
-// state reads state.json. An absent one is fs.ErrNotExist or ENOTDIR; any other
-// error but errMalformed says nothing about the instance.
-func (f folder) state() (state, error) {
+// state reads state.json. If it is missing the error is fs.ErrNotExist or ENOTDIR; other errors
+// except errMalformed say nothing about the instance.
+func (f folder) state() (stateRecord, error) {
 	data, err := os.ReadFile(f.file(stateFile))
 	if err != nil {
-		return state{}, err
+		return stateRecord{}, err
 	}
 	return parseState(data)
 }
 
-func parseState(data []byte) (state, error) {
-	var s state
+func parseState(data []byte) (stateRecord, error) {
+	var s stateRecord
 	if err := json.Unmarshal(data, &s); err != nil || s.Tags == nil {
-		return state{}, errMalformed
+		return stateRecord{}, errMalformed
 	}
 	return s, nil
 }
 
-// birth reads who the instance's process is; ok is false when the child has not
-// written it (in full) yet.
+// birth reads the pid file; ok is false if it is not completely written yet.
 func (f folder) birth() (b birth, ok bool, err error) {
 	data, err := os.ReadFile(f.file(pidFile))
 	if absent(err) {
@@ -108,8 +107,8 @@ func (f folder) birth() (b birth, ok bool, err error) {
 	return b, ok, nil
 }
 
-// vm describes the instance, which is in the condition now.
-func (f folder) vm(s state, now provider.State) provider.VM {
+// vm returns the VM in state now.
+func (f folder) vm(s stateRecord, now provider.State) provider.VM {
 	return provider.VM{
 		ID:         provider.TaggedID(s.Tags),
 		ProviderID: f.name,
@@ -123,13 +122,13 @@ func (f folder) vm(s state, now provider.State) provider.VM {
 	}
 }
 
-// reason says why it fares so, where that is known.
+// reason returns why the instance is in its state, if known.
 func (f folder) reason(now provider.State) string {
 	switch now {
 	case provider.StateFailed:
 		return "its process was never started"
 	case provider.StateStopped:
-		data, _ := os.ReadFile(f.file(exitFile)) // only the server that started it could tell
+		data, _ := os.ReadFile(f.file(exitFile)) // only known to the server that started it
 		return string(data)
 	default:
 		return ""
@@ -153,9 +152,8 @@ func (f folder) condition() (provider.State, error) {
 	return provider.StateStopped, nil
 }
 
-// unborn tells of an instance without a process: on its way while somebody
-// holds the lock, and otherwise the leftover of a crash, which will never run
-// unless its create is asked again.
+// unborn returns the state of an instance without a process: pending while the lock is held,
+// otherwise the remains of a crash, which run only if the create is repeated.
 func (f folder) unborn() (provider.State, error) {
 	lock, err := os.Open(f.file(lockFile))
 	if err == nil {
@@ -168,21 +166,30 @@ func (f folder) unborn() (provider.State, error) {
 	if err != nil && !absent(err) {
 		return "", err
 	}
-	switch b, ok, err := f.birth(); { // written since
+	life, held, err := f.lives()
+	if life != nil {
+		defer life.Close()
+	}
+	if err != nil {
+		return "", err
+	}
+	switch b, ok, err := f.birth(); { // may have been written since
 	case err != nil:
 		return "", err
 	case ok && b.alive():
 		return provider.StateRunning, nil
 	case ok:
 		return provider.StateStopped, nil
+	case held: // the process was not recorded: a create or delete will
+		return provider.StatePending, nil
 	default:
 		return provider.StateFailed, nil
 	}
 }
 
-// lock waits for the folder's lock, which ends with the returned file and its
-// copies. A folder that is removed meanwhile is fs.ErrNotExist, unless create
-// is set: then it is made again.
+// lock waits for the folder's lock, which is held until the returned file is closed. If the
+// folder is removed meanwhile it returns fs.ErrNotExist, or recreates the folder if create is
+// set.
 func (f folder) lock(ctx context.Context, create bool) (*os.File, error) {
 	for {
 		if create {
@@ -192,7 +199,7 @@ func (f folder) lock(ctx context.Context, create bool) (*os.File, error) {
 		}
 		file, err := os.OpenFile(f.file(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 		if create && absent(err) {
-			continue // removed between the two
+			continue // removed in between
 		}
 		if err != nil {
 			return nil, err
@@ -223,7 +230,7 @@ func flock(ctx context.Context, file *os.File) error {
 	}
 }
 
-// holds reports whether file is still the folder's lock.
+// holds reports whether file is still the folder's lock file.
 func (f folder) holds(file *os.File) bool {
 	mine, err := file.Stat()
 	if err != nil {
@@ -233,8 +240,8 @@ func (f folder) holds(file *os.File) bool {
 	return err == nil && os.SameFile(mine, there)
 }
 
-// clear removes everything but the lock, state.json last: a removal that breaks
-// off is still known, and found again.
+// clear removes everything but the lock, state.json last, so that an interrupted removal is
+// found again.
 func (f folder) clear() error {
 	entries, err := os.ReadDir(f.path)
 	if err != nil {
@@ -265,8 +272,8 @@ func (f folder) discard() error {
 	if err := os.Remove(f.file(lockFile)); err != nil && !absent(err) {
 		return fmt.Errorf("remove %s: %w", f.path, err)
 	}
-	// Another create may have opened a lock of its own in the folder by now; then
-	// the folder is that one's.
+	// Another create may have created a new lock file in the folder by now; then it owns the
+	// folder.
 	err := os.Remove(f.path)
 	if err != nil && !absent(err) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("remove %s: %w", f.path, err)
@@ -274,8 +281,8 @@ func (f folder) discard() error {
 	return nil
 }
 
-// write puts a file in place in one step. It is not synced to disk: what could
-// lose it, a crash of the whole machine, ends the process too.
+// write replaces a file atomically. It does not sync to disk: a crash of the machine, which
+// could lose the file, ends the process too.
 func (f folder) write(name string, data []byte) error {
 	temp, err := os.CreateTemp(f.path, ".tmp-*") // mode 0600
 	if err != nil {
@@ -287,7 +294,7 @@ func (f folder) write(name string, data []byte) error {
 		err = os.Rename(temp.Name(), f.file(name))
 	}
 	if err != nil {
-		_ = os.Remove(temp.Name()) // the first error counts
+		_ = os.Remove(temp.Name()) // the first error is the cause
 	}
 	return err
 }

@@ -5,24 +5,27 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// TestAgentThatCannotStart: a file that is executable but no program.
+// TestAgentThatCannotStart: an executable file that is not a program.
 func TestAgentThatCannotStart(t *testing.T) {
-	w := newWorld(t)
-	cfg := w.config(t, scope)
-	cfg.Agent = filepath.Join(w.dir, "agent")
+	f := newFixture(t)
+	cfg := f.config(t, scope)
+	cfg.Agent = filepath.Join(f.dir, "agent")
 	if err := os.WriteFile(cfg.Agent, []byte("\x7fELF but not really"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	p := open(t, cfg)
-	if _, err := p.Create(t.Context(), spec(1)); err != nil {
-		t.Fatal(err)
+	if _, err := p.Create(t.Context(), spec(1)); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), "options.agent") {
+		t.Errorf("create of no program: %v", err)
 	}
-	eventually(t, "it is stopped", func() bool { return state(t, p, provider.Ref{ID: spec(1).ID}) == provider.StateStopped })
+	if got := state(t, p, provider.Ref{ID: spec(1).ID}); got != provider.StateDeleted {
+		t.Errorf("what could not start left something %s", got)
+	}
 	if err := os.Remove(cfg.Agent); err != nil {
 		t.Fatal(err)
 	}
@@ -34,13 +37,13 @@ func TestAgentThatCannotStart(t *testing.T) {
 	}
 }
 
-// TestLostState: the folder remains with a living process, but not its tags.
+// TestLostState: the folder has a running process, but not its tags.
 func TestLostState(t *testing.T) {
-	w := newWorld(t)
-	p := open(t, w.config(t, scope))
+	f := newFixture(t)
+	p := open(t, f.config(t, scope))
 	vm := create(t, p, spec(1))
 	for _, content := range []string{"", "{", `{"tags":null}`} {
-		if err := os.WriteFile(filepath.Join(w.folder(vm), "state.json"), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(f.folder(vm), "state.json"), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := p.Create(t.Context(), spec(1)); err == nil || provider.Definite(err) {
@@ -52,12 +55,12 @@ func TestLostState(t *testing.T) {
 	}
 }
 
-// TestLeftoversDoNotComeBack: what an earlier, broken removal left in the folder
-// is no part of a new instance.
+// TestLeftoversDoNotComeBack: leftovers of an earlier, incomplete removal are not part of a new
+// instance.
 func TestLeftoversDoNotComeBack(t *testing.T) {
-	w := newWorld(t)
+	f := newFixture(t)
 	s := spec(1)
-	dir := filepath.Join(w.dir, scope.Shard, string(s.ID))
+	dir := filepath.Join(f.dir, scope.Shard, string(s.ID))
 	for _, name := range []string{"identity/identity.crt", "keys/old.key", "deleting", "pid"} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -67,7 +70,7 @@ func TestLeftoversDoNotComeBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	create(t, open(t, w.config(t, scope)), s)
+	create(t, open(t, f.config(t, scope)), s)
 	for _, name := range []string{"identity/identity.crt", "keys/old.key", "deleting"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); !os.IsNotExist(err) {
 			t.Errorf("%s is still there: %v", name, err)
@@ -77,7 +80,7 @@ func TestLeftoversDoNotComeBack(t *testing.T) {
 
 var errNotLeader = errors.New("not the leader")
 
-// ledUntil is a context under which so many mutations may start.
+// ledUntil returns a context that permits that many mutations.
 func ledUntil(t *testing.T, n int) context.Context {
 	asked := 0
 	return provider.WithGuard(t.Context(), func(context.Context) error {
@@ -88,13 +91,12 @@ func ledUntil(t *testing.T, n int) context.Context {
 	})
 }
 
-// TestGuardBeforeCleaningUp has leadership end after a start that failed for
-// good: the folder is no longer ours to remove, and the error says so by not
-// being definite.
+// TestGuardBeforeCleaningUp ends leadership after a start that failed permanently: the folder may
+// not be removed any more, so the error is not definite.
 func TestGuardBeforeCleaningUp(t *testing.T) {
-	w := newWorld(t)
-	cfg := w.config(t, scope)
-	cfg.Agent = filepath.Join(w.dir, "agent")
+	f := newFixture(t)
+	cfg := f.config(t, scope)
+	cfg.Agent = filepath.Join(f.dir, "agent")
 	if err := os.WriteFile(cfg.Agent, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +108,7 @@ func TestGuardBeforeCleaningUp(t *testing.T) {
 	if !errors.Is(err, errNotLeader) || provider.Definite(err) {
 		t.Errorf("create answers %v, want the guard's refusal and no definite error", err)
 	}
-	if _, err := os.Stat(filepath.Join(w.dir, scope.Shard, string(spec(1).ID), "state.json")); err != nil {
+	if _, err := os.Stat(filepath.Join(f.dir, scope.Shard, string(spec(1).ID), "state.json")); err != nil {
 		t.Errorf("the folder was cleared without leave: %v", err)
 	}
 	if _, err := p.Create(t.Context(), spec(1)); !errors.Is(err, provider.ErrInvalid) {
@@ -114,11 +116,10 @@ func TestGuardBeforeCleaningUp(t *testing.T) {
 	}
 }
 
-// TestGuardOfDelete: what was refused, also once its lock was taken, leaves no
-// mark.
+// TestGuardOfDelete: a refused delete, also one refused after its lock was taken, leaves no mark.
 func TestGuardOfDelete(t *testing.T) {
-	w := newWorld(t)
-	p := open(t, w.config(t, scope))
+	f := newFixture(t)
+	p := open(t, f.config(t, scope))
 	vm := create(t, p, spec(1))
 	for _, n := range []int{0, 1} {
 		if err := provider.DeleteOne(ledUntil(t, n), p, provider.Ref{ID: vm.ID}); !errors.Is(err, errNotLeader) {
@@ -130,11 +131,11 @@ func TestGuardOfDelete(t *testing.T) {
 	}
 }
 
-// TestGuardBetween has leadership end after the folder was made: nothing is
-// started, and the next create completes it.
+// TestGuardBetween ends leadership after the folder was created: nothing is started, and the next
+// create completes it.
 func TestGuardBetween(t *testing.T) {
-	w := newWorld(t)
-	p := open(t, w.config(t, scope))
+	f := newFixture(t)
+	p := open(t, f.config(t, scope))
 	ctx := ledUntil(t, 2)
 	if _, err := p.Create(ctx, spec(1)); !errors.Is(err, errNotLeader) {
 		t.Fatalf("create answers %v", err)

@@ -10,27 +10,27 @@ import (
 	"github.com/nstance/nstance/pkg/provider/process"
 )
 
-// hiddenVar tells the test below that it sees no more of /proc than processes.
+// hiddenVar tells the test below that it sees only processes in /proc.
 const hiddenVar = "TEST_HIDDEN_PROC"
 
-// TestHiddenProc: where the system does not say enough to tell a process from another of the
-// same pid, nothing is begun, and what runs is not taken for dead.
+// TestHiddenProc: where the system can't distinguish a process from another one with the same pid,
+// nothing is started, and running instances don't count as dead.
 func TestHiddenProc(t *testing.T) {
 	if dir := os.Getenv(hiddenVar); dir != "" {
-		c := (&world{dir}).config(t, scope)
+		c := (&fixture{dir}).config(t, scope)
 		if _, err := process.New(c); err == nil || !strings.Contains(err.Error(), "boot_id") || !strings.Contains(err.Error(), "ProcSubset=all") {
 			t.Errorf("opened, or for another reason not: %v", err)
 		}
 		return
 	}
-	w := newWorld(t)
-	p := open(t, w.config(t, scope))
+	f := newFixture(t)
+	p := open(t, f.config(t, scope))
 	vm := create(t, p, spec(1))
-	// What systemd does for ProcSubset=pid.
+	// As systemd does for ProcSubset=pid.
 	hide := `mount -t proc -o subset=pid proc /proc && exec "$@"`
 	hidden := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", hide, "sh",
 		os.Args[0], "-test.run=^TestHiddenProc$", "-test.v")
-	hidden.Env = append(os.Environ(), hiddenVar+"="+w.dir)
+	hidden.Env = append(os.Environ(), hiddenVar+"="+f.dir)
 	out, err := hidden.CombinedOutput()
 	if !strings.Contains(string(out), "=== RUN") {
 		t.Skipf("/proc can't be hidden here: %v: %s", err, out)

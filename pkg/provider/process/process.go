@@ -1,26 +1,29 @@
-// Package process is a provider whose machines are child processes that run
-// nstance-agent, for development and for hosts without a container engine.
+// Package process is a provider whose VMs are child processes running nstance-agent, for
+// development and for hosts without a container engine.
 //
 // Each instance is a folder, {dir}/{shard}/{id}:
 //
-//	lock        held (flock) by whoever creates or deletes the instance
+//	lock        held (flock) by the server that creates or deletes the instance
+//	life        held (flock) by the process, which inherits it, until it ends
 //	state.json  the tags; written before the spawn, removed last
-//	pid         the process and its start, written by the child itself
-//	deleting    there once a deletion was asked for
+//	pid         the process and its start time, written by the server that started it
+//	deleting    exists once a deletion was requested
 //	exit        how the process ended, written by the server that started it
 //	identity/   ca.crt and nonce.jwt before the start, then the agent's own
 //	keys/ recv/ the agent's
 //	agent.log   its output
 //
-// The folder is the only record, so a restarted server and the other server of
-// the shard, which share dir, find the same instances. The child inherits the
-// lock and lets go of it only when its pid is on disk: whoever gets the lock and
-// finds no pid knows that nothing was started, even after a crash in between, so
-// a create that is asked again starts exactly one process.
+// The folder is the only record, so a restarted server and the shard's other server, which
+// share dir, find the same instances. If a holder of the lock finds no pid and nothing that
+// holds life, nothing was started; a process whose server died before it recorded the PID is
+// found by life and recorded then. So a repeated create starts exactly one process.
 //
-// A process lives in a session of its own and outlives the server. It counts as
-// alive while a process of its pid with its start time exists that is no zombie;
-// a pid used again by another process is thus never mistaken for it.
+// Agents with users of their own can neither read nor modify anything of the server's or of
+// other agents: they own only identity, keys and recv.
+//
+// A process has a session of its own and outlives the server. It counts as alive while a
+// process with its PID and start time exists that is not a zombie, so a reused PID is never
+// mistaken for it.
 package process
 
 import (
@@ -36,27 +39,30 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Config says where the instances live and what they run.
+// Config is the configuration of a Provider.
 type Config struct {
 	Scope provider.Scope
-	// Dir holds a folder per shard. The servers of a shard share it.
+	// Dir has a folder per shard. The servers of a shard share it.
 	Dir string
 	// Agent is the path of the nstance-agent binary.
 	Agent string
 	// Env is added to every agent's environment.
 	Env map[string]string
-	// Kubeconfig is the way to an API server that is to have a Node for each
-	// process, which whoever opens the provider sees to; empty: none.
-	Kubeconfig string
-	// StopGrace is how long a deleted agent has from SIGTERM to SIGKILL.
+	// ArgsEnv lists the variables that args may set besides provider.OpenVariables: names, or
+	// prefixes followed by a star.
+	ArgsEnv []string
+	// UserRange is the range of Users that agents run as, in the form of ParseUsers; empty: the
+	// server's own user.
+	UserRange string
+	// StopGrace is the time between SIGTERM and SIGKILL for a deleted agent.
 	StopGrace time.Duration
-	// ScanInterval is how often Watch looks for what others did in Dir. Deaths
-	// are seen at once.
+	// ScanInterval is how often Watch scans Dir for changes made by other processes. Exits are
+	// seen at once.
 	ScanInterval time.Duration
 	Logger       *slog.Logger
 }
 
-// Default returns the settings that an empty options object stands for.
+// Default returns the default settings, as for an empty options object.
 func Default(scope provider.Scope, logger *slog.Logger) Config {
 	return Config{Scope: scope, StopGrace: 5 * time.Second, ScanInterval: 500 * time.Millisecond, Logger: logger}
 }
@@ -66,22 +72,24 @@ type options struct {
 	Dir          string            `json:"dir"`
 	Agent        string            `json:"agent"`
 	Env          map[string]string `json:"env"`
+	ArgsEnv      []string          `json:"args_env"`
+	UserRange    string            `json:"user_range"`
 	StopGrace    string            `json:"stop_grace"`
 	ScanInterval string            `json:"scan_interval"`
-	Kubeconfig   string            `json:"kubeconfig"`
 }
 
-// WithOptions returns cfg with the options of the shard's config on top: dir,
-// agent, kubeconfig, env (an object of strings), stop_grace and scan_interval
-// (durations, such as "5s"). Anything else is an error that names it.
+// WithOptions returns cfg with the options of the shard's config: dir, agent, env (an object of
+// strings), args_env (a list), user_range, stop_grace and scan_interval (durations such as
+// "5s"). Others are errors.
 func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	o := options{
-		Dir: cfg.Dir, Agent: cfg.Agent, Kubeconfig: cfg.Kubeconfig, StopGrace: cfg.StopGrace.String(), ScanInterval: cfg.ScanInterval.String(),
+		Dir: cfg.Dir, Agent: cfg.Agent, ArgsEnv: cfg.ArgsEnv, UserRange: cfg.UserRange,
+		StopGrace: cfg.StopGrace.String(), ScanInterval: cfg.ScanInterval.String(),
 	}
 	if wrong := provider.Decode("options", values, &o); len(wrong) > 0 {
 		return Config{}, wrong
 	}
-	cfg.Dir, cfg.Agent, cfg.Kubeconfig = o.Dir, o.Agent, o.Kubeconfig
+	cfg.Dir, cfg.Agent, cfg.ArgsEnv, cfg.UserRange = o.Dir, o.Agent, o.ArgsEnv, o.UserRange
 	if o.Env != nil {
 		cfg.Env = o.Env
 	}
@@ -99,12 +107,12 @@ func (cfg Config) WithOptions(values map[string]any) (Config, error) {
 	return cfg, nil
 }
 
-// CheckOptions reports, as FieldErrors, what is wrong with what WithOptions sets. It is
-// pure: what is about this machine Validate adds.
+// CheckOptions returns, as FieldErrors, the problems of the options. It is pure: Validate adds
+// the checks of this machine.
 func (cfg Config) CheckOptions() error {
 	var wrong provider.FieldErrors
 	if cfg.Dir == "" {
-		wrong.Addf("options.dir", "required: want the folder that holds the instances")
+		wrong.Addf("options.dir", "required: want the folder of the instances")
 	}
 	if cfg.Agent == "" {
 		wrong.Addf("options.agent", "required: want the path of the nstance-agent binary")
@@ -115,14 +123,22 @@ func (cfg Config) CheckOptions() error {
 	if cfg.ScanInterval <= 0 {
 		wrong.Addf("options.scan_interval", "%v is not valid: want more than 0", cfg.ScanInterval)
 	}
+	if _, err := ParseUsers(cfg.UserRange); err != nil {
+		wrong.Addf("options.user_range", "%.80q is not valid: %v", cfg.UserRange, err)
+	}
+	wrong = append(wrong, provider.CheckArgsEnv("options.args_env", cfg.ArgsEnv)...)
 	return append(wrong, provider.CheckEnvironment("options.env", cfg.Env)...).Err()
 }
 
-// Validate reports every problem of cfg at once.
+// Validate returns all problems of cfg.
 func (cfg Config) Validate() error {
 	problems := []error{cfg.Scope.Check(), cfg.CheckOptions()}
 	if cfg.Agent != "" {
 		problems = append(problems, checkAgent(cfg.Agent))
+	}
+	if users, err := ParseUsers(cfg.UserRange); err == nil && !users.Shared() && os.Geteuid() != 0 {
+		problems = append(problems, fmt.Errorf("options.user_range: %q: only root can start processes as other users, and this is user %d: "+
+			"remove it", cfg.UserRange, os.Geteuid()))
 	}
 	if cfg.Logger == nil {
 		problems = append(problems, errors.New("the logger is missing"))
@@ -133,7 +149,7 @@ func (cfg Config) Validate() error {
 	return nil
 }
 
-// checkAgent reports why path can't be run.
+// checkAgent returns an error if path is not executable.
 func checkAgent(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -145,20 +161,22 @@ func checkAgent(path string) error {
 	return nil
 }
 
-// Provider makes processes. It is safe for concurrent use, also together with
-// other Providers, in this process or another, over the same Dir.
+// Provider is a provider of processes. It is safe for concurrent use, also with other Providers
+// over the same Dir in this process or another.
 type Provider struct {
 	cfg    Config
+	users  Users
 	root   string      // {dir}/{shard}, absolute
-	opened os.FileInfo // what root was when it was opened
+	opened os.FileInfo // identifies root as it was opened
+	ends   ender
 
 	background context.Context // ends with Close
 	stop       context.CancelFunc
-	work       sync.WaitGroup // deletions, and ends that are written down
+	work       sync.WaitGroup // background deletions, and recording of exits
 
 	mu       sync.Mutex
-	ending   map[string]bool // names whose deletion this Provider is finishing
-	unreaped map[string]int  // pids of children whose end was not written down yet, by name
+	ending   map[string]bool // instances being deleted by this Provider
+	unreaped map[string]int  // PIDs of children whose exit is not recorded yet, by name
 	watchers map[*watcher]struct{}
 }
 
@@ -167,15 +185,15 @@ var (
 	_ provider.Watcher  = (*Provider)(nil)
 
 	_ provider.ArgsChecker     = (*Provider)(nil)
-	_ provider.ArgsChecker     = Config{} // before there is a Provider
+	_ provider.ArgsChecker     = Config{} // usable without a Provider
 	_ provider.ConsistentReads = (*Provider)(nil)
 )
 
-// ConsistentReads implements provider.ConsistentReads: every answer is read from
-// the folders and the process table of this host.
+// ConsistentReads implements provider.ConsistentReads: every answer is read from the folders
+// and this host's process table.
 func (p *Provider) ConsistentReads() bool { return true }
 
-// New checks cfg and opens the shard's folder, making it when it is missing.
+// New validates cfg and opens the shard's folder, creating it if it is missing.
 func New(cfg Config) (*Provider, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the process provider: %w", err)
@@ -190,7 +208,11 @@ func New(cfg Config) (*Provider, error) {
 	if cfg.Agent, err = filepath.Abs(cfg.Agent); err != nil {
 		return nil, fmt.Errorf("find the agent binary: %w", err)
 	}
-	if err := os.MkdirAll(root, 0o700); err != nil {
+	users, err := ParseUsers(cfg.UserRange)
+	if err != nil {
+		return nil, fmt.Errorf("configure the process provider: %w", err) // unreachable after Validate
+	}
+	if err := makeRoot(root, users); err != nil {
 		return nil, fmt.Errorf("open the process provider's folder: %w", err)
 	}
 	opened, err := os.Stat(root)
@@ -198,19 +220,30 @@ func New(cfg Config) (*Provider, error) {
 		return nil, fmt.Errorf("open the process provider's folder: %w", err)
 	}
 	p := &Provider{
-		cfg: cfg, root: root, opened: opened,
+		cfg: cfg, users: users, root: root, opened: opened, ends: ender{users, filepath.Dir(root), cfg.Logger},
 		ending: map[string]bool{}, unreaped: map[string]int{}, watchers: map[*watcher]struct{}{},
 	}
 	p.background, p.stop = context.WithCancel(context.Background())
 	return p, nil
 }
 
-// Close stops what this Provider does on its own: deletions under way stay half
-// done until Delete is asked again, and how its children end is not written down. The
-// instances live on. It returns once all that has stopped, and may be called more than
-// once.
+// makeRoot creates the shard's folder. If agents run as other users, those may traverse it to
+// their own folders, but not list it.
+func makeRoot(root string, users Users) error {
+	if users.Shared() {
+		return os.MkdirAll(root, 0o700)
+	}
+	if err := os.MkdirAll(root, 0o711); err != nil {
+		return err
+	}
+	return os.Chmod(root, 0o711)
+}
+
+// Close stops this Provider's background work: deletions stay half done until Delete is
+// repeated, and exits of its children are not recorded. The instances live on. It returns when
+// all work has stopped. Idempotent.
 func (p *Provider) Close() {
-	p.mu.Lock() // whoever adds to the work holds it too
+	p.mu.Lock() // also held when work is added
 	p.stop()
 	p.mu.Unlock()
 	p.work.Wait()

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m.Run)
 }
 
-// agent prints its environment and waits to be told to end.
+// agent prints its environment and waits for SIGTERM.
 func agent() {
 	signals := make(chan os.Signal, 1)
 	if os.Getenv("STUBBORN") != "" {
@@ -43,17 +43,19 @@ func agent() {
 	} else {
 		signal.Notify(signals, syscall.SIGTERM)
 	}
+	if heir := os.Getenv(heirVar); heir != "" {
+		leaveSession(heir)
+	}
 	_ = os.WriteFile("environment", []byte(strings.Join(os.Environ(), "\n")), 0o600)
 	select {
 	case <-signals:
-	case <-time.After(time.Minute): // should the test itself be killed
+	case <-time.After(time.Minute): // in case the test itself is killed
 	}
 }
 
 func marker() string { return strconv.Itoa(os.Getpid()) }
 
-// pidsOfAgents finds those of this run by their environment. Where there is no /proc it finds
-// none.
+// pidsOfAgents finds the agents of this run by their environment; without /proc it finds none.
 func pidsOfAgents() (pids []string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, file := range files {
@@ -65,21 +67,21 @@ func pidsOfAgents() (pids []string) {
 	return pids
 }
 
-// world is one folder with the processes in it.
-type world struct {
+// fixture is one folder with its processes.
+type fixture struct {
 	dir string
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{dir: t.TempDir()}
-	t.Cleanup(func() { w.killAll(t) })
-	return w
+	f := &fixture{dir: t.TempDir()}
+	t.Cleanup(func() { f.killAll(t) })
+	return f
 }
 
-// killAll ends every process that the folder knows, and waits until all are gone.
-func (w *world) killAll(t *testing.T) {
-	files, _ := filepath.Glob(filepath.Join(w.dir, "*", "*", "pid"))
+// killAll kills every process in the folder's records, and waits until all are gone.
+func (f *fixture) killAll(t *testing.T) {
+	files, _ := filepath.Glob(filepath.Join(f.dir, "*", "*", "pid"))
 	for _, file := range files {
 		if pid := pidIn(file); pid > 1 {
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
@@ -95,8 +97,8 @@ func (w *world) killAll(t *testing.T) {
 	})
 }
 
-// running reports whether a process is there, and no zombie where that can be
-// told: an agent whose server was killed is for the system's init to reap.
+// running reports whether a process exists, and is no zombie as far as that is visible: an agent
+// whose server was killed is reaped by init.
 func running(pid int) bool {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		return syscall.Kill(pid, 0) == nil
@@ -105,8 +107,7 @@ func running(pid int) bool {
 	return now != "" && now[0] != 'Z'
 }
 
-// started returns the state of a process and its start, empty where there is no
-// such process or no /proc.
+// started returns the state of a process and its start time; empty without such a process or /proc.
 func started(pid int) string {
 	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
@@ -123,22 +124,23 @@ func pidIn(file string) int {
 	return pid
 }
 
-func (w *world) pid(vm provider.VM) int {
-	return pidIn(filepath.Join(w.folder(vm), "pid"))
+func (f *fixture) pid(vm provider.VM) int {
+	return pidIn(filepath.Join(f.folder(vm), "pid"))
 }
 
-func (w *world) folder(vm provider.VM) string {
-	return filepath.Join(w.dir, vm.Tags[provider.TagShard], vm.ProviderID)
+func (f *fixture) folder(vm provider.VM) string {
+	return filepath.Join(f.dir, vm.Tags[provider.TagShard], vm.ProviderID)
 }
 
-func (w *world) config(t *testing.T, scope provider.Scope) process.Config {
+func (f *fixture) config(t *testing.T, scope provider.Scope) process.Config {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := process.Default(scope, slog.New(slog.DiscardHandler))
-	cfg.Dir, cfg.Agent, cfg.Env = w.dir, self, map[string]string{agentVar: marker()}
+	cfg.Dir, cfg.Agent, cfg.Env = f.dir, self, map[string]string{agentVar: marker()}
+	cfg.ArgsEnv = []string{"COLOUR", "STUBBORN"}
 	cfg.ScanInterval = 20 * time.Millisecond
 	cfg.StopGrace = 2 * time.Second
 	return cfg
@@ -154,7 +156,7 @@ func open(t *testing.T, cfg process.Config) *process.Provider {
 	return p
 }
 
-// eventually polls a condition of the outside world.
+// eventually polls an external condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -168,18 +170,18 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func TestConformance(t *testing.T) {
 	providertest.Run(t, providertest.Harness{New: func(t *testing.T) providertest.World {
-		w := newWorld(t)
+		f := newFixture(t)
 		planted := 0
 		return providertest.World{
-			Open: func(t *testing.T, scope provider.Scope) provider.Provider { return open(t, w.config(t, scope)) },
+			Open: func(t *testing.T, scope provider.Scope) provider.Provider { return open(t, f.config(t, scope)) },
 			Kill: func(t *testing.T, vm provider.VM) {
-				if err := syscall.Kill(w.pid(vm), syscall.SIGKILL); err != nil {
+				if err := syscall.Kill(f.pid(vm), syscall.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
 			},
 			Plant: func(t *testing.T, tags map[string]string) {
 				planted++
-				w.plant(t, fmt.Sprintf("stray-%d", planted), tags)
+				f.plant(t, fmt.Sprintf("stray-%d", planted), tags)
 			},
 			Killed:   "signal: killed",
 			Patience: time.Minute,
@@ -188,11 +190,10 @@ func TestConformance(t *testing.T) {
 	}})
 }
 
-// plant makes an instance's folder as no provider made it. All strays are put
-// under shard-1, whatever their tags say.
-func (w *world) plant(t *testing.T, name string, tags map[string]string) string {
+// plant creates an instance's folder without a provider, always in shard-1, whatever its tags say.
+func (f *fixture) plant(t *testing.T, name string, tags map[string]string) string {
 	t.Helper()
-	dir := filepath.Join(w.dir, "shard-1", name)
+	dir := filepath.Join(f.dir, "shard-1", name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

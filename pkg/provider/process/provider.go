@@ -11,7 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// atOnce is how many instances one Get or Delete is busy with at the same time.
+// atOnce is the concurrency of one Get or Delete.
 const atOnce = 8
 
 // Get implements provider.Provider.
@@ -30,7 +30,7 @@ func (p *Provider) get(ctx context.Context, ref provider.Ref) (provider.VM, erro
 	return found[0], nil
 }
 
-// listPage is how many folders a List reads before it says that it goes on.
+// listPage is the number of folders after which a List reports progress.
 const listPage = 100
 
 // List implements provider.Provider.
@@ -49,7 +49,7 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 		}
 		vm, ok, err := p.load(name)
 		if unreadable(err) {
-			p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "folder is not an instance's", slog.String("folder", name), slog.Any("error", err))
+			p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "not an instance folder", slog.String("folder", name), slog.Any("error", err))
 			continue
 		}
 		if err != nil {
@@ -63,8 +63,8 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 	return vms, ctx.Err()
 }
 
-// names returns the folders that there are, in no particular order. The shard's own
-// folder has to be the one that was opened: see here.
+// names returns the names of all folders, in no particular order. The shard's folder must be
+// the one that was opened: see here.
 func (p *Provider) names() ([]string, error) {
 	root, err := os.Open(p.root)
 	if err != nil {
@@ -91,9 +91,8 @@ func (p *Provider) names() ([]string, error) {
 	return names, nil
 }
 
-// here reports whether the shard's folder is the one that was opened. One that is
-// unmounted, renamed or replaced has no instance in it, and says nothing of those that
-// run: what is not found there is not gone.
+// here returns an error if the shard's folder is not the one that was opened. An unmounted,
+// renamed or replaced folder has no instances, which says nothing about those that run.
 func (p *Provider) here() error {
 	info, err := os.Stat(p.root)
 	if err != nil {
@@ -104,13 +103,13 @@ func (p *Provider) here() error {
 
 func (p *Provider) same(root os.FileInfo) error {
 	if !os.SameFile(root, p.opened) {
-		return fmt.Errorf("%s is not the folder that was opened: put that one back, or restart the server if its instances are to go", p.root)
+		return fmt.Errorf("%s was replaced since it was opened: restore it, or restart the server to abandon its instances", p.root)
 	}
 	return nil
 }
 
-// load returns the VM in a folder; ok is false when there is none of our scope. An
-// unreadable error is about this folder alone.
+// load returns the VM of a folder; ok is false if it is not one of this scope. An error that is
+// unreadable is about this folder only.
 func (p *Provider) load(name string) (vm provider.VM, ok bool, err error) {
 	f, ok := p.folder(name)
 	if !ok {
@@ -130,8 +129,8 @@ func (p *Provider) load(name string) (vm provider.VM, ok bool, err error) {
 	return vm, err == nil, err
 }
 
-// stateless judges a folder without tags, or with none that can be read: nil means that
-// there is no instance.
+// stateless handles a folder with missing or unreadable tags; nil means that there is no
+// instance.
 func (p *Provider) stateless(f folder, why error) error {
 	if err := p.here(); err != nil {
 		return err
@@ -149,13 +148,13 @@ func (p *Provider) stateless(f folder, why error) error {
 	}
 }
 
-// unreadable reports whether an error of load is about one folder alone.
+// unreadable reports whether an error of load is about one folder only.
 func unreadable(err error) bool { return errors.Is(err, errMalformed) || errors.Is(err, errLost) }
 
-// vm tells how the instance fares. A child of ours whose end is not written down
-// yet runs for a moment more, so that whoever learns of its end learns why. The
-// order counts: its end is seen, then whether that is written down, then the reason.
-func (p *Provider) vm(f folder, s state) (provider.VM, error) {
+// vm returns the instance's state. A child whose exit is not recorded yet counts as running, so
+// that its exit is never seen without the reason. The order of reads matters: first the exit,
+// then whether it is recorded, then the reason.
+func (p *Provider) vm(f folder, s stateRecord) (provider.VM, error) {
 	now, err := f.condition()
 	if err != nil {
 		return provider.VM{}, err
@@ -166,8 +165,7 @@ func (p *Provider) vm(f folder, s state) (provider.VM, error) {
 	return f.vm(s, now), nil
 }
 
-// unwritten reports whether the process in f is a child of ours whose end was not
-// written down yet.
+// unwritten reports whether the process in f is a child whose exit is not recorded yet.
 func (p *Provider) unwritten(f folder) bool {
 	p.mu.Lock()
 	child := p.unreaped[f.name]
@@ -179,8 +177,7 @@ func (p *Provider) unwritten(f folder) bool {
 	return err == nil && b.pid == child
 }
 
-// find returns the VMs that ref names: one, unless a stray carries the same
-// instance id in a folder of another name.
+// find returns the VMs that ref matches: one, unless another folder has the same instance ID.
 func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -195,7 +192,8 @@ func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, e
 	var found []provider.VM
 	for _, name := range names {
 		vm, ok, err := p.load(name)
-		// An instance's folder is named for it, so another one's is not looked for here.
+		// Folders are named after their instance, so folders with other names don't matter
+		// here.
 		if errors.Is(err, errMalformed) || errors.Is(err, errLost) && name != ref.ProviderID && name != string(ref.ID) {
 			continue
 		}
@@ -209,8 +207,8 @@ func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, e
 	return found, nil
 }
 
-// candidates returns the folders to look into: an instance's folder is named for
-// it, so that only an id that is not found that way needs a look at all.
+// candidates returns the folders to search. Folders are named after their instance, so all are
+// searched only if that one is not found.
 func (p *Provider) candidates(ref provider.Ref) ([]string, error) {
 	if ref.ProviderID != "" {
 		return []string{ref.ProviderID}, nil

@@ -13,10 +13,10 @@ import (
 	"github.com/nstance/nstance/pkg/provider/process"
 )
 
-// story is what one observer has been told of one instance.
+// story is one observer's history of one instance.
 type story struct{ ended bool }
 
-// hear fails the test when an end is told without its reason, or taken back.
+// hear fails the test if an end is reported without its reason, or reverted.
 func (s *story) hear(t *testing.T, vm provider.VM) {
 	t.Helper()
 	stopped := vm.State == provider.StateStopped
@@ -39,13 +39,13 @@ func (s *story) ask(t *testing.T, p *process.Provider, ref provider.Ref) {
 	}
 }
 
-// TestEndIsToldOnce has agents end while they are created: neither the create nor
-// whoever asks meanwhile hears of an end before its reason is known.
+// TestEndIsToldOnce: agents end while they are created; neither the create nor a concurrent call
+// reports an end before its reason is known.
 func TestEndIsToldOnce(t *testing.T) {
-	w := newWorld(t)
-	cfg := w.config(t, scope)
-	cfg.Agent = filepath.Join(w.dir, "agent")
-	if err := os.WriteFile(cfg.Agent, []byte("\x7fELF but not really"), 0o700); err != nil {
+	f := newFixture(t)
+	cfg := f.config(t, scope)
+	cfg.Agent = filepath.Join(f.dir, "agent")
+	if err := os.WriteFile(cfg.Agent, []byte("#!/bin/sh\nexit 7\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	p := open(t, cfg)
@@ -58,7 +58,7 @@ func TestEndIsToldOnce(t *testing.T) {
 			}
 		})
 		var made story
-		for range 2 { // the second finds what the first made
+		for range 2 { // the second finds the first one's instance
 			vm, err := p.Create(t.Context(), spec(n))
 			if err != nil {
 				t.Errorf("create: %v", err)
@@ -92,65 +92,64 @@ func kill(t *testing.T, pid int) {
 	eventually(t, "the process has ended", func() bool { return !running(pid) })
 }
 
-// createBusy returns an instance whose agent is past its start.
-func (w *world) createBusy(t *testing.T, p *process.Provider, s provider.Spec) provider.VM {
+// createBusy returns an instance whose agent has started completely.
+func (f *fixture) createBusy(t *testing.T, p *process.Provider, s provider.Spec) provider.VM {
 	t.Helper()
 	vm := create(t, p, s)
 	eventually(t, "the agent wrote its environment", func() bool {
-		_, err := os.Stat(filepath.Join(w.folder(vm), "environment"))
+		_, err := os.Stat(filepath.Join(f.folder(vm), "environment"))
 		return err == nil
 	})
 	return vm
 }
 
-// TestEndDoesNotBringFolderBack has an agent end when another server has removed
-// all but the folder itself.
+// TestEndDoesNotBringFolderBack: an agent ends when another server has removed all but the folder
+// itself.
 func TestEndDoesNotBringFolderBack(t *testing.T) {
-	w := newWorld(t)
-	vm := w.createBusy(t, open(t, w.config(t, scope)), spec(1))
-	pid := w.pid(vm)
-	entries, err := os.ReadDir(w.folder(vm))
+	f := newFixture(t)
+	vm := f.createBusy(t, open(t, f.config(t, scope)), spec(1))
+	pid := f.pid(vm)
+	entries, err := os.ReadDir(f.folder(vm))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(w.folder(vm), e.Name())); err != nil {
+		if err := os.RemoveAll(filepath.Join(f.folder(vm), e.Name())); err != nil {
 			t.Fatal(err)
 		}
 	}
 	kill(t, pid)
-	eventually(t, "the folder is gone", func() bool { _, err := os.Stat(w.folder(vm)); return os.IsNotExist(err) })
+	eventually(t, "the folder is gone", func() bool { _, err := os.Stat(f.folder(vm)); return os.IsNotExist(err) })
 }
 
-// TestEndIsNotAnothers has an agent end whose folder was removed, and made again
-// for a second one: no answer about the second tells of the first's end, and its own
-// end waits for its reason as ever.
+// TestEndIsNotAnothers: an agent ends whose folder was removed, and recreated for a second one: no
+// answer about the second reports the first's end, and its own end waits for its reason as usual.
 func TestEndIsNotAnothers(t *testing.T) {
-	w := newWorld(t)
-	cfg := w.config(t, scope)
+	f := newFixture(t)
+	cfg := f.config(t, scope)
 	cfg.ScanInterval = time.Hour
 	p := open(t, cfg)
-	vm := w.createBusy(t, p, spec(1))
-	first := w.pid(vm)
-	if err := os.RemoveAll(w.folder(vm)); err != nil {
+	vm := f.createBusy(t, p, spec(1))
+	first := f.pid(vm)
+	if err := os.RemoveAll(f.folder(vm)); err != nil {
 		t.Fatal(err)
 	}
-	w.createBusy(t, p, spec(1))
-	mark := filepath.Join(w.folder(vm), "deleting")
+	f.createBusy(t, p, spec(1))
+	mark := filepath.Join(f.folder(vm), "deleting")
 	heard := watch(t, p)
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	kill(t, first)
-	await(t, heard, vm.ID, provider.StateDeleting) // once the first's end is dealt with: all else is an hour away
+	await(t, heard, vm.ID, provider.StateDeleting) // once the first's end is processed: the next scan is an hour away
 	if err := os.Remove(mark); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(w.folder(vm), "exit")); !os.IsNotExist(err) {
+	if text, err := os.ReadFile(filepath.Join(f.folder(vm), "exit")); !os.IsNotExist(err) {
 		t.Errorf("the second is said to have ended: %q, %v", text, err)
 	}
-	lock := hold(t, w.folder(vm))
-	kill(t, w.pid(vm))
+	lock := hold(t, f.folder(vm))
+	kill(t, f.pid(vm))
 	if got := state(t, p, vm.Ref()); got != provider.StateRunning {
 		t.Errorf("before its end can be written down the second is %s", got)
 	}

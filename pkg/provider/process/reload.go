@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Reload has each agent that runs become the program that lies at Config.Agent now. It
-// stays the same process, so its instance lives on: see docs/agent.md.
+// Reload makes each running agent exec the program that is now at Config.Agent. It stays the
+// same process, so its instance lives on: see docs/agent.md.
 func (p *Provider) Reload(ctx context.Context) error {
 	names, err := p.names()
 	if err != nil {
@@ -19,7 +19,7 @@ func (p *Provider) Reload(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		f, _ := p.folder(name) // names are of folders
+		f, _ := p.folder(name) // listed names are valid
 		b, born, err := f.birth()
 		if err == nil && born {
 			err = b.signal(syscall.SIGHUP)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -13,19 +12,11 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// The child starts as a shell. It records its pid and start, which the exec that
-// follows does not change, and only then closes the lock (descriptor 3) and
-// tells the server so by closing descriptor 4. A child that can't record itself
-// never becomes an agent.
-const script = record + ` > "$1" || exit 1
-exec 3>&- 4>&-
-shift
-exec "$@"`
-
-// spawn starts the agent and waits until it recorded its pid. Its error is
-// definite unless ctx ended before that, when the child may go on. The caller
-// keeps its own copy of the lock.
-func (p *Provider) spawn(ctx context.Context, f folder, lock *os.File, env []string) error {
+// spawn starts the agent as a user, nil for the server's own, and records its PID. It runs no
+// program in between, so only the agent sees its environment. The agent inherits the life lock
+// as descriptor 3, by which it is found if the server dies before it has recorded the PID: see
+// adopt. An error is definite: nothing runs.
+func (p *Provider) spawn(ctx context.Context, f folder, env []string, user *syscall.Credential) error {
 	if err := checkAgent(p.cfg.Agent); err != nil {
 		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
 	}
@@ -34,58 +25,73 @@ func (p *Provider) spawn(ctx context.Context, f folder, lock *os.File, env []str
 		return unmade(err)
 	}
 	defer output.Close()
-	ready, told, err := os.Pipe()
+	life, err := f.live(ctx)
 	if err != nil {
 		return unmade(err)
 	}
-	defer ready.Close()
-	life := context.WithoutCancel(ctx) // the process outlives the request, and the server
-	cmd := exec.CommandContext(life, "/bin/sh", "-c", script, "sh", f.file(pidFile), p.cfg.Agent)
+	defer life.Close() // the agent has its own
+	note, err := f.reserve()
+	if err != nil {
+		return unmade(err)
+	}
+	defer note.drop()
+	ctx = context.WithoutCancel(ctx) // the process outlives the request, and the server
+	cmd := exec.CommandContext(ctx, p.cfg.Agent)
 	cmd.Dir, cmd.Env = f.path, env
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.ExtraFiles = []*os.File{lock, told}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = p.start(cmd, f)
-	_ = told.Close() // the child has its own
-	if err != nil {
-		return unmade(err)
+	cmd.ExtraFiles = []*os.File{life}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: user}
+	if err := p.start(cmd, f); err != nil {
+		return unstarted(err)
 	}
-	go p.reap(life, cmd, f)
-	return p.recorded(ctx, f, ready)
+	if err := note.place(cmd.Process.Pid); err != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // our child, so the PID can't have been reused
+		_ = cmd.Wait()
+		p.forget(f, cmd.Process.Pid)
+		return unmade(fmt.Errorf("record the process: %w", err))
+	}
+	go p.reap(ctx, cmd, f)
+	return nil
 }
 
-// start starts the child and enters it among the unreaped, both under the lock:
-// whoever reads the pid that the child records finds it there.
+// start starts the child and adds it to unreaped in one critical section, so that a reader of
+// the recorded PID finds it there.
 func (p *Provider) start(cmd *exec.Cmd, f folder) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := cmd.Start(); err != nil {
+	start := cmd.Start
+	if cmd.SysProcAttr.Credential != nil {
+		start = func() error { return withoutGain(cmd.Start) }
+	}
+	if err := start(); err != nil {
 		return err
 	}
 	p.unreaped[f.name] = cmd.Process.Pid
 	return nil
 }
 
-// recorded waits for the child's word.
-func (p *Provider) recorded(ctx context.Context, f folder, ready *os.File) error {
-	release := context.AfterFunc(ctx, func() { _ = ready.Close() })
-	defer release()
-	if _, err := io.Copy(io.Discard, ready); err != nil {
-		return errors.Join(err, ctx.Err())
+// unstarted wraps an error of the start in its kind.
+func unstarted(err error) error {
+	for _, of := range []error{syscall.ENOEXEC, syscall.EACCES, syscall.ENOENT, syscall.EPERM} {
+		if errors.Is(err, of) {
+			return fmt.Errorf("%w: options.agent: %w", provider.ErrInvalid, err)
+		}
 	}
-	_, born, err := f.birth()
-	if err != nil {
-		return err
-	}
-	if !born {
-		return fmt.Errorf("%w: the child could not record its pid, see %s", provider.ErrQuota, logFile)
-	}
-	return nil
+	return unmade(err)
 }
 
-// reap takes the exit status of a child of ours, which would stay a zombie
-// otherwise, and writes it down. Until that is done the child counts as running, so
-// that whoever learns of its end learns why.
+// forget removes a child from unreaped, unless the entry is that of a later create.
+func (p *Provider) forget(f folder, pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unreaped[f.name] == pid {
+		delete(p.unreaped, f.name)
+	}
+}
+
+// reap waits for a child, which would otherwise stay a zombie, and records its exit status.
+// Until that is done the child counts as running, so that its end is never seen without the
+// reason.
 func (p *Provider) reap(ctx context.Context, cmd *exec.Cmd, f folder) {
 	err := cmd.Wait()
 	pid := cmd.Process.Pid
@@ -98,19 +104,15 @@ func (p *Provider) reap(ctx context.Context, cmd *exec.Cmd, f folder) {
 	}
 	p.work.Go(func() {
 		if err := p.noteExit(f, pid, cmd.ProcessState.String()); err != nil && !absent(err) && p.background.Err() == nil {
-			p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "exit status can't be written", slog.String("instance", f.name), slog.Any("error", err))
+			p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "writing the exit status failed", slog.String("instance", f.name), slog.Any("error", err))
 		}
-		p.mu.Lock()
-		if p.unreaped[f.name] == pid { // and not that of a later create
-			delete(p.unreaped, f.name)
-		}
-		p.mu.Unlock()
+		p.forget(f, pid)
 		p.touch(f.name)
 	})
 }
 
-// noteExit writes how the process ended, if its folder is still there and still
-// its own.
+// noteExit records how the process ended, if the folder still exists and is still the
+// process's.
 func (p *Provider) noteExit(f folder, pid int, status string) error {
 	lock, err := f.lock(p.background, false)
 	if err != nil {
@@ -128,7 +130,7 @@ func (p *Provider) noteExit(f folder, pid int, status string) error {
 		return f.write(exitFile, []byte(status))
 	}
 	if _, err := f.state(); absent(err) {
-		return f.discard() // somebody else was removing it, and our lock kept it
+		return p.ends.discard(p.background, f) // a deletion could not remove it while we held the lock
 	}
 	return nil
 }

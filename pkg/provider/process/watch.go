@@ -9,13 +9,13 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// watcher is one stream of changes.
+// watcher is one Watch.
 type watcher struct {
-	names map[string]struct{} // to be looked at, under the Provider's lock
+	names map[string]struct{} // changed instances; guarded by the Provider's lock
 	wake  chan struct{}       // holds at most one
 }
 
-// touch has every watch of this Provider look at an instance.
+// touch marks an instance as changed for every watch of this Provider.
 func (p *Provider) touch(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,13 +23,13 @@ func (p *Provider) touch(name string) {
 		w.names[name] = struct{}{}
 		select {
 		case w.wake <- struct{}{}:
-		default: // already woken
+		default: // already signalled
 		}
 	}
 }
 
-// take returns the names to look at, and forgets them.
-func (p *Provider) take(w *watcher) map[string]struct{} {
+// drain returns and clears the changed names.
+func (p *Provider) drain(w *watcher) map[string]struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	names := w.names
@@ -37,8 +37,8 @@ func (p *Provider) take(w *watcher) map[string]struct{} {
 	return names
 }
 
-// Watch implements provider.Watcher. What this Provider does, and the death of
-// any instance, is told at once; what others do in the folder, at the next scan.
+// Watch implements provider.Watcher. Changes by this Provider and the exit of any instance are
+// reported at once; changes by others at the next scan.
 func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 	w := &watcher{names: map[string]struct{}{}, wake: make(chan struct{}, 1)}
 	p.mu.Lock()
@@ -49,7 +49,7 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 		defer p.mu.Unlock()
 		delete(p.watchers, w)
 	}()
-	v := &view{p: p, fn: fn, seen: map[string]provider.VM{}, guarded: map[string]birth{}}
+	v := &seenInstances{p: p, fn: fn, seen: map[string]provider.VM{}, guarded: map[string]birth{}}
 	if err := v.scan(ctx, false); err != nil {
 		return err
 	}
@@ -60,8 +60,8 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.wake:
-			for name := range p.take(w) {
-				if err := v.look(ctx, name, true); err != nil {
+			for name := range p.drain(w) {
+				if err := v.inspect(ctx, name, true); err != nil {
 					return err
 				}
 			}
@@ -73,16 +73,16 @@ func (p *Provider) Watch(ctx context.Context, fn func(provider.Event)) error {
 	}
 }
 
-// view is what one watch has seen so far.
-type view struct {
+// seenInstances is the state that one watch has reported.
+type seenInstances struct {
 	p       *Provider
 	fn      func(provider.Event)
 	seen    map[string]provider.VM
-	guarded map[string]birth // processes whose end is waited for
+	guarded map[string]birth // processes being waited for
 }
 
-// scan looks at every folder, and at those that were there.
-func (v *view) scan(ctx context.Context, tell bool) error {
+// scan inspects every folder, and those that have disappeared.
+func (v *seenInstances) scan(ctx context.Context, tell bool) error {
 	names, err := v.p.names()
 	if err != nil {
 		return err
@@ -91,20 +91,20 @@ func (v *view) scan(ctx context.Context, tell bool) error {
 		names = append(names, name)
 	}
 	for _, name := range names {
-		if err := v.look(ctx, name, tell); err != nil {
+		if err := v.inspect(ctx, name, tell); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// look compares an instance with what was seen of it, tells of a change, and has
-// its end waited for while it runs.
-func (v *view) look(ctx context.Context, name string, tell bool) error {
+// inspect compares an instance with its last seen state, reports a change, and waits for its
+// exit while it runs.
+func (v *seenInstances) inspect(ctx context.Context, name string, tell bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	v.guard(ctx, name) // first: a death right after it is told, one before it is seen below
+	v.guard(ctx, name) // first: later exits are reported, earlier ones are seen below
 	vm, ok, err := v.p.load(name)
 	if unreadable(err) {
 		return nil
@@ -125,21 +125,21 @@ func (v *view) look(ctx context.Context, name string, tell bool) error {
 		v.seen[name] = vm
 	}
 	if tell && (!known || vm.State != before.State) {
-		vm.Tags = maps.Clone(vm.Tags) // the receiver's own
+		vm.Tags = maps.Clone(vm.Tags) // owned by the receiver
 		v.fn(provider.Event{VM: vm})
 	}
 	return nil
 }
 
-// guard starts to wait for the end of an instance's process, once.
-func (v *view) guard(ctx context.Context, name string) {
+// guard starts waiting for the exit of an instance's process, once.
+func (v *seenInstances) guard(ctx context.Context, name string) {
 	f, ok := v.p.folder(name)
 	if !ok {
 		return
 	}
 	b, born, err := f.birth()
 	if err != nil {
-		v.p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "pid can't be read", slog.String("instance", name), slog.Any("error", err))
+		v.p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "reading the pid failed", slog.String("instance", name), slog.Any("error", err))
 		return
 	}
 	if !born || v.guarded[name] == b || !b.alive() {

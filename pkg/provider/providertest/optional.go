@@ -167,7 +167,7 @@ func testInstanceTypes(t *testing.T, s *shard) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if got, err := p.InstanceTypes(ended, names); err == nil {
-		t.Errorf("asked by somebody who is gone: %v, want an error", got)
+		t.Errorf("asked by a caller that is gone: %v, want an error", got)
 	}
 }
 

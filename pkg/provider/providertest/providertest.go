@@ -1,6 +1,6 @@
-// Package providertest is the contract of package provider as one conformance
-// suite, run on every implementation. A provider passes it over a world that it
-// has to itself: an empty directory, a container engine, rows in memory.
+// Package providertest is the conformance suite of package provider, run for every
+// implementation. Each test has a world of its own: an empty directory, a container engine,
+// rows in memory.
 package providertest
 
 import (
@@ -15,70 +15,67 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// World is where the VMs of one test live.
+// World is the environment of one test.
 type World struct {
-	// Open makes a new provider.Provider over the world. It is called more than
-	// once for one scope: the second handle is a restarted server, or the other
-	// server of the shard. Whatever it holds is released by t.Cleanup.
+	// Open creates a provider.Provider over the world. It is called more than once per scope:
+	// the second handle is a restarted server, or the shard's other server. t.Cleanup releases
+	// its resources.
 	Open func(t *testing.T, scope provider.Scope) provider.Provider
 
-	// Cluster is the cluster id to use, for a world that is not the test's alone;
-	// empty: any. Names that begin with it are the test's too.
+	// Cluster is the cluster ID to use in a world shared with others; empty: any. Names that
+	// begin with it belong to the test too.
 	Cluster string
 
-	// Complete adds what this provider needs to a spec; nil: nothing.
+	// Complete adds what this provider requires to a spec; nil: nothing.
 	Complete func(spec *provider.Spec)
 
 	// Kill ends a VM's operating system behind the provider's back.
 	Kill func(t *testing.T, vm provider.VM)
-	// Killed is in the Reason of a VM that was killed and is still there.
+	// Killed is contained in the Reason of a killed VM that still exists.
 	Killed string
 
-	// Plant makes something with exactly these tags behind the provider's back,
-	// cleaned up by t.Cleanup.
+	// Plant creates a VM with exactly these tags behind the provider's back; t.Cleanup removes
+	// it.
 	Plant func(t *testing.T, tags map[string]string)
 
-	// Patience is how long a change of state may take before it counts as not
-	// happening.
+	// Patience is the timeout for a change of state.
 	Patience time.Duration
 
-	// BadArgs are args each of which Create must refuse as ErrInvalid; nil: any go.
+	// BadArgs are args that Create must refuse as ErrInvalid; nil: all are accepted.
 	BadArgs []map[string]any
-	// Short makes the world refuse creates for lack of room until relieve is called; nil: it
-	// always has room for a test.
+	// Short makes the world refuse creates for lack of capacity until relieve is called; nil:
+	// the world always has capacity.
 	Short func(t *testing.T) (relieve func())
-	// Eventual is how long reads may lag behind changes, and contradict each other:
-	// wherever a provider with consistent reads must answer at once, the suite waits
-	// that long first. 0: the reads are consistent, and the provider says so.
+	// Eventual is how stale reads may be: where a provider with consistent reads must answer at
+	// once, the suite waits that long first. 0: reads are consistent, and the provider reports
+	// so.
 	Eventual time.Duration
 
-	// What the optional parts of a provider are tested by. A world must have it
-	// if its provider offers the part.
+	// Fixtures for optional features. Required if the provider has the feature.
 
-	// Subnet is an empty one for a handful of VMs, for provider.SubnetCapacity.
+	// Subnet is an empty subnet with room for a few VMs, for provider.SubnetCapacity.
 	Subnet string
-	// Images are questions and answers for provider.ImageResolver.
+	// Images are queries and answers for provider.ImageResolver.
 	Images []ImageCase
-	// InstanceTypes are some for provider.InstanceTypes.
+	// InstanceTypes are examples for provider.InstanceTypes.
 	InstanceTypes map[string]provider.InstanceType
-	// Target makes an empty target for provider.LoadBalancer; MissingTarget is
-	// the name of one that does not exist.
+	// Target creates an empty target for provider.LoadBalancer; MissingTarget is the name of a
+	// target that does not exist.
 	Target        func(t *testing.T) string
 	MissingTarget string
 }
 
-// Harness makes worlds.
+// Harness creates worlds.
 type Harness struct {
-	// New makes an empty world, cleaned up by t.Cleanup.
+	// New creates an empty world; t.Cleanup removes it.
 	New func(t *testing.T) World
-	// Around runs each test when it is set; testing/synctest.Test fits.
+	// Around, if set, runs each test; for example testing/synctest.Test.
 	Around func(t *testing.T, f func(*testing.T))
-	// Parallel is how many tests may run at once, each in a world of its own; 0:
-	// one after the other.
+	// Parallel is the number of concurrent tests, each in its own world; 0: sequential.
 	Parallel int
 }
 
-// Run checks the whole contract.
+// Run runs the whole suite.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	room := make(chan struct{}, max(h.Parallel, 1))
@@ -137,7 +134,7 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// shard is one world and a handle on one scope of it.
+// shard is a world and a handle on one of its scopes.
 type shard struct {
 	World
 	provider.Provider
@@ -162,7 +159,7 @@ func newShard(t *testing.T, h Harness) *shard {
 	return s
 }
 
-// newID makes an id that no earlier run can have used.
+// newID makes an ID that no earlier run can have used.
 func (s *shard) newID(t *testing.T) fleet.InstanceID {
 	t.Helper()
 	id, err := fleet.NewID("knc", time.Now(), reader{s.random})
@@ -181,7 +178,7 @@ func (r reader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// spec asks for a new VM of the given scope.
+// spec returns a spec of a new VM in the given scope.
 func (s *shard) spec(t *testing.T, scope provider.Scope) provider.Spec {
 	t.Helper()
 	id := s.newID(t)
@@ -206,7 +203,7 @@ func (s *shard) spec(t *testing.T, scope provider.Scope) provider.Spec {
 	return spec
 }
 
-// create makes one VM and waits until it runs.
+// create creates one VM and waits until it runs.
 func (s *shard) create(t *testing.T) provider.VM {
 	t.Helper()
 	spec := s.spec(t, s.scope)
@@ -219,11 +216,10 @@ func (s *shard) create(t *testing.T) provider.VM {
 	return vm
 }
 
-// catchUp waits until reads show what has been changed.
+// catchUp waits until reads are up to date.
 func (s *shard) catchUp() { time.Sleep(s.Eventual) }
 
-// await asks until the VM is in the wanted state; StateDeleted is also reached
-// by ErrNotFound.
+// await polls until the VM is in the wanted state; ErrNotFound counts as StateDeleted.
 func (s *shard) await(t *testing.T, p provider.Provider, ref provider.Ref, want provider.State) provider.VM {
 	t.Helper()
 	var vm provider.VM
@@ -239,7 +235,7 @@ func (s *shard) await(t *testing.T, p provider.Provider, ref provider.Ref, want 
 	return vm
 }
 
-// eventually asks until ok, and fails the test when patience ends before.
+// eventually polls until ok, and fails the test after Patience.
 func (s *shard) eventually(t *testing.T, what string, ask func() (ok bool, seen string)) {
 	t.Helper()
 	deadline := time.Now().Add(s.Patience)
@@ -257,7 +253,7 @@ func (s *shard) eventually(t *testing.T, what string, ask func() (ok bool, seen 
 	}
 }
 
-// list returns the scope's VMs that are not gone, once reads show them.
+// list returns the scope's existing VMs, once reads are up to date.
 func (s *shard) list(t *testing.T, p provider.Provider) []provider.VM {
 	t.Helper()
 	s.catchUp()

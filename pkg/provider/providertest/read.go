@@ -21,11 +21,11 @@ func testReferences(t *testing.T, s *shard) {
 		}
 	}
 	for name, ref := range map[string]provider.Ref{
-		"an id of nobody":          {ID: s.newID(t)},
-		"a provider id of nobody":  {ProviderID: "no-such-vm"},
-		"a provider id that lies":  {ProviderID: "../" + a.ProviderID},
-		"halves of different VMs":  {ID: a.ID, ProviderID: b.ProviderID},
-		"an id, and nobody's half": {ID: a.ID, ProviderID: "no-such-vm"},
+		"an unknown id":           {ID: s.newID(t)},
+		"an unknown provider id":  {ProviderID: "no-such-vm"},
+		"a provider id that lies": {ProviderID: "../" + a.ProviderID},
+		"halves of different VMs": {ID: a.ID, ProviderID: b.ProviderID},
+		"an id, and unknown half": {ID: a.ID, ProviderID: "no-such-vm"},
 	} {
 		if vm, err := provider.GetOne(t.Context(), s, ref); !errors.Is(err, provider.ErrNotFound) {
 			t.Errorf("get by %s: %v, %v; want ErrNotFound", name, vm.Ref(), err)
@@ -115,7 +115,7 @@ func testListScope(t *testing.T, s *shard) {
 	}
 }
 
-// testListStrays plants VMs that nobody here created.
+// testListStrays plants VMs that were not created here.
 func testListStrays(t *testing.T, s *shard) {
 	if s.Plant == nil {
 		t.Skip("the harness can't plant a VM behind the provider's back")

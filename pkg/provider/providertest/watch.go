@@ -85,7 +85,7 @@ func watchDeath(t *testing.T, s *shard, through provider.Provider) {
 // beacon makes VMs until one is heard of: only then is the watch known to be up.
 func (s *shard) beacon(t *testing.T, p provider.Provider, events <-chan provider.Event) {
 	t.Helper()
-	for range 50 {
+	for range 100 {
 		if _, err := p.Create(t.Context(), s.spec(t, s.scope)); err != nil {
 			t.Fatalf("create: %v", err)
 		}

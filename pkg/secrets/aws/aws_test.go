@@ -12,21 +12,21 @@ import (
 
 	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
 	"github.com/nstance/nstance/pkg/object"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/secrets/aws"
 	"github.com/nstance/nstance/pkg/secrets/secretstest"
 )
 
-// limits are the providers, and what each takes in bytes.
+// limits returns the providers with their maximum value lengths in bytes.
 func limits() map[string]int {
 	return map[string]int{secrets.ProviderSecretsManager: 64 << 10, secrets.ProviderParameterStore: 3045}
 }
 
-// writes are the actions that change something.
+// writes returns the actions that change something.
 func writes() []string { return []string{"CreateSecret", "PutSecretValue", "PutParameter"} }
 
-// actions are what a provider's secrets are written and read by.
+// actions returns the actions that read and write a provider's secrets.
 func actions(provider string) (create, replace, get string) {
 	if provider == secrets.ProviderParameterStore {
 		return "PutParameter", "PutParameter", "GetParameter"
@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 		for _, lag := range []time.Duration{0, 2 * time.Second} {
 			t.Run(fmt.Sprint(provider, lag), func(t *testing.T) {
 				secretstest.Run(t, secretstest.Harness{Around: synctest.Test, New: func(t *testing.T) secretstest.World {
-					cloud := newCloud(t, func(cfg *awsfake.Config) { cfg.Lag = lag })
+					cloud := newCloud(t, func(cfg *awstest.Config) { cfg.Lag = lag })
 					return newWorld(t, cloud, provider, limit, lag)
 				}})
 			})
@@ -47,10 +47,10 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func newWorld(t *testing.T, cloud *awsfake.Cloud, provider string, limit int, lag time.Duration) secretstest.World {
+func newWorld(t *testing.T, cloud *awstest.Cloud, provider string, limit int, lag time.Duration) secretstest.World {
 	t.Helper()
 	c, seed := awsclienttest.Serve(t, cloud, region), byte(0)
-	fail := func(f awsfake.Fault, n int, actions ...string) {
+	fail := func(f awstest.Fault, n int, actions ...string) {
 		for _, action := range actions {
 			cloud.FailNext(action, n, f)
 		}
@@ -61,17 +61,17 @@ func newWorld(t *testing.T, cloud *awsfake.Cloud, provider string, limit int, la
 			return must(t, c, provider, seed)
 		},
 		Fail: func(f secretstest.Fault, n int) {
-			cloud.ForgetFaults()
-			fail(awsfake.Fault{Dropped: f == secretstest.Dropped, Lost: f == secretstest.Lost}, n, writes()...)
+			cloud.ClearFaults()
+			fail(awstest.Fault{Dropped: f == secretstest.Dropped, Lost: f == secretstest.Lost}, n, writes()...)
 		},
 		Down: func() {
-			fail(awsfake.Fault{Dropped: true}, 1000, append(writes(), "GetSecretValue", "GetParameter")...)
+			fail(awstest.Fault{Dropped: true}, 1000, append(writes(), "GetSecretValue", "GetParameter")...)
 		},
 		Limit: limit, Eventual: lag,
 	}
 }
 
-// TestFormAtAWS: what is there is a contract, which people and later versions read.
+// TestFormAtAWS: the stored form is a contract, which later versions read.
 func TestFormAtAWS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := awsclienttest.Serve(t, newCloud(t, nil), region)
@@ -89,7 +89,7 @@ func TestFormAtAWS(t *testing.T) {
 	})
 }
 
-// TestStoredByHand: people store text, and without a token.
+// TestStoredByHand: values stored by hand are text, and without a token.
 func TestStoredByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := newCloud(t, nil)
@@ -130,14 +130,14 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// TestRefusals: what is certain is not repeated.
+// TestRefusals: a definite error is not retried.
 func TestRefusals(t *testing.T) {
 	for provider := range limits() {
 		synctest.Test(t, func(t *testing.T) {
 			cloud := newCloud(t, nil)
 			s := must(t, awsclienttest.Serve(t, cloud, region), provider, 1)
 			create, _, get := actions(provider)
-			denied := awsfake.Fault{Code: "AccessDeniedException", Message: "not authorized to perform " + create, Status: http.StatusBadRequest}
+			denied := awstest.Fault{Code: "AccessDeniedException", Message: "not authorized to perform " + create, Status: http.StatusBadRequest}
 			cloud.FailNext(create, 1, denied)
 			_, err := s.Create(t.Context(), "x", []byte("v"))
 			if n := len(cloud.Calls(create)); err == nil || errors.Is(err, object.ErrUnknown) || n != 1 ||
@@ -152,8 +152,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestPassing: what may be over soon is waited out by a write, and worth a retry after a
-// read, though nothing was done.
+// TestPassing: temporary errors are retried by a write, and may be retried after a read,
+// although nothing was done.
 func TestPassing(t *testing.T) {
 	for provider := range limits() {
 		create, replace, get := actions(provider)
@@ -161,7 +161,7 @@ func TestPassing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cloud := newCloud(t, nil)
 				s := must(t, awsclienttest.Serve(t, cloud, region), provider, 1)
-				fault := awsfake.Fault{Code: code, Status: http.StatusBadRequest}
+				fault := awstest.Fault{Code: code, Status: http.StatusBadRequest}
 				cloud.FailNext(create, 3, fault)
 				if created, err := s.Create(t.Context(), "x", []byte("v")); err != nil || !created {
 					t.Errorf("%s, %s: create: %t, %v", provider, code, created, err)
@@ -179,7 +179,7 @@ func TestPassing(t *testing.T) {
 	}
 }
 
-// TestNoCredentials: those that can't be had for a moment refuse nothing.
+// TestNoCredentials: temporarily missing credentials are not a refusal.
 func TestNoCredentials(t *testing.T) {
 	for provider := range limits() {
 		synctest.Test(t, func(t *testing.T) {
@@ -205,12 +205,12 @@ func TestNoCredentials(t *testing.T) {
 	}
 }
 
-// TestDoubt: after a lost reply a refusal is not the whole truth, for the value may be
-// there. What certainly did nothing leaves no doubt.
+// TestDoubt: after a lost response a refusal is not definite, because the value may be stored.
+// A call without effect leaves no doubt.
 func TestDoubt(t *testing.T) {
 	for provider := range limits() {
 		create, replace, _ := actions(provider)
-		for _, first := range []awsfake.Fault{{Lost: true}, {Code: "ThrottlingException", Status: http.StatusBadRequest}} {
+		for _, first := range []awstest.Fault{{Lost: true}, {Code: "ThrottlingException", Status: http.StatusBadRequest}} {
 			synctest.Test(t, func(t *testing.T) {
 				cloud := newCloud(t, nil)
 				s := must(t, awsclienttest.Serve(t, cloud, region), provider, 1)
@@ -223,7 +223,7 @@ func TestDoubt(t *testing.T) {
 					{replace, func() error { return s.Replace(t.Context(), "old", []byte("w")) }},
 				} {
 					cloud.FailNext(w.action, 1, first)
-					cloud.FailNext(w.action, 1, awsfake.Fault{Code: "AccessDeniedException", Status: http.StatusBadRequest})
+					cloud.FailNext(w.action, 1, awstest.Fault{Code: "AccessDeniedException", Status: http.StatusBadRequest})
 					err := w.write()
 					if err == nil || !strings.Contains(err.Error(), "AccessDeniedException") || errors.Is(err, object.ErrUnknown) != first.Lost {
 						t.Errorf("%s of %s, %+v before: %v", w.action, provider, first, err)
@@ -234,15 +234,15 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// TestKeys: a key is read by name or ARN, whose region counts.
+// TestKeys: a key is read by name or ARN, and an ARN's region is used.
 func TestKeys(t *testing.T) {
 	const key = "0123456789abcdef0123456789abcdef"
 	synctest.Test(t, func(t *testing.T) {
-		cloud := newCloud(t, func(cfg *awsfake.Config) { cfg.Policies = nil }) // keys of any name
+		cloud := newCloud(t, func(cfg *awstest.Config) { cfg.Policies = nil }) // keys of any name
 		c := awsclienttest.Serve(t, cloud, region)
 		cloud.Secrets.Put("key", key)
 		cloud.Parameters.Put("/key", key)
-		c.Region = "us-east-1" // where the cloud is not
+		c.Region = "us-east-1" // the cloud is in another region
 		arns := map[string]string{
 			secrets.ProviderSecretsManager: cloud.Secrets.Put("other", key),
 			secrets.ProviderParameterStore: "arn:aws:ssm:" + region + ":123456789012:parameter/key",
@@ -265,7 +265,7 @@ func TestKeys(t *testing.T) {
 			if err := load(name); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if err := load("/none"); !errors.Is(err, secrets.ErrKey) || !strings.Contains(err.Error(), "there is none by this name") {
+			if err := load("/none"); !errors.Is(err, secrets.ErrKey) || !strings.Contains(err.Error(), "not found") {
 				t.Errorf("one that is not there: %v", err)
 			}
 			c.Region = "us-east-1"
@@ -279,7 +279,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// FuzzParameter: whatever text a parameter has, it is a value or it does not decrypt.
+// FuzzParameter: any text of a parameter is a value or does not decrypt.
 func FuzzParameter(f *testing.F) {
 	for _, text := range []string{"", "dg==", "dg== 0123", "dg==\n", "x", "dg dg", " "} {
 		f.Add(text)

@@ -9,25 +9,25 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/nstance/nstance/pkg/awscall"
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/secrets"
 )
 
-// backend is what the two services differ in. Writes are one attempt each, and carry a
-// token that is the same for each attempt of one write, and no other's.
+// backend is the difference between the two services. Each write is one attempt, with a token
+// that is shared by all attempts of the write and unique to it.
 type backend interface {
-	// value returns a secret's, or errAbsent.
+	// value returns a secret's value, or errAbsent.
 	value(ctx context.Context, name string) ([]byte, error)
-	// create returns whether the write made the secret. doubt says that an earlier
-	// attempt of it may have.
+	// create reports whether this write created the secret. doubt: an earlier attempt of the
+	// write may have succeeded.
 	create(ctx context.Context, name, token string, value []byte, doubt bool) (created bool, err error)
-	// replace returns errAbsent when the service can't replace what is not there.
+	// replace returns errAbsent if the service can't replace a missing secret.
 	replace(ctx context.Context, name, token string, value []byte) error
 }
 
-// keeper keeps secrets in one of the two services.
+// keeper stores secrets in one of the two services.
 type keeper struct {
 	backend backend
 	limit   int // of a value, in bytes
@@ -37,34 +37,34 @@ type keeper struct {
 
 var _ secrets.Secrets = (*keeper)(nil)
 
-// A prefix is that of a policy's ARN, in which a parameter's name has its first slash
-// already, and none of AWS's own.
+// A prefix as in a policy's ARN, where a parameter's name already has its leading slash,
+// without the names reserved by AWS.
 var (
 	prefixPattern = regexp.MustCompile(`^([A-Za-z0-9_.-]+/)+$`)
 	reserved      = regexp.MustCompile(`^(?i:aws|ssm)`)
 )
 
-// newKeeper returns one whose names begin with root and then prefix.
+// newKeeper returns a keeper whose names start with root and then prefix.
 func newKeeper(b backend, limit int, root, prefix string, random io.Reader, failed error) (secrets.Secrets, error) {
 	if failed != nil {
 		return nil, fmt.Errorf("open secrets: %w", failed)
 	}
 	if !prefixPattern.MatchString(prefix) || reserved.MatchString(prefix) || len(prefix) > 256 {
-		return nil, fmt.Errorf("open secrets: prefix %.80q: want a path that begins with none of a slash, aws and ssm, and ends with a slash, "+
+		return nil, fmt.Errorf("open secrets: prefix %.80q: want a path that does not start with a slash, aws or ssm, and ends with a slash, "+
 			"such as nstance/example/", prefix)
 	}
 	return &keeper{backend: b, limit: limit, prefix: root + prefix, random: random}, nil
 }
 
-// reads is how often a secret is looked for that is not there, and firstRead how long
-// after the first time: 3.5 s later it is believed.
+// reads is how often a missing secret is read, and firstRead the wait after the first read:
+// after 3.5 s in total it counts as missing.
 const (
 	reads     = 4
 	firstRead = 500 * time.Millisecond
 	lastRead  = 2 * time.Second
 )
 
-// Get implements secrets.Secrets. One that is not there takes some seconds.
+// Get implements secrets.Secrets. It takes some seconds for a missing secret.
 func (k *keeper) Get(ctx context.Context, name string) ([]byte, error) {
 	if err := secrets.CheckName(name); err != nil {
 		return nil, fmt.Errorf("get secret: %w", err)
@@ -98,8 +98,8 @@ func (k *keeper) Create(ctx context.Context, name string, value []byte) (created
 	return created && err == nil, err
 }
 
-// Replace implements secrets.Secrets. Neither service has writes that depend on what is
-// there: of two at a time the last one stays, and neither is told of a conflict.
+// Replace implements secrets.Secrets. Neither service has conditional writes: of two
+// concurrent ones the last wins, without a conflict error.
 func (k *keeper) Replace(ctx context.Context, name string, value []byte) error {
 	return k.write(ctx, "replace", name, value, func(token string, doubt bool) error {
 		err := k.backend.replace(ctx, k.prefix+name, token, value)
@@ -108,17 +108,17 @@ func (k *keeper) Replace(ctx context.Context, name string, value []byte) error {
 		}
 		created, err := k.backend.create(ctx, k.prefix+name, token, value, doubt)
 		if err == nil && !created {
-			return errAgain // somebody made it meanwhile
+			return errAgain // created meanwhile
 		}
 		return err
 	})
 }
 
-// errAgain says that a write has to be tried once more.
-var errAgain = errors.New("somebody else wrote at the same time")
+// errAgain means that a write must be retried.
+var errAgain = errors.New("another writer wrote at the same time")
 
-// write checks what is to be written, and attempts it until it is known what came of it,
-// or ctx ends. A refusal says nothing of an attempt before it whose reply was lost.
+// write checks the value and retries the write until its outcome is known or ctx ends. A
+// refusal says nothing about an earlier attempt whose response was lost.
 func (k *keeper) write(ctx context.Context, verb, name string, value []byte, attempt func(token string, doubt bool) error) error {
 	if err := secrets.CheckName(name); err != nil {
 		return fmt.Errorf("%s secret: %w", verb, err)
@@ -137,24 +137,24 @@ func (k *keeper) write(ctx context.Context, verb, name string, value []byte, att
 			return nil
 		}
 		if !errors.Is(err, errAgain) {
-			lost := !awscall.Refused(err)
+			lost := !awsclient.NoEffect(err)
 			err = kindOf(err)
 			switch {
 			case errors.Is(err, object.ErrUnknown):
 				doubt = doubt || lost
 			case doubt:
-				return fmt.Errorf("%s secret %s%s: %w: an attempt before may have done it: %w", verb, k.prefix, name, object.ErrUnknown, err)
+				return fmt.Errorf("%s secret %s%s: %w: an earlier attempt may have succeeded: %w", verb, k.prefix, name, object.ErrUnknown, err)
 			default:
 				return fmt.Errorf("%s secret %s%s: %w", verb, k.prefix, name, err)
 			}
 		}
 		if end := retry.Wait(ctx, backoff().Delay(n)); end != nil {
-			return fmt.Errorf("%s secret %s%s: %w: %w; last answer: %w", verb, k.prefix, name, object.ErrUnknown, end, err)
+			return fmt.Errorf("%s secret %s%s: %w: %w; last error: %w", verb, k.prefix, name, object.ErrUnknown, end, err)
 		}
 	}
 }
 
-// token is one that no other write has.
+// token returns a unique token.
 func (k *keeper) token() (string, error) {
 	var b [16]byte
 	if _, err := io.ReadFull(k.random, b[:]); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/nstance/nstance/pkg/secrets/aws"
 )
 
-// TestPoorReplies: a success that tells nothing is none: no secret is empty, and nothing
-// was made.
+// TestPoorReplies: an incomplete success is not one: no secret is empty, and nothing was
+// created.
 func TestPoorReplies(t *testing.T) {
 	for provider := range limits() {
 		for _, body := range []string{"{}", "null", `{"ok":true}`, `{"ARN":"arn:x"}`, `{"Parameter":{}}`} {
@@ -30,7 +30,7 @@ func TestPoorReplies(t *testing.T) {
 					t.Errorf("%s, %s: a key is %q", provider, body, value)
 				}
 				if provider == secrets.ProviderSecretsManager && body == `{"ARN":"arn:x"}` {
-					return // of a write it is a success
+					return // for a write it is a success
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -42,7 +42,7 @@ func TestPoorReplies(t *testing.T) {
 	}
 }
 
-// TestEncrypted: a parameter is kept encrypted, also once it was replaced.
+// TestEncrypted: a parameter is stored encrypted, also after it was replaced.
 func TestEncrypted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := newCloud(t, nil)

@@ -8,24 +8,24 @@ import (
 
 	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
 	"github.com/nstance/nstance/pkg/awsclient/iam"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/secrets/aws"
 )
 
-// TestRights: the policies allow the key and the secrets of the cluster, in either
-// service, and no others.
+// TestRights: the policies allow the key and the secrets of the cluster, in either service,
+// and no others.
 func TestRights(t *testing.T) {
 	const key = "0123456789abcdef0123456789abcdef"
 	for provider, c := range map[string]struct {
 		section   string
 		statement string
-		put       func(cloud *awsfake.Cloud, name string) (arn string)
+		put       func(cloud *awstest.Cloud, name string) (arn string)
 	}{
-		secrets.ProviderSecretsManager: {iam.SectionSecretsManager, "Secrets", func(cloud *awsfake.Cloud, name string) string {
+		secrets.ProviderSecretsManager: {iam.SectionSecretsManager, "Secrets", func(cloud *awstest.Cloud, name string) string {
 			return cloud.Secrets.Put(name, key)
 		}},
-		secrets.ProviderParameterStore: {iam.SectionParameterStore, "Parameters", func(cloud *awsfake.Cloud, name string) string {
+		secrets.ProviderParameterStore: {iam.SectionParameterStore, "Parameters", func(cloud *awstest.Cloud, name string) string {
 			cloud.Parameters.Put("/"+name, key)
 			return "arn:aws:ssm:" + region + ":" + awsclienttest.Account + ":parameter/" + name
 		}},
@@ -34,7 +34,7 @@ func TestRights(t *testing.T) {
 			cloud := newCloud(t, nil)
 			own, other := c.put(cloud, "keys/own"), c.put(cloud, "keys/other")
 			rights := awsclienttest.Rights(t, region, map[string]string{"key_arn": own, "secret_prefix": prefix}, iam.SectionKey, c.section)
-			cloud.Rights.Set(rights...)
+			cloud.IAM.SetPolicies(rights...)
 			client := awsclienttest.Serve(t, cloud, region)
 			load := func(name string) error {
 				_, err := secrets.LoadKey(t.Context(), secrets.KeySource{Provider: provider, Source: name}, aws.Sources(client))
@@ -63,7 +63,7 @@ func TestRights(t *testing.T) {
 				"Key":       func() error { return load(own) },
 				c.statement: func() error { _, err := s.Get(t.Context(), "ca"); return err },
 			} {
-				cloud.Rights.Set(rights[0].Without(id), rights[1].Without(id))
+				cloud.IAM.SetPolicies(rights[0].Without(id), rights[1].Without(id))
 				if needs() == nil {
 					t.Errorf("%s: nothing needs the statement %s", provider, id)
 				}

@@ -6,39 +6,53 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nstance/nstance/pkg/awscall"
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
+	"github.com/aws/aws-sdk-go-v2/service/ssm/types"
+
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/secrets"
 )
 
 // This file is Parameter Store, of Systems Manager:
 // https://docs.aws.amazon.com/systems-manager/latest/APIReference/
 
-// A parameter is 4 KiB of text: the value in base64, a space, and the token of the write
-// that put it there. What a person stores may lack the token.
+// A parameter is 4 KiB of text: the value in base64, a space, and the token of the write. A
+// parameter stored by hand may lack the token.
 const (
 	maxText      = 4 << 10
 	tokenLength  = 32
 	maxParameter = (maxText - 1 - tokenLength) / 4 * 3 // bytes of a value
 )
 
-// store calls Parameter Store, which knows no tokens: a write whose reply was lost is
-// known by the one in the text.
-type store struct{ call caller }
+// store calls Parameter Store through functions (pkg/awsclient/sdk.go). The service has no
+// tokens: a write whose response was lost is recognised by the token in the text.
+type store struct {
+	get storeCall[ssm.GetParameterInput, ssm.GetParameterOutput]
+	set storeCall[ssm.PutParameterInput, ssm.PutParameterOutput]
+}
+
+type storeCall[In, Out any] func(context.Context, *In, ...func(*ssm.Options)) (*Out, error)
 
 var _ backend = store{}
 
+func newStore(s awsclient.Session) (store, error) {
+	cfg, err := s.Brief(awsclient.ParameterStore)
+	client := ssm.NewFromConfig(cfg)
+	return store{client.GetParameter, client.PutParameter}, err
+}
+
 // read returns a parameter's text. It takes a name or an ARN.
 func (s store) read(ctx context.Context, name string) (string, error) {
-	in := struct {
-		Name           string
-		WithDecryption bool
-	}{name, true}
-	var out struct{ Parameter struct{ Value string } }
-	err := s.call.call(ctx, "GetParameter", in, &out, false)
-	if awscall.Coded(err, "ParameterNotFound", "ParameterVersionNotFound") {
+	out, err := s.get(ctx, &ssm.GetParameterInput{Name: &name, WithDecryption: sdk.Bool(true)})
+	if awsclient.Coded(err, "ParameterNotFound", "ParameterVersionNotFound") {
 		return "", errAbsent
 	}
-	return out.Parameter.Value, complete("GetParameter", out.Parameter.Value != "", err)
+	text := ""
+	if err == nil && out.Parameter != nil {
+		text = sdk.ToString(out.Parameter.Value)
+	}
+	return text, replied("GetParameter", text != "", err)
 }
 
 func (s store) value(ctx context.Context, name string) ([]byte, error) {
@@ -53,35 +67,31 @@ func encode(value []byte, token string) string {
 	return base64.StdEncoding.EncodeToString(value) + " " + token
 }
 
-// decode does not show the text, which may be the secret itself.
+// decode's error does not contain the text, which may be the secret.
 func decode(text string) ([]byte, error) {
 	encoded, _, _ := strings.Cut(strings.TrimSpace(text), " ")
 	value, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the parameter's text is no base64: store the value in base64", secrets.ErrSealed)
+		return nil, fmt.Errorf("%w: the parameter is not base64: store the value in base64", secrets.ErrSealed)
 	}
 	return value, nil
 }
 
 func (s store) put(ctx context.Context, name, text string, overwrite bool) error {
-	in := struct {
-		Name, Value, Type string
-		Overwrite         bool
-	}{name, text, "SecureString", overwrite}
-	var out struct{ Version int64 }
-	err := s.call.call(ctx, "PutParameter", in, &out, true)
-	return complete("PutParameter", out.Version > 0, err)
+	in := ssm.PutParameterInput{Name: &name, Value: &text, Type: types.ParameterTypeSecureString, Overwrite: &overwrite}
+	out, err := s.set(ctx, &in, func(o *ssm.Options) { awsclient.Once(&o.Retryer, &o.APIOptions, nil) })
+	return replied("PutParameter", out != nil && out.Version > 0, err)
 }
 
-// create looks, after an attempt whose reply was lost, whose the parameter is that is
-// there now. Reads lag: one that shows none yet leaves it in doubt.
+// create checks, after an attempt with a lost response, whether the existing parameter has
+// this token. Reads lag: if none is found, the outcome remains unknown.
 func (s store) create(ctx context.Context, name, token string, value []byte, doubt bool) (bool, error) {
 	text := encode(value, token)
 	err := s.put(ctx, name, text, false)
 	switch {
 	case err == nil:
 		return true, nil
-	case !awscall.Coded(err, "ParameterAlreadyExists"):
+	case !awsclient.Coded(err, "ParameterAlreadyExists"):
 		return false, err
 	case !doubt:
 		return false, nil
@@ -90,8 +100,8 @@ func (s store) create(ctx context.Context, name, token string, value []byte, dou
 	return err == nil && there == text, err
 }
 
-// replace writes over whatever is there. An attempt that is repeated may write over what
-// somebody else wrote in between: this service has nothing against that.
+// replace overwrites any value. A repeated attempt may overwrite another write in between,
+// which the service can't prevent.
 func (s store) replace(ctx context.Context, name, token string, value []byte) error {
 	return s.put(ctx, name, encode(value, token), true)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/awsclient/awsclienttest"
 	"github.com/nstance/nstance/pkg/awsclient/iam"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 	"github.com/nstance/nstance/pkg/secrets"
 	"github.com/nstance/nstance/pkg/secrets/aws"
 )
@@ -19,7 +19,7 @@ const (
 	prefix = "nstance/example/"
 )
 
-// draw is randomness that is safe for concurrent use.
+// draw is a source of randomness that is safe for concurrent use.
 type draw struct {
 	mu     sync.Mutex
 	source *rand.ChaCha8
@@ -47,16 +47,16 @@ func must(t *testing.T, c awsclient.Config, provider string, seed byte) secrets.
 	return s
 }
 
-// newCloud is a cloud that allows what the policies for the cluster's secrets do, in both
-// services, and the one for a key by the name key.
-func newCloud(t *testing.T, change func(*awsfake.Config)) *awsfake.Cloud {
+// newCloud returns a cloud with the policies for the cluster's secrets, in both services, and
+// the one for a key named key.
+func newCloud(t *testing.T, change func(*awstest.Config)) *awstest.Cloud {
 	t.Helper()
-	cfg := awsfake.Config{Region: region, Seed: 1, Policies: awsclienttest.Rights(t, region, nil,
+	cfg := awstest.Config{Region: region, Seed: 1, Policies: awsclienttest.Rights(t, region, nil,
 		iam.SectionKey, iam.SectionSecretsManager, iam.SectionParameterStore)}
 	if change != nil {
 		change(&cfg)
 	}
-	return awsfake.New(cfg)
+	return awstest.New(cfg)
 }
 
 var errNoRole = errors.New("the machine tells of no role")

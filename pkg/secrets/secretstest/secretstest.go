@@ -1,4 +1,4 @@
-// Package secretstest is the contract of secrets.Secrets as a test suite.
+// Package secretstest tests implementations of secrets.Secrets.
 package secretstest
 
 import (
@@ -14,36 +14,36 @@ import (
 	"github.com/nstance/nstance/pkg/secrets"
 )
 
-// Fault is what happens to a write.
+// Fault is a failure of a write.
 type Fault int
 
 // The faults.
 const (
-	Dropped Fault = iota // it has no effect, and no reply comes
-	Lost                 // it takes effect, and no reply comes
+	Dropped Fault = iota // no effect, and no response
+	Lost                 // takes effect, but no response
 )
 
-// World is an empty place for secrets.
+// World is an empty store of secrets.
 type World struct {
-	// Open returns the secrets of another process.
+	// Open returns the secrets as another process sees them.
 	Open func(t *testing.T) secrets.Secrets
-	// Fail has the next n writes meet a fault.
+	// Fail makes the next n writes fail.
 	Fail func(f Fault, n int)
-	// Down has nothing answer any more.
+	// Down makes all calls fail.
 	Down func()
-	// Limit is the longest value, in bytes.
+	// Limit is the maximum length of a value, in bytes.
 	Limit int
 	// Eventual is how long reads may lag behind writes.
 	Eventual time.Duration
 }
 
-// Harness makes worlds. Around runs each test; testing/synctest.Test fits.
+// Harness creates worlds. Around runs each test; testing/synctest.Test fits.
 type Harness struct {
 	New    func(t *testing.T) World
 	Around func(t *testing.T, f func(*testing.T))
 }
 
-// Run checks the contract.
+// Run runs the tests.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	for _, c := range []struct {
@@ -82,7 +82,7 @@ func has(t *testing.T, s secrets.Secrets, name, want string) {
 	}
 }
 
-// testCreateGet: what was created is there at once, for everybody.
+// testCreateGet: a created value is visible at once, to all readers.
 func testCreateGet(t *testing.T, w World) {
 	a, b := w.Open(t), w.Open(t)
 	every := make([]byte, 256)
@@ -106,7 +106,7 @@ func testCreatedOnce(t *testing.T, w World) {
 	has(t, b, "x", "first")
 }
 
-// testCreateRace: of several who create at once one does, also if all bring the same.
+// testCreateRace: of concurrent creates exactly one succeeds, even with equal values.
 func testCreateRace(t *testing.T, w World) {
 	for _, same := range []bool{false, true} {
 		const racers = 5
@@ -202,7 +202,7 @@ func testReplace(t *testing.T, w World) {
 	create(t, b, "x", "four", false)
 }
 
-// testFaults: whoever writes finds out what came of it.
+// testFaults: a writer learns the outcome of its write.
 func testFaults(t *testing.T, w World) {
 	for name, f := range map[string]Fault{"dropped": Dropped, "lost": Lost} {
 		for _, times := range []int{1, 3} {
@@ -221,7 +221,7 @@ func testFaults(t *testing.T, w World) {
 	}
 }
 
-// testFaultsOfWhoIsLate: a create that is in doubt is not another's.
+// testFaultsOfWhoIsLate: a create in doubt is not mistaken for another writer's.
 func testFaultsOfWhoIsLate(t *testing.T, w World) {
 	a, b := w.Open(t), w.Open(t)
 	for n, value := range []string{"theirs", "mine"} {

@@ -7,55 +7,55 @@ import (
 	"time"
 )
 
-// Two machines may show one identity: an image was made of a machine that had registered,
-// or its disk was restored beside it. Both keep streams open, and each takes the other's
-// place. The functions here find that out and decide which one keeps its streams.
+// Two machines may present the same identity: an image was taken of a registered machine, or
+// its disk was restored on a second one. Both keep streams open, and each displaces the other.
+// The functions here detect that and decide which machine keeps its streams.
 //
-// A stream that arrives while another machine's is open takes its place at once: nearly
-// always that one is what is left of a connection that broke, and waiting for it would
-// cost time. If it was alive, its agent is told, and comes back within seconds: that is
-// the proof that it answers. When both have come back so, there are two machines.
+// A new stream displaces another machine's open stream at once: the old one is almost always
+// left over from a broken connection, and waiting for it to time out would cost time. If the
+// displaced machine was alive, its agent is told and reconnects within seconds, which proves
+// that it is running. When both machines have come back this way, there are two.
 
 const (
-	// returnWindow is how soon a machine that lost its place comes back, if it lives: its
-	// agent's longest pause is 10 s.
+	// returnWindow is how soon a displaced machine reconnects if it is alive: its agent's
+	// longest back-off is 10 s.
 	returnWindow = 30 * time.Second
-	// sharedFor is how long a machine that was refused counts as one that still runs. Its
-	// agent tries again about once a minute.
+	// sharedFor is how long a refused machine counts as still running. Its agent retries about
+	// once a minute.
 	sharedFor = 5 * time.Minute
 	// maxRefused bounds how many machines are remembered for one instance.
 	maxRefused = 8
 )
 
-// machine is what tells machines with one identity apart: where a stream comes from, and
-// the run of the agent. Either may be the same on both: addresses behind a NAT, runs when
-// the memory was copied too.
+// machine tells machines with the same identity apart, by the address that a stream comes from
+// and the agent's run ID. Either may be equal: addresses behind a NAT, run IDs when memory was
+// copied too.
 type machine struct {
-	host netip.Addr // invalid: not known
-	run  string     // empty: not named
+	host netip.Addr // invalid if unknown
+	run  string     // empty if not sent
 }
 
-// claims are what the machines with an instance's identity have done lately. The zero
-// value is that of nearly all instances: nothing of note.
+// claims records what the machines with an instance's identity did recently. The zero value is
+// that of nearly all instances.
 type claims struct {
-	displaced map[machine]time.Time // lost their place to another machine, and when
-	refused   map[machine]time.Time // proven to run beside the one that keeps the streams, and when they last tried
-	byAddress bool                  // the provider's record decided who keeps them
+	displaced map[machine]time.Time // machines that lost their place to another machine, and when
+	refused   map[machine]time.Time // machines proven to run beside the one that keeps the streams, and their last attempt
+	byAddress bool                  // the provider's addresses decided which machine keeps the streams
 }
 
-// verdict is the decision on a stream that arrives.
+// verdict is the decision on a new stream.
 type verdict int
 
 const (
-	admit  verdict = iota // it takes the place of whatever is there
-	refuse                // another machine keeps the place
-	// prefer is admit, and the machine that had the place is refused from now on.
+	admit  verdict = iota // it replaces the open stream, if any
+	refuse                // another machine keeps its streams
+	// prefer is admit, and refuses the previous holder from now on.
 	prefer
 )
 
-// arrive decides on a stream of comer. holder is the machine whose stream is open; nil:
-// none is. known are the instance's addresses in the provider's record. fresh reports
-// whether a machine is refused that was not before.
+// arrive decides on a new stream of comer. holder is the machine whose stream is open, or nil.
+// known are the instance's addresses according to the provider. fresh reports whether a
+// machine is refused that was not refused before.
 func (c *claims) arrive(comer machine, holder *machine, known []netip.Addr, now time.Time) (v verdict, fresh bool) {
 	c.expire(now)
 	switch {
@@ -82,9 +82,9 @@ func (c *claims) arrive(comer machine, holder *machine, known []netip.Addr, now 
 	return refuse, true
 }
 
-// refuses reports whether an earlier decision turns a machine away. One that the provider
-// shows as the instance's by now is heard again, and without the provider's support a
-// decision only protects a stream that is open.
+// refuses reports whether an earlier decision still refuses a machine. The decision is
+// reopened if the provider now lists the machine's address, and one made without the
+// provider's addresses only protects a stream that is open.
 func (c *claims) refuses(comer machine, holder *machine, known []netip.Addr) bool {
 	if !c.recognises(comer, holder) {
 		return false
@@ -95,8 +95,8 @@ func (c *claims) refuses(comer machine, holder *machine, known []netip.Addr) boo
 	return holder != nil || c.byAddress
 }
 
-// recognises reports whether a machine was refused before, or is at the address of one
-// that was: then its agent was started again.
+// recognises reports whether a machine was refused before, or has the address of a refused
+// one: its agent was restarted.
 func (c *claims) recognises(comer machine, holder *machine) bool {
 	if _, ok := c.refused[comer]; ok {
 		return true
@@ -112,8 +112,8 @@ func (c *claims) recognises(comer machine, holder *machine) bool {
 	return false
 }
 
-// bothReturned reports whether each of two machines has lost its place to the other, and
-// come back.
+// bothReturned reports whether each of the two machines has displaced the other and
+// reconnected.
 func (c *claims) bothReturned(comer, holder machine) bool {
 	_, comerDid := c.displaced[comer]
 	_, holderDid := c.displaced[holder]
@@ -147,7 +147,7 @@ func makeRoom(at map[machine]time.Time) {
 	delete(at, oldest)
 }
 
-// expire forgets what is too old to count.
+// expire drops expired entries.
 func (c *claims) expire(now time.Time) {
 	maps.DeleteFunc(c.displaced, func(_ machine, at time.Time) bool { return now.Sub(at) >= returnWindow })
 	maps.DeleteFunc(c.refused, func(_ machine, at time.Time) bool { return now.Sub(at) >= sharedFor })
@@ -156,10 +156,10 @@ func (c *claims) expire(now time.Time) {
 	}
 }
 
-// shared reports whether two machines are known to have the identity.
+// shared reports whether two machines are known to use the identity.
 func (c *claims) shared() bool { return len(c.refused) > 0 }
 
-// lastRefused is when a machine was refused last; zero: none is remembered.
+// lastRefused returns when a machine was last refused, or zero.
 func (c *claims) lastRefused() (last time.Time) {
 	for _, at := range c.refused {
 		if at.After(last) {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// arrival is one stream in the life of an instance.
+// arrival is one new stream of an instance.
 type arrival struct {
-	after time.Duration // since the one before
-	comer string        // a letter for the machine, and the run of its agent
+	after time.Duration // since the previous arrival
+	comer string        // a letter for the machine, and its agent's run
 	want  verdict
-	alone bool // the stream that was there has ended by itself
+	alone bool // the previous stream has already ended
 }
 
 func machineOf(text string) machine {
@@ -22,7 +22,7 @@ func machineOf(text string) machine {
 func TestClaims(t *testing.T) {
 	const soon = time.Second
 	for name, c := range map[string]struct {
-		known  string // the machines whose address the provider has
+		known  string // the machines with an address known to the provider
 		stream []arrival
 		shared bool
 	}{
@@ -106,7 +106,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestProviderChangesItsMind: a machine that was refused by its address has it by now.
+// TestProviderChangesItsMind: the provider now lists the address of a refused machine.
 func TestProviderChangesItsMind(t *testing.T) {
 	var c claims
 	a, b := machineOf("A1"), machineOf("B2")
@@ -130,7 +130,7 @@ func TestProviderChangesItsMind(t *testing.T) {
 	}
 }
 
-// TestClaimsAreBounded: any number of machines cost the memory of a few.
+// TestClaimsAreBounded: the number of remembered machines is bounded.
 func TestClaimsAreBounded(t *testing.T) {
 	var c claims
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -6,7 +6,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// cuts end all streams of an instance at once, of whatever kind they are.
+// cuts ends all streams of an instance at once, of every kind.
 type cuts struct {
 	mu   sync.Mutex
 	open map[fleet.InstanceID]*cut

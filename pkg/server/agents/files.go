@@ -5,8 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash/maphash"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/files"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -14,7 +17,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Files gives instances their files; delivery.Delivery does. No method blocks.
+// Files delivers files to instances; implemented by delivery.Delivery. No method blocks.
 type Files interface {
 	OpenKeys(id fleet.InstanceID, send func([]delivery.KeyRequest) error) *delivery.Stream[[]delivery.KeyRequest]
 	CloseKeys(id fleet.InstanceID, s *delivery.Stream[[]delivery.KeyRequest])
@@ -27,8 +30,8 @@ type Files interface {
 
 var _ Files = (*delivery.Delivery)(nil)
 
-// KeyGenRequests tells the agent which keys its instance needs, and again when
-// that changes.
+// KeyGenRequests sends the keys that the instance needs, and sends them again when they
+// change.
 func (s *Service) KeyGenRequests(_ *nstancev1.KeyGenRequestsRequest, stream nstancev1.AgentService_KeyGenRequestsServer) error {
 	return s.hold(stream.Context(), func(all Files, id fleet.InstanceID) (ending, func()) {
 		me := all.OpenKeys(id, func(keys []delivery.KeyRequest) error { return stream.Send(keyRequests(keys)) })
@@ -36,7 +39,7 @@ func (s *Service) KeyGenRequests(_ *nstancev1.KeyGenRequestsRequest, stream nsta
 	})
 }
 
-// SubmitPublicKeys takes the public halves of the keys that were asked for.
+// SubmitPublicKeys accepts the public halves of the requested keys.
 func (s *Service) SubmitPublicKeys(
 	ctx context.Context, req *nstancev1.SubmitPublicKeysRequest,
 ) (*nstancev1.SubmitPublicKeysResponse, error) {
@@ -47,11 +50,17 @@ func (s *Service) SubmitPublicKeys(
 	if shard.Gone(id) {
 		return nil, errRemoved()
 	}
+	audit.On(ctx, "instance "+string(id))
+	audit.Claimed(ctx, "public_key", slices.Sorted(maps.Keys(req.GetPublicKeys()))...)
 	err = shard.Files().Submit(id, req.GetPublicKeys())
 	var inUse delivery.KeysInUse
 	switch {
 	case errors.As(err, &inUse):
-		return nil, keysInUse(inUse)
+		var fields []string
+		for _, name := range inUse {
+			fields = append(fields, rpc.SubmittedKey(name))
+		}
+		return nil, rpc.KeysInUse("submit it", fields...)
 	case errors.Is(err, delivery.ErrNoKeyStream):
 		return nil, rpc.Precondition.Errorf("%w", err)
 	case err != nil:
@@ -60,18 +69,7 @@ func (s *Service) SubmitPublicKeys(
 	return &nstancev1.SubmitPublicKeysResponse{}, nil
 }
 
-// keysInUse refuses keys that other instances have, of which it says nothing.
-func keysInUse(names []string) error {
-	out := &rpc.ViolationsError{Message: "invalid request", Kind: rpc.KeyInUse}
-	for _, name := range names {
-		out.Violations = append(out.Violations, rpc.Violation{
-			Field: rpc.SubmittedKey(name), Description: "it is the key of another instance: make a new one, and submit that",
-		})
-	}
-	return out
-}
-
-// ReceiveFiles sends what the instance is to have and has not.
+// ReceiveFiles sends the files that the instance lacks or has in another version.
 func (s *Service) ReceiveFiles(_ *nstancev1.ReceiveFilesRequest, stream nstancev1.AgentService_ReceiveFilesServer) error {
 	return s.hold(stream.Context(), func(all Files, id fleet.InstanceID) (ending, func()) {
 		me := all.OpenFiles(id, func(p delivery.Push) error { return send(stream, p) })
@@ -79,15 +77,14 @@ func (s *Service) ReceiveFiles(_ *nstancev1.ReceiveFilesRequest, stream nstancev
 	})
 }
 
-// ending is the end that a delivery gives to a stream.
+// ending tells when and why the delivery ended a stream.
 type ending interface {
 	Ended() <-chan struct{}
 	Err() error
 }
 
-// hold keeps a server stream open until its term, its instance, the caller or the
-// delivery is done with it. Whatever is being sent then fails, because the end of
-// a handler ends its stream.
+// hold keeps a server stream open until its term, the instance, the caller or the delivery
+// ends it. A send in progress then fails, because returning from the handler ends the stream.
 func (s *Service) hold(ctx context.Context, open func(Files, fleet.InstanceID) (ending, func())) error {
 	var in entered
 	var me ending
@@ -126,7 +123,7 @@ func endedBy(err error) error {
 	case errors.Is(err, delivery.ErrSlow):
 		return rpc.Exhausted.Errorf("%w", err)
 	}
-	return err // of the stream itself
+	return err // the stream's own error
 }
 
 func keyRequests(keys []delivery.KeyRequest) *nstancev1.KeyGenRequestsResponse {
@@ -154,7 +151,7 @@ func send(stream nstancev1.AgentService_ReceiveFilesServer, p delivery.Push) err
 	}})
 }
 
-// filesReport is what a report says of files, of as many as a set can have.
+// filesReport returns the file part of a report, for at most files.MaxFiles files.
 func filesReport(m *nstancev1.ReportHealthRequest) delivery.FileReport {
 	r := delivery.FileReport{ConfigHash: m.GetConfigHash()}
 	for _, f := range m.GetFiles()[:min(len(m.GetFiles()), files.MaxFiles)] {
@@ -175,7 +172,7 @@ func filesReport(m *nstancev1.ReportHealthRequest) delivery.FileReport {
 	return r
 }
 
-// sum reads a digest; one that is none is that of no file.
+// sum parses a digest. A malformed one gives the zero Sum, which no file has.
 func sum(text string) (out delivery.Sum) {
 	if len(text) != hex.EncodedLen(len(out)) {
 		return delivery.Sum{}
@@ -186,22 +183,20 @@ func sum(text string) (out delivery.Sum) {
 	return out
 }
 
-// The bounds of reports that say something new of files, beside those that come
-// as often as any agent is set up to report: so many at once, and one more after
-// each pause.
+// Limits on reports with file changes, in addition to those accepted at the shortest
+// configurable report interval: a burst, refilled at a fixed rate.
 const (
 	filesBurst  = 16
 	filesRefill = 250 * time.Millisecond
 )
 
-// filesLimiter lets through what an agent says of its files: not too soon after the
-// last time, but news at once, for a set that was taken over, or could not be, is
-// what a delivery waits for. It is of one stream.
+// filesLimiter rate-limits an agent's file reports. Changes pass at once, within the burst,
+// because a delivery waits for them. Used by one stream.
 type filesLimiter struct {
 	seed   maphash.Seed
-	at     time.Time // of the last report taken
-	said   uint64    // in it
-	left   int       // news that may come at once
+	at     time.Time // of the last report passed on
+	said   uint64    // digest of that report
+	left   int       // changes that may still pass at once
 	filled time.Time
 }
 
@@ -209,8 +204,8 @@ func newFilesLimiter(now time.Time) *filesLimiter {
 	return &filesLimiter{seed: maphash.MakeSeed(), left: filesBurst, filled: now}
 }
 
-// takes reports whether the shard is to be told what m says of files.
-func (l *filesLimiter) takes(m *nstancev1.ReportHealthRequest, now time.Time) bool {
+// allows reports whether the file part of m is passed on to the shard.
+func (l *filesLimiter) allows(m *nstancev1.ReportHealthRequest, now time.Time) bool {
 	if gained := int(now.Sub(l.filled) / filesRefill); gained > 0 {
 		l.left, l.filled = min(filesBurst, l.left+gained), now
 	}

@@ -33,7 +33,7 @@ func (w wanted) Instance(fleet.InstanceID) (fleet.Instance, bool) {
 }
 
 func (w wanted) Group(key fleet.GroupKey) (fleet.Group, bool) {
-	groups, _ := w.static.Resolve(config.Dynamic{})
+	groups, _ := w.static.Resolve(nil)
 	g, ok := groups[key]
 	return g, ok
 }
@@ -75,6 +75,7 @@ func delivering(t *testing.T) *shard {
 	w := wanted{static}
 	d, err := delivery.New(ctx, delivery.Config{
 		Shard: w, CA: ca, Secrets: w, Storage: mem.New(mem.Config{}),
+		Permit: func(fleet.InstanceID, *pki.LeafRequest) error { return nil },
 		Claim:  func(fleet.InstanceID, []string) []string { return nil },
 		Bind:   func(context.Context, fleet.InstanceID, []string) error { return nil },
 		Log:    func(context.Context, ledger.CertificateBatch) error { return nil },
@@ -124,13 +125,13 @@ func (d *down[T]) received() []*T {
 	return d.sent
 }
 
-// agentCtx is the context of a call of the instance's agent.
+// agentCtx returns the context of a call of the instance's agent.
 func agentCtx() context.Context {
 	return rpc.WithCaller(context.Background(), pki.Caller{Role: pki.RoleAgent, Tenant: "default", ID: string(id)})
 }
 
-// TestFilesOverStreams: keys are asked for, submitted, and a set arrives, file by
-// file, ended by its commit.
+// TestFilesOverStreams: keys are requested and submitted, and a set arrives, file by file,
+// ended by its commit.
 func TestFilesOverStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		svc := service(delivering(t))
@@ -147,7 +148,7 @@ func TestFilesOverStreams(t *testing.T) {
 		}
 		if _, err := svc.SubmitPublicKeys(agentCtx(),
 			&nstancev1.SubmitPublicKeysRequest{PublicKeys: map[string]string{"other": ""}}); !isKind(err, rpc.Invalid) {
-			t.Errorf("a key that nobody asked for: %v", err)
+			t.Errorf("a key that was not asked for: %v", err)
 		}
 		key, err := pki.GenerateKey(rand.Reader)
 		if err != nil {
@@ -181,8 +182,8 @@ func TestFilesOverStreams(t *testing.T) {
 
 func isKind(err error, kind rpc.Kind) bool { return errors.Is(err, kind) }
 
-// TestFilesStreamsEnd: with the term, the instance, a newer stream, and when
-// nobody reads.
+// TestFilesStreamsEnd: streams end with the term, the instance, a newer stream, and a reader
+// that does not read.
 func TestFilesStreamsEnd(t *testing.T) {
 	for what, c := range map[string]struct {
 		end  func(*shard, *agents.Service)
@@ -220,8 +221,7 @@ func TestFilesStreamsEnd(t *testing.T) {
 	}
 }
 
-// TestNewsOfFiles: what is new of files is passed on at once, a flood of it is
-// not.
+// TestNewsOfFiles: changes of files are passed on at once, a flood of them is not.
 func TestNewsOfFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh, s := newShard(), newStream()
@@ -248,7 +248,7 @@ func TestNewsOfFiles(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		synctest.Wait()
-		if n := len(heard.reports); n > 60 { // of a second
+		if n := len(heard.reports); n > 60 { // within a second
 			t.Errorf("heard %d reports", n)
 		}
 		close(s.in)
@@ -256,7 +256,7 @@ func TestNewsOfFiles(t *testing.T) {
 	})
 }
 
-// listener hears reports.
+// listener records reports.
 type listener struct {
 	agents.Files
 	reports []delivery.FileReport

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// ReportHealth takes an agent's reports until the stream ends.
+// ReportHealth receives an agent's reports until the stream ends.
 func (s *Service) ReportHealth(stream nstancev1.AgentService_ReportHealthServer) error {
 	var in entered
 	var me *session
@@ -19,7 +19,7 @@ func (s *Service) ReportHealth(stream nstancev1.AgentService_ReportHealthServer)
 		if in, err = s.enter(stream.Context()); err != nil {
 			return err
 		}
-		if me, err = s.sessions.begin(stream.Context(), in.id, in.shard); err != nil {
+		if me, err = s.sessions.open(stream.Context(), in.id, in.shard); err != nil {
 			s.leave(in)
 		}
 		return err
@@ -46,7 +46,7 @@ func (s *Service) ReportHealth(stream nstancev1.AgentService_ReportHealthServer)
 	}
 }
 
-// receive passes reports on until the agent closes the stream (nil) or it breaks.
+// receive passes reports on until the agent closes the stream (nil) or the stream breaks.
 func (s *Service) receive(stream nstancev1.AgentService_ReportHealthServer, id fleet.InstanceID, me *session) error {
 	var told limiter
 	files := newFilesLimiter(s.cfg.Now())
@@ -64,13 +64,13 @@ func (s *Service) receive(stream nstancev1.AgentService_ReportHealthServer, id f
 	}
 }
 
-// hear passes one report on.
+// hear passes on one report.
 func (s *Service) hear(id fleet.InstanceID, me *session, m *nstancev1.ReportHealthRequest, told *limiter, files *filesLimiter) {
 	r := report(m, s.cfg.Now())
-	if told.takes(r) {
+	if told.allows(r) {
 		s.sessions.report(id, me, r)
 	}
-	if files.takes(m, r.At) {
+	if files.allows(m, r.At) {
 		s.sessions.reportFiles(id, me, filesReport(m))
 	}
 }
@@ -86,7 +86,7 @@ func report(m *nstancev1.ReportHealthRequest, now time.Time) fleet.Report {
 	return r
 }
 
-// maxReportInterval is the longest interval that an agent can be set up with.
+// maxReportInterval is the longest report interval that an agent can be configured with.
 const maxReportInterval = time.Hour
 
 func reportInterval(d *durationpb.Duration) time.Duration {
@@ -96,20 +96,19 @@ func reportInterval(d *durationpb.Duration) time.Duration {
 	return min(max(d.AsDuration(), 0), maxReportInterval)
 }
 
-// minReportGap is half of the shortest interval that an agent can be set up
-// with, so that a late report and a punctual one are both taken.
+// minReportGap is half of the shortest report interval that an agent can be configured with,
+// so that jitter does not drop reports.
 const minReportGap = 50 * time.Millisecond
 
-// limiter keeps an agent that reports without a pause from keeping the shard busy.
-// It is of one stream.
+// limiter rate-limits an agent's reports. Used by one stream.
 type limiter struct {
-	at                      time.Time // of the last report taken
-	shuttingDown, announced bool      // was said once
+	at                      time.Time // of the last report passed on
+	shuttingDown, announced bool      // already reported once
 }
 
-// takes reports whether the shard is to be told of r: not too soon after the last
-// one, or the first to say that the end is near.
-func (l *limiter) takes(r fleet.Report) bool {
+// allows reports whether r is passed on to the shard: the gap since the last report has
+// passed, or r is the first to announce a shutdown.
+func (l *limiter) allows(r fleet.Report) bool {
 	isNew := r.ShuttingDown && !l.shuttingDown || r.Notice != nil && !l.announced
 	if gap := r.At.Sub(l.at); !isNew && gap >= 0 && gap < minReportGap {
 		return false

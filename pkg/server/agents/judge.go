@@ -11,15 +11,15 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// Judge implements rpc.Judge: it refuses those whose instance is
-// on its way out or gone. A cache that lags must not turn away an instance that
-// exists, so what it does not know is asked of the store.
+// Judge implements rpc.Judge: it refuses callers whose instance is shutting down or gone.
+// Because a lagging cache must not refuse an existing instance, a cache miss is looked up in
+// the store.
 type Judge struct {
 	ledger *ledger.Ledger
 	absent *negativeCache
 }
 
-// NewJudge returns a judge that goes by the records of a ledger.
+// NewJudge returns a judge that uses the records of a ledger.
 func NewJudge(l *ledger.Ledger, now func() time.Time) *Judge {
 	return &Judge{ledger: l, absent: newNegativeCache(now)}
 }
@@ -32,7 +32,7 @@ func (j *Judge) Known(caller pki.Caller) (verdict error, ok bool) {
 	if err != nil {
 		return rpc.CertificateRevoked.Errorf("the certificate names no instance: %w", err), true
 	}
-	if tenant, phase, ok := j.ledger.Standing(id); ok {
+	if tenant, phase, ok := j.ledger.PhaseOf(id); ok {
 		return verdictOn(id, tenant, phase, caller), true
 	}
 	if j.absent.has(recordKey{caller.Tenant, id}) {
@@ -41,9 +41,8 @@ func (j *Judge) Known(caller pki.Caller) (verdict error, ok bool) {
 	return nil, false
 }
 
-// Look implements rpc.Judge. All who ask for one instance at the same time cost
-// one request.
-func (j *Judge) Look(ctx context.Context, caller pki.Caller) error {
+// Verify implements rpc.Judge. Concurrent lookups of one instance share one request.
+func (j *Judge) Verify(ctx context.Context, caller pki.Caller) error {
 	id := fleet.InstanceID(caller.ID)
 	i, err := j.absent.fetch(ctx, caller.Tenant, id, j.ledger.Fetch)
 	switch {

@@ -18,22 +18,22 @@ const (
 	absentFor = time.Minute
 	// maxAbsent bounds the memory: about a megabyte.
 	maxAbsent = 1 << 13
-	// absentTimeout bounds a read, which goes on for others when its caller leaves.
+	// absentTimeout bounds a read. A read continues for other callers when its first caller
+	// leaves.
 	absentTimeout = 10 * time.Second
 )
 
-// negativeCache remembers which records the store has not, so that the calls of an
-// agent whose instance was pruned do not cost a request to the store each. A
-// certificate is given out only after its instance's record was written, and ids are
-// not used twice, so what is absent stays so; the time limit is for a store that was
-// restored by hand. It is safe for concurrent use.
+// negativeCache remembers which records are absent from the store, so that calls of an agent
+// whose instance was pruned do not each cost a request. A certificate is issued only after its
+// instance's record was written, and IDs are never reused, so an absent record stays absent;
+// entries expire only because a store may be restored by hand. Safe for concurrent use.
 type negativeCache struct {
 	now   func() time.Time
 	reads singleflight.Group
 
 	mu     sync.Mutex
 	until  map[recordKey]time.Time
-	tidyAt time.Time // when what is over is dropped next
+	tidyAt time.Time // when expired entries are dropped next
 }
 
 type recordKey struct {
@@ -45,8 +45,8 @@ func newNegativeCache(now func() time.Time) *negativeCache {
 	return &negativeCache{now: now, until: make(map[recordKey]time.Time)}
 }
 
-// fetch reads a record, once for all who ask at the same time, unless it is
-// known to be absent. The error of an absent one is ledger.ErrNotFound.
+// fetch reads a record unless it is known to be absent; concurrent callers share one read. The
+// error for an absent record is ledger.ErrNotFound.
 func (c *negativeCache) fetch(ctx context.Context, tenant string, id fleet.InstanceID,
 	read func(context.Context, string, fleet.InstanceID) (fleet.Instance, error),
 ) (fleet.Instance, error) {
@@ -78,7 +78,7 @@ func (c *negativeCache) has(key recordKey) bool {
 	return c.now().Before(c.until[key])
 }
 
-// add makes room first: for what is over, or any other.
+// add evicts expired entries, or else any entry, to make room.
 func (c *negativeCache) add(key recordKey) {
 	now := c.now()
 	c.mu.Lock()

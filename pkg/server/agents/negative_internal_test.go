@@ -14,7 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// slowStore is a store that counts how often it is asked.
+// slowStore is a store that counts its requests.
 type slowStore struct {
 	asked atomic.Int64
 	err   error
@@ -31,7 +31,7 @@ func (r *slowStore) fetch(ctx context.Context, _ string, id fleet.InstanceID) (f
 	}
 }
 
-// TestAbsentRecordIsReadOnceAMinute: an agent whose record is gone calls all the time.
+// TestAbsentRecordIsReadOnceAMinute: an agent without a record calls continuously.
 func TestAbsentRecordIsReadOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, a := &slowStore{err: fmt.Errorf("get: %w", ledger.ErrNotFound)}, newNegativeCache(time.Now)
@@ -50,8 +50,7 @@ func TestAbsentRecordIsReadOnceAMinute(t *testing.T) {
 	})
 }
 
-// TestPresentAndUnknownAreNotRemembered: only an answer that says so makes
-// somebody absent.
+// TestPresentAndUnknownAreNotRemembered: only a NotFound makes an instance absent.
 func TestPresentAndUnknownAreNotRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, a := &slowStore{}, newNegativeCache(time.Now)
@@ -65,7 +64,7 @@ func TestPresentAndUnknownAreNotRemembered(t *testing.T) {
 	})
 }
 
-// TestTogetherTheyAskOnce, and the one who came first may leave.
+// TestTogetherTheyAskOnce: concurrent callers share one read, and the first may leave.
 func TestTogetherTheyAskOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, a := &slowStore{slow: time.Second}, newNegativeCache(time.Now)
@@ -87,7 +86,7 @@ func TestTogetherTheyAskOnce(t *testing.T) {
 		synctest.Wait()
 		leave()
 		if err := <-left; !errors.Is(err, context.Canceled) {
-			t.Errorf("the one who left: %v", err)
+			t.Errorf("the caller that left: %v", err)
 		}
 		all.Wait()
 		if n := store.asked.Load(); n != 1 {
@@ -116,8 +115,8 @@ func TestNegativeCacheIsBounded(t *testing.T) {
 	})
 }
 
-// TestAbsentAreForgotten: of ten thousand that are gone only those of the last minute
-// are remembered.
+// TestAbsentAreForgotten: of ten thousand absent instances only those of the last minute are
+// remembered.
 func TestAbsentAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, a := &slowStore{err: ledger.ErrNotFound}, newNegativeCache(time.Now)

@@ -6,7 +6,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// RenewCertificate gives the instance that calls a new certificate.
+// RenewCertificate issues a new certificate to the calling instance.
 func (s *Service) RenewCertificate(
 	ctx context.Context, req *nstancev1.AgentServiceRenewCertificateRequest,
 ) (*nstancev1.AgentServiceRenewCertificateResponse, error) {
@@ -14,7 +14,7 @@ func (s *Service) RenewCertificate(
 	if err != nil {
 		return nil, err
 	}
-	if shard.Gone(id) { // since the certificate was judged
+	if shard.Gone(id) { // may have changed since the certificate was checked
 		return nil, errRemoved()
 	}
 	identity, err := s.cfg.Renew(ctx, req.GetPublicKey())

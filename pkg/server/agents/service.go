@@ -1,13 +1,12 @@
-// Package agents serves AgentService: the streams that every instance's agent
-// holds open to the server that leads.
+// Package agents serves AgentService: the streams that every instance's agent holds open to
+// the leader.
 //
-// The health stream is the heartbeat. Its end is news at least as important as
-// what comes over it, so each instance has one session at a time: a newer health
-// stream takes the place of an older one, unless it is of a second machine with the
-// same identity (claims.go), and only the end of the current one is reported as a
-// disconnect. Streams end with the term they were opened in,
-// which tells the agent to look for the next leader and is no disconnect, and
-// when their instance is on its way out.
+// The health stream is the heartbeat. Its end matters at least as much as its reports, so each
+// instance has one session at a time: a newer health stream replaces an older one, unless it
+// comes from a second machine with the same identity (claims.go), and only the end of the
+// current stream is reported as a disconnect. Streams end with the term in which they were
+// opened, which makes the agent look for the next leader and is no disconnect, and when their
+// instance is removed.
 package agents
 
 import (
@@ -20,24 +19,24 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Shard is what the leader's term offers to agents. It is comparable, and equal to itself
-// alone for as long as the term lasts. Its methods return at once, and may call Cut.
+// Shard is what the leader's term offers to agents. It is comparable: each term has its own.
+// Its methods return at once, and may call Cut.
 type Shard interface {
 	AgentConnected(id fleet.InstanceID)
 	AgentDisconnected(id fleet.InstanceID, at time.Time)
-	// AgentReport tells of a report. Of those that come faster than any agent is
-	// set up to report, only what is new is told.
+	// AgentReport passes on a report. Of reports that come faster than any agent is configured
+	// to send them, only changes are passed on.
 	AgentReport(id fleet.InstanceID, r fleet.Report)
-	// IdentityShared tells that two machines have an instance's identity, and which of
-	// them is refused; IdentityNotShared that only one was heard of for some minutes.
+	// IdentityShared reports that two machines use an instance's identity, and which one is
+	// refused. IdentityNotShared reports that only one was seen for some minutes.
 	IdentityShared(id fleet.InstanceID, message string)
 	IdentityNotShared(id fleet.InstanceID)
-	// Addresses returns what the provider knows of an instance's addresses.
+	// Addresses returns the instance's addresses according to the provider.
 	Addresses(id fleet.InstanceID) []netip.Addr
-	// Gone reports whether an instance is on its way out or gone. When it becomes
-	// so, Cut is called after Gone says so.
+	// Gone reports whether an instance is shutting down or gone. Cut is called once Gone
+	// returns true.
 	Gone(id fleet.InstanceID) bool
-	// Files gives instances their files.
+	// Files delivers files to instances.
 	Files() Files
 	// Done is closed when the term ends.
 	Done() <-chan struct{}
@@ -45,11 +44,10 @@ type Shard interface {
 
 // Config is what the service needs.
 type Config struct {
-	// Shard returns the current term's shard, or an error that tells the agent
-	// where the leader is.
+	// Shard returns the current term's shard, or an error that names the leader.
 	Shard func() (Shard, error)
-	// Renew makes a certificate for the caller of ctx and another key (PEM). Its
-	// errors are kinds of package rpc.
+	// Renew issues a certificate for the caller of ctx and a new public key (PEM). Its errors
+	// are kinds of package rpc.
 	Renew func(ctx context.Context, publicKey string) (*nstancev1.Identity, error)
 	Now   func() time.Time
 }
@@ -71,10 +69,10 @@ func New(cfg Config) *Service {
 
 var _ nstancev1.AgentServiceServer = (*Service)(nil)
 
-// Cut ends every stream of an instance, because it is on its way out.
+// Cut ends every stream of an instance that is being removed.
 func (s *Service) Cut(id fleet.InstanceID) { s.cuts.cut(id) }
 
-// open finds the term's shard and the instance that calls.
+// open returns the term's shard and the calling instance.
 func (s *Service) open(ctx context.Context) (Shard, fleet.InstanceID, error) {
 	shard, err := s.cfg.Shard()
 	if err != nil {
@@ -91,15 +89,15 @@ func (s *Service) open(ctx context.Context) (Shard, fleet.InstanceID, error) {
 	return shard, id, nil
 }
 
-// entered is a stream that was let in.
+// entered is an admitted stream.
 type entered struct {
 	shard Shard
 	id    fleet.InstanceID
 	cut   *cut
 }
 
-// admitted is open, of a call that is no health stream: a machine that is refused as a
-// second one with the instance's identity is so for these as well.
+// admitted is open for calls other than health streams. It also refuses a machine that is
+// refused as the second one with the instance's identity.
 func (s *Service) admitted(ctx context.Context) (Shard, fleet.InstanceID, error) {
 	shard, id, err := s.open(ctx)
 	if err == nil {
@@ -108,14 +106,14 @@ func (s *Service) admitted(ctx context.Context) (Shard, fleet.InstanceID, error)
 	return shard, id, err
 }
 
-// enter lets a stream in, for leave to be called at its end.
+// enter admits a stream; leave must be called at its end.
 func (s *Service) enter(ctx context.Context) (entered, error) {
 	shard, id, err := s.open(ctx)
 	if err != nil {
 		return entered{}, err
 	}
 	in := entered{shard, id, s.cuts.join(id)}
-	if shard.Gone(id) { // since the certificate was judged; from here on Cut finds us
+	if shard.Gone(id) { // may have changed since the certificate was checked; from here on Cut reaches this stream
 		s.leave(in)
 		return entered{}, errRemoved()
 	}
@@ -124,16 +122,16 @@ func (s *Service) enter(ctx context.Context) (entered, error) {
 
 func (s *Service) leave(in entered) { s.cuts.leave(in.id, in.cut) }
 
-// errRemoved ends the streams of an instance that is on its way out.
+// errRemoved ends the streams of an instance that is being removed.
 func errRemoved() error {
 	return rpc.CertificateRevoked.Errorf("the instance is being removed")
 }
 
-// moved is the answer to a stream whose term is over. This server may even lead
-// again; then the agent is to come back to it.
+// moved is the answer to a stream whose term is over. If this server leads again, the agent is
+// to reconnect to it.
 func (s *Service) moved() error {
 	if _, err := s.cfg.Shard(); err != nil {
 		return err
 	}
-	return rpc.Unavailable.Errorf("the term that this stream was opened in is over")
+	return rpc.Unavailable.Errorf("the leader's term in which this stream was opened has ended")
 }

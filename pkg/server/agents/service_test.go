@@ -24,7 +24,7 @@ import (
 
 const id = fleet.InstanceID("knd01h455vb4pex5vsknk084sn02q")
 
-// shard remembers what it was told.
+// shard records its calls.
 type shard struct {
 	mu     sync.Mutex
 	events []string
@@ -33,7 +33,7 @@ type shard struct {
 	files  agents.Files // nil: none
 	done   chan struct{}
 
-	addresses []netip.Addr // set before anything runs
+	addresses []netip.Addr // set before the test starts
 }
 
 var _ agents.Shard = (*shard)(nil)
@@ -54,7 +54,7 @@ func (s *shard) told() []string {
 
 func (s *shard) AgentConnected(fleet.InstanceID) { s.say("connected") }
 
-// AgentDisconnected gives others every chance to overtake it.
+// AgentDisconnected yields, so that other calls may overtake it.
 func (s *shard) AgentDisconnected(fleet.InstanceID, time.Time) {
 	for range 100 {
 		runtime.Gosched()
@@ -90,7 +90,7 @@ func (s *shard) Files() agents.Files {
 	return noFiles{}
 }
 
-// noFiles is for tests of what has nothing to do with files.
+// noFiles is for tests that do not use files.
 type noFiles struct{ agents.Files }
 
 func (noFiles) Reported(fleet.InstanceID, delivery.FileReport) {}
@@ -127,8 +127,7 @@ func (s *stream) Recv() (*nstancev1.ReportHealthRequest, error) {
 	}
 }
 
-// serve handles a stream as the gRPC server does: its context ends with the
-// handler.
+// serve handles a stream like the gRPC server: its context ends with the handler.
 func serve(service *agents.Service, s *stream) error {
 	defer s.cancel()
 	return service.ReportHealth(s)
@@ -184,7 +183,7 @@ func TestSession(t *testing.T) {
 	})
 }
 
-// TestReportInterval: what an agent says of itself is bounded.
+// TestReportInterval: a reported interval is bounded.
 func TestReportInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh, s := newShard(), newStream()
@@ -215,8 +214,8 @@ func TestReportInterval(t *testing.T) {
 	})
 }
 
-// TestFlood: an agent that reports without a pause is heard now and then, but
-// what it says of its end at once.
+// TestFlood: reports of an agent that reports continuously are dropped, except the first that
+// announces a shutdown.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh, s := newShard(), newStream()
@@ -227,7 +226,7 @@ func TestFlood(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		synctest.Wait()
-		if n := len(sh.told()); n < 10 || n > 30 { // of a second
+		if n := len(sh.told()); n < 10 || n > 30 { // within a second
 			t.Errorf("the shard was told %d times", n)
 		}
 		before := len(sh.told())
@@ -246,7 +245,7 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestEndOfTerm: the server went away, not the agent.
+// TestEndOfTerm: the server left, not the agent, so it is no disconnect.
 func TestEndOfTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := newShard()
@@ -261,8 +260,7 @@ func TestEndOfTerm(t *testing.T) {
 	})
 }
 
-// TestReplaced: the end of a stream whose place was taken means nothing, and
-// neither does what still comes over it.
+// TestReplaced: the end of a replaced stream is no disconnect, and its reports are dropped.
 func TestReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := newShard()
@@ -283,8 +281,8 @@ func TestReplaced(t *testing.T) {
 	})
 }
 
-// TestOrder breaks a stream while its agent opens the next one: in between the
-// shard may hear anything, but the last word is that the agent is there.
+// TestOrder breaks a stream while its agent opens the next one: the last call to the shard
+// must be that the agent is connected.
 func TestOrder(t *testing.T) {
 	for range 300 {
 		synctest.Test(t, func(t *testing.T) {
@@ -307,8 +305,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestGone: an instance that goes while its stream opens is not overlooked,
-// whichever comes first.
+// TestGone: an instance that is removed while its stream opens is detected in either order.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := newShard()
@@ -327,6 +324,6 @@ func TestGone(t *testing.T) {
 		if err := <-ended; !errors.Is(err, rpc.CertificateRevoked) {
 			t.Errorf("a stream that is cut: %v", err)
 		}
-		svc.Cut(id) // nothing is open
+		svc.Cut(id) // no stream is open
 	})
 }

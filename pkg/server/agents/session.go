@@ -12,9 +12,9 @@ import (
 	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
-// sessions are the current health streams, one per instance. Its lock is held
-// while the shard is told, so that it learns of the streams of an instance
-// in the order in which they took each other's place.
+// sessions are the current health streams, one per instance. mu is held while calling the
+// shard, so that the shard sees the streams of an instance in the order in which they replaced
+// each other.
 type sessions struct {
 	now func() time.Time
 
@@ -22,13 +22,13 @@ type sessions struct {
 	places map[fleet.InstanceID]*place
 }
 
-// place is what an instance's machines compete for. It is of one term: the next one
-// decides anew, and reports what it finds.
+// place is what an instance's machines compete for. It belongs to one term; the next term
+// decides and reports anew.
 type place struct {
 	shard   Shard
-	current *session // nil: no stream is open
+	current *session // nil if no stream is open
 	claims  claims
-	watched bool // a timer ends the claims
+	watched bool // a timer expires the claims
 }
 
 // session is one health stream. Its address is its identity.
@@ -36,20 +36,20 @@ type session struct {
 	shard   Shard
 	of      machine
 	from    netip.AddrPort
-	ended   chan struct{} // closed when another stream took the place
-	because error         // set when ended is closed
+	ended   chan struct{} // closed when another stream replaced this one
+	because error         // set before ended is closed
 }
 
-// source is the machine that a call comes from.
+// source returns the machine that a call comes from.
 func source(ctx context.Context) (machine, netip.AddrPort, error) {
 	run, err := rpc.RunFrom(ctx)
 	from := rpc.SourceFrom(ctx)
 	return machine{host: from.Addr(), run: run}, from, err
 }
 
-// begin makes a stream the current one of its instance, unless another machine keeps
-// the place.
-func (s *sessions) begin(ctx context.Context, id fleet.InstanceID, shard Shard) (*session, error) {
+// open makes a stream the current one of its instance, unless another machine keeps its
+// streams.
+func (s *sessions) open(ctx context.Context, id fleet.InstanceID, shard Shard) (*session, error) {
 	of, from, err := source(ctx)
 	if err != nil {
 		return nil, err
@@ -61,14 +61,14 @@ func (s *sessions) begin(ctx context.Context, id fleet.InstanceID, shard Shard) 
 	old := p.current
 	decision, fresh := p.claims.arrive(of, p.holder(), shard.Addresses(id), now)
 	if fresh {
-		s.tell(id, p, of, from, decision)
+		s.reportShared(id, p, of, from, decision)
 	}
 	if decision == refuse {
 		return nil, errShared(old, of)
 	}
 	me := &session{shard: shard, of: of, from: from, ended: make(chan struct{})}
 	if old != nil {
-		old.because = rpc.Conflict.Errorf("a newer health stream of this instance took over")
+		old.because = rpc.Conflict.Errorf("a newer health stream of this instance replaced this one")
 		if decision == prefer {
 			old.because = errShared(me, old.of)
 		}
@@ -80,7 +80,7 @@ func (s *sessions) begin(ctx context.Context, id fleet.InstanceID, shard Shard) 
 	return me, nil
 }
 
-// place returns that of an instance in a term. s.mu is held.
+// place returns the place of an instance in a term. s.mu is held.
 func (s *sessions) place(id fleet.InstanceID, shard Shard) *place {
 	p := s.places[id]
 	if p == nil {
@@ -100,19 +100,19 @@ func (p *place) holder() *machine {
 	return &p.current.of
 }
 
-// errShared refuses a machine because of the one whose session keeper is; nil: it has none
-// open.
+// errShared refuses a machine in favor of keeper's; keeper is nil if that machine has no
+// stream open.
 func errShared(keeper *session, refused machine) error {
-	by := "the one that the provider knows"
+	by := "the machine known to the provider"
 	if keeper != nil {
-		by = fmt.Sprintf("the one at %s", name(keeper.from, keeper.of.host == refused.host))
+		by = fmt.Sprintf("the machine at %s", name(keeper.from, keeper.of.host == refused.host))
 	}
-	return rpc.IdentityShared.Errorf("another machine has the identity of this instance, and %s keeps it: "+
-		"remove the identity folder from the copy, and from the image that it was made of", by)
+	return rpc.IdentityShared.Errorf("two machines use the identity of this instance, and %s keeps it: "+
+		"remove the identity folder from the copy and from its image", by)
 }
 
-// name is how messages name a machine: by its address, and by its port too where two
-// machines have one address.
+// name returns the name of a machine in messages: its address, with the port if both machines
+// have the same address.
 func name(from netip.AddrPort, both bool) string {
 	switch {
 	case !from.IsValid():
@@ -124,19 +124,19 @@ func name(from netip.AddrPort, both bool) string {
 	}
 }
 
-// tell reports that two machines have the identity of an instance: the one whose session
-// is current, and the one that comes. s.mu is held.
-func (s *sessions) tell(id fleet.InstanceID, p *place, of machine, from netip.AddrPort, decision verdict) {
+// reportShared reports that two machines use the identity of an instance: the one whose
+// session is current, and the new one. s.mu is held.
+func (s *sessions) reportShared(id fleet.InstanceID, p *place, of machine, from netip.AddrPort, decision verdict) {
 	both := p.current.of.host == of.host
 	keeper, refused := name(p.current.from, both), name(from, both)
 	if decision == prefer {
 		keeper, refused = refused, keeper
 	}
-	why := "it was connected first"
+	why := "it connected first"
 	if p.claims.byAddress {
-		why = "the provider says that this is the instance's address"
+		why = "the provider lists its address"
 	}
-	p.shard.IdentityShared(id, fmt.Sprintf("two machines use the identity of this instance: %s keeps its streams, as %s; %s is refused, "+
+	p.shard.IdentityShared(id, fmt.Sprintf("two machines use the identity of this instance: %s keeps its streams, because %s; %s is refused "+
 		"and is probably a copy of the machine or of its disk", keeper, why, refused))
 	if !p.watched {
 		p.watched = true
@@ -144,7 +144,7 @@ func (s *sessions) tell(id fleet.InstanceID, p *place, of machine, from netip.Ad
 	}
 }
 
-// watch looks after a while whether only one machine has the identity any more.
+// watch checks, after a while, whether only one machine is left with the identity.
 func (s *sessions) watch(id fleet.InstanceID, p *place, after time.Duration) {
 	shard := p.shard
 	time.AfterFunc(after, func() {
@@ -169,14 +169,14 @@ func (s *sessions) watch(id fleet.InstanceID, p *place, after time.Duration) {
 	})
 }
 
-// tidy forgets a place at which nothing of note happens. s.mu is held.
+// tidy drops a place without a stream and without claims. s.mu is held.
 func (s *sessions) tidy(id fleet.InstanceID, p *place) {
 	if p.current == nil && !p.watched && s.places[id] == p {
 		delete(s.places, id)
 	}
 }
 
-// check refuses a call, other than a health stream, of a machine that is refused.
+// check refuses a call, other than a health stream, of a refused machine.
 func (s *sessions) check(ctx context.Context, id fleet.InstanceID, shard Shard) error {
 	of, _, err := source(ctx)
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *sessions) isCurrent(id fleet.InstanceID, me *session) bool {
 	return p != nil && p.current == me
 }
 
-// report passes a report on, unless a newer stream has taken over meanwhile.
+// report passes on a report, unless a newer stream has replaced this one.
 func (s *sessions) report(id fleet.InstanceID, me *session, r fleet.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +209,7 @@ func (s *sessions) report(id fleet.InstanceID, me *session, r fleet.Report) {
 	}
 }
 
-// reportFiles is report, of what was said of files.
+// reportFiles passes on a file report, unless a newer stream has replaced this one.
 func (s *sessions) reportFiles(id fleet.InstanceID, me *session, r delivery.FileReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +218,8 @@ func (s *sessions) reportFiles(id fleet.InstanceID, me *session, r delivery.File
 	}
 }
 
-// end ends a stream. It is a disconnect if the stream was the current one and
-// did not end because its term did: then the server went away, not the agent.
+// end ends a stream. It is a disconnect if the stream was the current one and did not end with
+// its term, in which case the server left and not the agent.
 func (s *sessions) end(id fleet.InstanceID, me *session, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// twin is a machine that tries to hold a health stream of the instance, as an agent does:
-// when its stream ends it comes back after a pause, a longer one when it was told to.
+// twin is a machine that tries to hold a health stream of the instance like an agent: when its
+// stream ends it reconnects after a back-off, a longer one if it was refused.
 type twin struct {
 	addr, run string
 	service   *agents.Service
@@ -28,7 +28,7 @@ type twin struct {
 	current *stream
 }
 
-// caller is the context of a call of the twin's.
+// caller returns the context of a call of the twin.
 func (w *twin) caller(s *stream) context.Context {
 	addr, _ := net.ResolveTCPAddr("tcp", w.addr)
 	ctx := peer.NewContext(s.ctx, &peer.Peer{Addr: addr})
@@ -55,7 +55,7 @@ func (w *twin) live(done <-chan struct{}) {
 	}
 }
 
-// twins runs machines with one identity, each a second after the other, for a time.
+// twins runs machines with one identity, each started a second after the other, for a time.
 func twins(t *testing.T, sh *shard, last time.Duration, machines ...*twin) {
 	t.Helper()
 	svc, done := service(sh), make(chan struct{})
@@ -74,9 +74,8 @@ func twins(t *testing.T, sh *shard, last time.Duration, machines ...*twin) {
 	})
 }
 
-// TestSharedIdentity: two machines with one identity do not take each other's place for
-// ever. One keeps its streams, the other is refused and told so, and the shard hears of it
-// once.
+// TestSharedIdentity: two machines with one identity do not displace each other for ever. One
+// keeps its streams, the other is refused, and the shard is told once.
 func TestSharedIdentity(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second string // addresses
@@ -85,9 +84,9 @@ func TestSharedIdentity(t *testing.T) {
 		says          []string
 	}{
 		"the first has the address": {"10.0.0.1:1000", "10.0.0.2:2000", []netip.Addr{netip.MustParseAddr("10.0.0.1")}, 0,
-			[]string{"10.0.0.1 keeps", "10.0.0.2 is refused", "the provider says"}},
+			[]string{"10.0.0.1 keeps", "10.0.0.2 is refused", "the provider lists its address"}},
 		"the second has the address": {"10.0.0.1:1000", "10.0.0.2:2000", []netip.Addr{netip.MustParseAddr("10.0.0.2")}, 1,
-			[]string{"10.0.0.2 keeps", "10.0.0.1 is refused", "the provider says"}},
+			[]string{"10.0.0.2 keeps", "10.0.0.1 is refused", "the provider lists its address"}},
 		"the provider does not know": {"10.0.0.1:1000", "10.0.0.2:2000", nil, 0,
 			[]string{"10.0.0.1 keeps", "10.0.0.2 is refused", "connected first"}},
 		"behind one address": {"192.0.2.1:1000", "192.0.2.1:2000", nil, 0,
@@ -125,8 +124,8 @@ func TestSharedIdentity(t *testing.T) {
 	}
 }
 
-// TestOneMachine: an agent that comes back while its old stream looks open gets its place
-// at once, however often, and also from another address.
+// TestOneMachine: an agent that reconnects while its old stream looks open gets its place at
+// once, however often, and also from another address.
 func TestOneMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := newShard()
@@ -184,7 +183,7 @@ func TestSharedIdentityEnds(t *testing.T) {
 	})
 }
 
-// TestSharedIdentityElsewhere: what is refused its health stream is refused everything.
+// TestSharedIdentityElsewhere: a machine whose health stream is refused is refused everything.
 func TestSharedIdentityElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := newShard()
@@ -203,7 +202,7 @@ func TestSharedIdentityElsewhere(t *testing.T) {
 	})
 }
 
-// TestMalformedRun: a header that is none is refused by its name.
+// TestMalformedRun: a malformed header is refused, and the error names it.
 func TestMalformedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStream()

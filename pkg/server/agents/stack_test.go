@@ -13,7 +13,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// deepShard needs so many KiB of stack for what it is told.
+// deepShard uses so many KiB of stack in each call.
 type deepShard struct {
 	*shard
 	kib     int
@@ -24,7 +24,7 @@ func (s *deepShard) AgentConnected(fleet.InstanceID)               { deep(s.kib)
 func (s *deepShard) AgentReport(fleet.InstanceID, fleet.Report)    { deep(s.kib); s.reports.Done() }
 func (s *deepShard) AgentDisconnected(fleet.InstanceID, time.Time) {}
 
-// deep needs so many KiB of stack.
+// deep uses so many KiB of stack.
 //
 //go:noinline
 func deep(kib int) byte {
@@ -36,8 +36,8 @@ func deep(kib int) byte {
 	return frame[0]
 }
 
-// below calls f with stack in use, as gRPC has when it calls a handler: enough for
-// a stack that has grown not to shrink again.
+// below calls f with stack in use, like gRPC calls a handler: enough that a grown stack does
+// not shrink again.
 //
 //go:noinline
 func below(f func()) byte {
@@ -46,8 +46,8 @@ func below(f func()) byte {
 	return frame[len(frame)-1]
 }
 
-// TestStreamsKeepNoStack: what a stream begins with, and what follows from a
-// report, leave no stack behind that the stream keeps while it waits.
+// TestStreamsKeepNoStack: neither the start of a stream nor a report grows the stack that a
+// waiting stream keeps.
 func TestStreamsKeepNoStack(t *testing.T) {
 	shallow, deep := stackOfStream(t, 0), stackOfStream(t, 16)
 	t.Logf("%d and %d bytes of stack for each stream", shallow, deep)
@@ -56,8 +56,8 @@ func TestStreamsKeepNoStack(t *testing.T) {
 	}
 }
 
-// stackOfStream is what one of many streams keeps that have reported to a shard
-// which needs so many KiB.
+// stackOfStream returns the stack kept by each of many streams that have reported to a shard
+// that uses so many KiB.
 func stackOfStream(t *testing.T, kib int) int {
 	t.Helper()
 	const streams = 300
@@ -84,9 +84,9 @@ func stackOfStream(t *testing.T, kib int) int {
 	return each
 }
 
-// stacks is what all goroutines' stacks take once they have shrunk.
+// stacks returns the size of all goroutine stacks once they have shrunk.
 func stacks() int {
-	for range 8 { // by half each time
+	for range 8 { // each halves them
 		runtime.GC()
 	}
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/stacks:bytes"}}
@@ -94,7 +94,7 @@ func stacks() int {
 	return int(sample[0].Value.Uint64())
 }
 
-// numbered is the id of an instance.
+// numbered returns the n-th instance ID.
 func numbered(t *testing.T, n int) fleet.InstanceID {
 	t.Helper()
 	made, err := fleet.NewID("knd", time.UnixMilli(int64(n)), rand.Reader)

@@ -1,9 +1,9 @@
-// Package balance keeps the instances of groups registered with the targets of
-// their load balancers, for one term of leadership. What is registered is
-// learned from the provider, and nothing is kept beyond the term.
+// Package balance registers the instances of groups with the targets of their load
+// balancers, for one term of leadership. It reads the current registrations from
+// the provider and keeps no state beyond the term.
 //
-// A Balancer has a lock of its own. While it holds that it calls nothing of
-// others, but to start a worker.
+// A Balancer has its own lock. While holding it, it calls no other package except
+// to start a worker.
 package balance
 
 import (
@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// maxCalls bounds the calls to load balancers under way at one time.
+	// maxCalls limits concurrent calls to load balancers.
 	maxCalls = 8
-	// deregisterFor is for how long at most a deletion waits for an instance to
-	// be deregistered, counted from when it was first to be.
+	// deregisterFor is how long a deletion waits for an instance's deregistration,
+	// counted from when that became due.
 	deregisterFor = time.Minute
-	// giveUpAfter is for how long at least it is tried to deregister an
-	// instance of which no record is left.
+	// giveUpAfter is how long the deregistration of an instance without a record is
+	// retried.
 	giveUpAfter = time.Hour
-	// rereadTargets is how often the registrations of a target are read.
+	// rereadTargets is the interval at which a target's registrations are read.
 	rereadTargets = time.Hour
 )
 
@@ -43,50 +43,50 @@ func targetBackoff() retry.Backoff {
 // Config is what a Balancer needs. Its functions are safe for concurrent use.
 type Config struct {
 	Port    provider.LoadBalancer      // nil: the provider has none
-	Targets func() map[string][]string // the provider's targets of every load balancer by its name; optional
+	Targets func() map[string][]string // the provider's targets of every load balancer, by its name; optional
 	Records func() []fleet.Instance    // of the whole shard
-	Groups  func() []fleet.Group       // that are defined
+	Groups  func() []fleet.Group       // all defined groups
 	Timeout func() time.Duration       // of each call
-	Go      func(func())               // runs a worker, and waits for it at the end of the term
-	Again   func(key fleet.GroupKey)   // another Update of the group is due
+	Go      func(func())               // runs a worker, which is waited for at the end of the term
+	Again   func(key fleet.GroupKey)   // requests another Update of the group
 	Report  func(ctx context.Context, err error, key fleet.GroupKey, id fleet.InstanceID)
-	Solved  func(key fleet.GroupKey) // nothing that was reported of the group is wrong any more; optional
+	Solved  func(key fleet.GroupKey) // called when all reported problems of the group are resolved; optional
 	Logger  *slog.Logger
 }
 
 // Balancer registers and deregisters instances. It is safe for concurrent use.
 type Balancer struct {
 	cfg   Config
-	calls chan struct{} // holds one for each call under way
-	wake  chan struct{} // holds at most one: there is a target to read
+	calls chan struct{} // semaphore of maxCalls
+	wake  chan struct{} // capacity 1: signals a target to read
 
 	mu       sync.Mutex
 	targets  map[string]*target
 	statuses map[fleet.GroupKey]map[registration]*status
-	waiting  map[fleet.InstanceID]chan struct{} // closed when the instance is registered nowhere any more
-	troubled map[fleet.GroupKey]bool            // groups that a problem was reported of
+	waiting  map[fleet.InstanceID]chan struct{} // closed when the instance has no registration left
+	troubled map[fleet.GroupKey]bool            // groups with a reported problem
 }
 
-// status is what is known and desired of a registration.
+// status is the actual and desired state of a registration.
 type status struct {
 	key     fleet.GroupKey
 	ref     provider.Ref
 	actual  state
 	desired state
 
-	busy       bool      // a call is under way
+	busy       bool      // a call is in progress
 	answeredAt time.Time // when the last call ended
-	failures   int       // calls that failed since the last one that did not
-	quietUntil time.Time // after a failure
+	failures   int       // consecutive failed calls
+	quietUntil time.Time // no call before, after a failure
 	reported   string    // the last failure
-	leavingAt  time.Time // when it was first to be deregistered
+	leavingAt  time.Time // when deregistration became due
 }
 
 // target is one target of a load balancer.
 type target struct {
-	read     bool // its registrations are known
-	due      time.Time
-	failures int
+	read     bool      // its registrations are known
+	due      time.Time // of the next read
+	failures int       // consecutive failed reads
 }
 
 // New returns a balancer for one term.
@@ -105,18 +105,16 @@ func (b *Balancer) targetsOf(g fleet.Group) map[string]string {
 	return targetsOf(g, b.cfg.Targets())
 }
 
-// Idle reports whether there is nothing for Update to do for a group, which is so for
-// most groups of most shards.
+// Idle reports whether Update has nothing to do for a group, the common case.
 func (b *Balancer) Idle(g fleet.Group) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(g.LoadBalancers) == 0 && len(b.statuses[g.Key]) == 0 && !b.troubled[g.Key]
 }
 
-// Update takes the next steps for a group's instances. It returns when it is to
-// be called again although nothing has changed; zero: not at all. An undefined
-// group, one that can't be read and one that is to go say nothing of their load
-// balancers: registrations stay until their instances leave.
+// Update starts the due calls for a group's instances. It returns when to call it
+// again even if nothing changes; zero: never. If the group is undefined, disabled or
+// removed, its load balancers are not known: registrations stay until their instances leave.
 func (b *Balancer) Update(ctx context.Context, g fleet.Group, defined bool, members []Member, now time.Time) (again time.Time) {
 	targets := b.targetsOf(g)
 	b.mu.Lock()
@@ -127,7 +125,7 @@ func (b *Balancer) Update(ctx context.Context, g fleet.Group, defined bool, memb
 	case b.cfg.Port != nil:
 		b.expect(targets)
 		again = b.advanceAll(ctx, g.Key, members, targets, !defined || g.Removed || g.Disabled != "", now)
-		if b.settled(g.Key, targets) {
+		if b.converged(g.Key, targets) {
 			b.solved(g.Key)
 		}
 	case !b.troubled[g.Key]:
@@ -136,8 +134,8 @@ func (b *Balancer) Update(ctx context.Context, g fleet.Group, defined bool, memb
 	return again
 }
 
-// advanceAll takes the next step of each registration of a group. One that is
-// frozen gets no new ones.
+// advanceAll takes the next step of each registration of a group. A frozen group gets no
+// new registrations.
 func (b *Balancer) advanceAll(
 	ctx context.Context, key fleet.GroupKey, members []Member, targets map[string]string, frozen bool, now time.Time,
 ) (again time.Time) {
@@ -165,7 +163,7 @@ func (b *Balancer) trouble(ctx context.Context, err error, key fleet.GroupKey, i
 	b.cfg.Go(func() { b.cfg.Report(ctx, err, key, id) })
 }
 
-// solved ends the problems of a group.
+// solved marks the problems of a group as resolved.
 func (b *Balancer) solved(key fleet.GroupKey) {
 	if b.troubled[key] {
 		delete(b.troubled, key)
@@ -175,8 +173,8 @@ func (b *Balancer) solved(key fleet.GroupKey) {
 	}
 }
 
-// settled reports whether all that a group asks of load balancers is done.
-func (b *Balancer) settled(key fleet.GroupKey, targets map[string]string) bool {
+// converged reports whether all registrations of a group are as desired.
+func (b *Balancer) converged(key fleet.GroupKey, targets map[string]string) bool {
 	for name := range targets {
 		if !b.targets[name].read {
 			return false
@@ -190,8 +188,8 @@ func (b *Balancer) settled(key fleet.GroupKey, targets map[string]string) bool {
 	return true
 }
 
-// desire says what is desired for each instance, and begins to keep the
-// registrations that are to be made.
+// desire returns the desired state of each instance, and starts tracking the registrations
+// to be made.
 func (b *Balancer) desire(members []Member, targets map[string]string, frozen bool) map[fleet.InstanceID]state {
 	all := make(map[fleet.InstanceID]state, len(members))
 	for _, m := range members {
@@ -202,15 +200,15 @@ func (b *Balancer) desire(members []Member, targets map[string]string, frozen bo
 		all[m.ID] = desired
 		for target := range targets {
 			if desired == registered {
-				b.keep(registration{m.ID, target}, m.Instance)
+				b.track(registration{m.ID, target}, m.Instance)
 			}
 		}
 	}
 	return all
 }
 
-// keep begins to keep one registration, if it is not kept yet.
-func (b *Balancer) keep(r registration, i fleet.Instance) {
+// track starts tracking a registration. Idempotent.
+func (b *Balancer) track(r registration, i fleet.Instance) {
 	key := i.GroupKey()
 	if b.statuses[key] == nil {
 		b.statuses[key] = map[registration]*status{}
@@ -218,15 +216,15 @@ func (b *Balancer) keep(r registration, i fleet.Instance) {
 	if b.statuses[key][r] != nil {
 		return
 	}
-	s := &status{key: key, ref: provider.Ref{ID: i.ID, ProviderID: i.Provider.ID}}
+	s := &status{key: key, ref: provider.RefOf(i)}
 	if t := b.targets[r.target]; t != nil && t.read {
 		s.actual = deregistered
 	}
 	b.statuses[key][r] = s
 }
 
-// advance takes the next step towards what is desired. It returns when the step
-// is due that has to wait.
+// advance takes the next step towards the desired state. If the step has to wait, it returns
+// when it is due.
 func (b *Balancer) advance(ctx context.Context, r registration, s *status, desired state, now time.Time) (again time.Time) {
 	if desired == deregistered && s.desired != deregistered {
 		s.leavingAt = now
@@ -251,14 +249,14 @@ func (b *Balancer) advance(ctx context.Context, r registration, s *status, desir
 	return again
 }
 
-// givenUp reports whether it was tried for long enough to deregister an
-// instance of which no record is left: what refuses for good is not asked for
-// ever.
+// givenUp reports whether deregistration of an instance without a record has been retried
+// for giveUpAfter.
 func (s *status) givenUp(now time.Time) bool {
 	return !s.busy && s.desired == deregistered && now.Sub(s.leavingAt) >= giveUpAfter
 }
 
-// drop forgets a registration, and ends the wait for the instance to have none.
+// drop forgets a registration. If it was the instance's last one, waiters of leaving are
+// released.
 func (b *Balancer) drop(key fleet.GroupKey, r registration) {
 	delete(b.statuses[key], r)
 	if len(b.statuses[key]) == 0 {
@@ -279,7 +277,7 @@ func (b *Balancer) has(key fleet.GroupKey, id fleet.InstanceID) bool {
 	return false
 }
 
-// Entries is how many groups and instances something is kept of.
+// Entries returns the number of entries in memory.
 func (b *Balancer) Entries() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,9 +11,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Deregister returns once an instance of a group is registered with no load
-// balancer any more. A load balancer that fails holds it up for deregisterFor
-// at most. The deregistering itself is Update's, with an instance that leaves.
+// Deregister waits until an instance is deregistered from all load balancers, at most
+// deregisterFor. It makes no calls itself: Update deregisters instances that leave.
 func (b *Balancer) Deregister(ctx context.Context, g fleet.Group, i fleet.Instance) {
 	gone, until := b.leaving(b.targetsOf(g), i, time.Now())
 	if gone == nil {
@@ -28,13 +27,13 @@ func (b *Balancer) Deregister(ctx context.Context, g fleet.Group, i fleet.Instan
 	case <-late.C:
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		err := fmt.Errorf("deregister instance %s: it is deleted although a load balancer may still know it", i.ID)
+		err := fmt.Errorf("deregister instance %s: timed out; deleting it although a load balancer may still send it traffic", i.ID)
 		b.trouble(ctx, err, i.GroupKey(), i.ID)
 	}
 }
 
-// leaving returns a channel that closes once the instance is registered
-// nowhere, nil if it is not, and until when to wait for that.
+// leaving returns a channel that is closed once the instance has no registration, and how
+// long to wait for it. The channel is nil if the instance has none now.
 func (b *Balancer) leaving(targets map[string]string, i fleet.Instance, now time.Time) (gone <-chan struct{}, until time.Time) {
 	if b.cfg.Port == nil || i.Provider.ID == "" {
 		return nil, until
@@ -42,11 +41,11 @@ func (b *Balancer) leaving(targets map[string]string, i fleet.Instance, now time
 	key := i.GroupKey()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i.RegisteredAt != nil { // else it never got as far as a load balancer
+	if i.RegisteredAt != nil { // otherwise it was never registered with a load balancer
 		b.expect(targets)
 		for name := range targets {
 			if !b.targets[name].read {
-				b.keep(registration{i.ID, name}, i)
+				b.track(registration{i.ID, name}, i)
 			}
 		}
 	}
@@ -96,13 +95,13 @@ func (b *Balancer) request(ctx context.Context, target string, vm provider.Ref, 
 	}
 	err := b.cfg.Port.Deregister(ctx, target, vm)
 	if errors.Is(err, provider.ErrNotFound) {
-		return nil // nothing is registered with a target that is not there
+		return nil // a target that does not exist has no registrations
 	}
 	return err
 }
 
-// finish takes over a call's outcome, and reports whether it failed just as the
-// last one did.
+// finish applies a call's outcome, and reports whether it failed with the same error as the
+// last one.
 func (s *status) finish(c call, err error, now time.Time) (again bool) {
 	if err == nil {
 		s.actual = deregistered

@@ -8,18 +8,18 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// This file decides what is to be registered with which target of a load
-// balancer. It does nothing itself.
+// This file decides which instances are to be registered with which targets. It has no
+// side effects.
 
-// Member is an instance of a group, as far as load balancers are concerned.
+// Member is an instance of a group, with what decides about its registrations.
 type Member struct {
 	fleet.Instance
 	Dead     bool // its machine will not work again
 	Reported bool // its agent has reported since the takeover
-	Stopping bool // its agent says that it is being stopped, or the provider announced its end
+	Stopping bool // its agent is being stopped, or there is a termination notice
 }
 
-// registration is one instance's with one target.
+// registration is the registration of one instance with one target.
 type registration struct {
 	id     fleet.InstanceID
 	target string
@@ -29,20 +29,19 @@ func compare(a, b registration) int {
 	return cmp.Or(strings.Compare(string(a.id), string(b.id)), strings.Compare(a.target, b.target))
 }
 
-// state is where a registration is, or is to be.
+// state is the actual or desired state of a registration.
 type state int
 
 const (
-	unset        state = iota // not known: nothing was heard of it, or a call's outcome is unknown; or to be left as it is
+	unset        state = iota // actual: unknown; desired: leave it as it is
 	registered                // the target sends traffic to the instance
-	deregistered              // it does not
+	deregistered              // the target sends no traffic to the instance
 )
 
-// desiredOf says whether an instance of a group with load balancers is to get
-// traffic: from its first report in which it does well, until it leaves or its
-// machine is dead. One that has not been heard of since the takeover stays as
-// it is, and so does one that is only silent, or says that it is being stopped:
-// that is judged elsewhere, and ends in its leaving or in its going on.
+// desiredOf returns the desired state of an instance's registrations: registered from its
+// first report until it leaves or its machine is dead. Instances that have not reported since
+// the takeover, or are silent or being stopped, keep their registrations: package plan decides
+// whether they leave.
 func desiredOf(m Member) state {
 	switch {
 	case !m.Phase.Active() || m.Dead:
@@ -54,7 +53,7 @@ func desiredOf(m Member) state {
 	}
 }
 
-// call is what is asked of the provider for a registration.
+// call is a provider call for a registration.
 type call string
 
 const (
@@ -63,10 +62,9 @@ const (
 	deregister call = "deregister"
 )
 
-// due is the call that brings a registration to where it is desired. read is
-// whether the target's registrations are known: until then nothing is
-// registered, since most instances are already after a takeover. Deregistering
-// does not wait for that.
+// due returns the call that brings a registration to its desired state. read is whether the
+// target's registrations are known. Until then no instance is registered, since after a
+// takeover most are registered already; deregistering does not wait.
 func due(actual, desired state, read bool) call {
 	switch {
 	case desired == registered && actual != registered && read:
@@ -78,8 +76,8 @@ func due(actual, desired state, read bool) call {
 	}
 }
 
-// targetsOf maps the targets of a group's load balancers to what the config
-// calls them. A load balancer that is not defined has none.
+// targetsOf maps the targets of a group's load balancers to their paths in the config. A load
+// balancer that is not defined has none.
 func targetsOf(g fleet.Group, defined map[string][]string) map[string]string {
 	labels := map[string]string{}
 	for _, name := range g.LoadBalancers {

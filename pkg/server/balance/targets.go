@@ -9,9 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Run reads the registrations of each target that the config names, at takeover
-// and every hour, until ctx ends: so that nothing is registered twice and
-// nothing is left behind.
+// Run reads the registrations of each target at takeover and every hour until ctx ends, so
+// that no instance is registered twice and no registration is left behind.
 func (b *Balancer) Run(ctx context.Context) {
 	if b.cfg.Port == nil {
 		return
@@ -34,22 +33,21 @@ func (b *Balancer) Run(ctx context.Context) {
 	}
 }
 
-// expect has targets read of which nothing is known yet.
+// expect schedules reads of targets that are not known yet.
 func (b *Balancer) expect(targets map[string]string) {
 	for name := range targets {
 		if b.targets[name] == nil {
 			b.targets[name] = &target{}
 			select {
 			case b.wake <- struct{}{}:
-			default: // it knows already
+			default: // already signalled
 			}
 		}
 	}
 }
 
-// targetsDue returns the targets that are to be read now, or else when the next
-// one is. Those that no config names and no registration uses any more are
-// forgotten.
+// targetsDue returns the targets to read now, and when the next one is due. Targets that
+// neither the config nor a registration uses are forgotten.
 func (b *Balancer) targetsDue(now time.Time) (names []string, next time.Time) {
 	used := map[string]bool{}
 	if b.cfg.Targets != nil {
@@ -71,7 +69,7 @@ func (b *Balancer) targetsDue(now time.Time) (names []string, next time.Time) {
 			b.targets[name] = &target{}
 		}
 	}
-	next = now.Add(rereadTargets) // the config may name more by then
+	next = now.Add(rereadTargets) // to pick up new targets of the config
 	for name, t := range b.targets {
 		switch {
 		case !used[name]:
@@ -100,8 +98,8 @@ func (b *Balancer) read(ctx context.Context, name string) {
 	}
 }
 
-// unread notes that a target can't be read, and reports it to every group that
-// uses it.
+// unread schedules a retry of a target that can't be read, and reports the error for every
+// group that uses it.
 func (b *Balancer) unread(ctx context.Context, name string, err error) {
 	labels := map[fleet.GroupKey]string{}
 	for _, g := range b.cfg.Groups() {
@@ -115,13 +113,12 @@ func (b *Balancer) unread(ctx context.Context, name string, err error) {
 	t.failures++
 	t.due = time.Now().Add(targetBackoff().Delay(t.failures))
 	for key, label := range labels {
-		b.trouble(ctx, fmt.Errorf("look up who is registered with %s, which is %s: %w", label, name, err), key, "")
+		b.trouble(ctx, fmt.Errorf("list the registrations of %s (%s): %w", label, name, err), key, "")
 	}
 }
 
-// learn takes over the registrations of a target, but for those that a call was
-// made for since, and returns the groups that are concerned. VMs that no record
-// names are not ours.
+// learn applies the registrations of a target as read at asked, except those changed by a
+// later call, and returns the affected groups. VMs without a record are ignored.
 func (b *Balancer) learn(name string, ids []string, asked time.Time) (concerned []fleet.GroupKey) {
 	there := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -133,7 +130,7 @@ func (b *Balancer) learn(name string, ids []string, asked time.Time) (concerned 
 	*b.targets[name] = target{read: true, due: time.Now().Add(rereadTargets)}
 	for _, i := range records {
 		if i.Provider.ID != "" && there[i.Provider.ID] {
-			b.keep(registration{i.ID, name}, i)
+			b.track(registration{i.ID, name}, i)
 		}
 	}
 	for key, statuses := range b.statuses {

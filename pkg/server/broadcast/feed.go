@@ -9,7 +9,7 @@ type Feed[T any] struct {
 	readers map[*Reader[T]]struct{}
 }
 
-// Reader is one reader's place in a feed. One goroutine reads it.
+// Reader is one reader of a feed. It is used by one goroutine.
 type Reader[T any] struct {
 	feed  *Feed[T]
 	wants func(T) bool
@@ -31,8 +31,8 @@ func (f *Feed[T]) Publish(event T) {
 	}
 }
 
-// Subscribe joins a reader for the events that it wants, first of all those
-// given. At most limit more than those may wait for it. It must be closed.
+// Subscribe adds a reader for matching events, starting with those of first. At most limit
+// further events are queued. The reader must be closed.
 func (f *Feed[T]) Subscribe(wants func(T) bool, first []T, limit int) *Reader[T] {
 	r := &Reader[T]{feed: f, wants: wants, limit: limit + len(first), ready: make(chan struct{}, 1), queue: first}
 	f.mu.Lock()
@@ -55,19 +55,19 @@ func (r *Reader[T]) put(event T) {
 	signal(r.ready)
 }
 
-// Close leaves the feed.
+// Close removes the reader from the feed.
 func (r *Reader[T]) Close() {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
 	delete(r.feed.readers, r)
 }
 
-// Ready delivers when Take may have more to say than at its last call.
+// Ready receives when Next may have more to return than at its last call.
 func (r *Reader[T]) Ready() <-chan struct{} { return r.ready }
 
-// Take returns the next event; not ok when there is none now. The error is
-// ErrBehind, and final.
-func (r *Reader[T]) Take() (event T, ok bool, err error) {
+// Next returns the next event; ok is false if there is none now. The error is ErrBehind, and
+// final.
+func (r *Reader[T]) Next() (event T, ok bool, err error) {
 	r.feed.mu.Lock()
 	defer r.feed.mu.Unlock()
 	if r.err != nil || len(r.queue) == 0 {

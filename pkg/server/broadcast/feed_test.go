@@ -11,7 +11,7 @@ import (
 func takeAll(t *testing.T, r *broadcast.Reader[int]) (out []int) {
 	t.Helper()
 	for {
-		n, ok, err := r.Take()
+		n, ok, err := r.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -22,7 +22,7 @@ func takeAll(t *testing.T, r *broadcast.Reader[int]) (out []int) {
 	}
 }
 
-// TestFeed: what is given first, then every event that is wanted, in order.
+// TestFeed: first the given events, then every matching event, in order.
 func TestFeed(t *testing.T) {
 	var f broadcast.Feed[int]
 	f.Publish(1)
@@ -45,8 +45,7 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// TestFeedCutOff: who lets too many events wait is cut off for good, others are
-// not.
+// TestFeedCutOff: a reader with too many queued events fails for good, others do not.
 func TestFeedCutOff(t *testing.T) {
 	var f broadcast.Feed[int]
 	slow := f.Subscribe(func(int) bool { return true }, []int{1, 2}, 3)
@@ -55,14 +54,14 @@ func TestFeedCutOff(t *testing.T) {
 		f.Publish(n)
 		takeAll(t, quick)
 	}
-	if n, ok, err := slow.Take(); n != 1 || !ok || err != nil {
+	if n, ok, err := slow.Next(); n != 1 || !ok || err != nil {
 		t.Errorf("with a full queue: %d, %t, %v", n, ok, err)
 	}
 	f.Publish(3)
 	f.Publish(4)
 	<-slow.Ready()
 	for range 2 {
-		if _, ok, err := slow.Take(); ok || !errors.Is(err, broadcast.ErrBehind) {
+		if _, ok, err := slow.Next(); ok || !errors.Is(err, broadcast.ErrBehind) {
 			t.Errorf("slow reader: %t, %v", ok, err)
 		}
 	}

@@ -19,55 +19,55 @@ type (
 	reader = broadcast.Subscription[string, string]
 )
 
-// world is what a hub follows: values by key, and how often each was looked at.
-type world struct {
+// fixture is the source of a hub: values by key, and how often each was read.
+type fixture struct {
 	mu     sync.Mutex
 	values map[string]string
 	looks  map[string]int
 	onLook func(key string) // called before the value is read
 }
 
-func newWorld(values map[string]string) *world {
-	return &world{values: values, looks: map[string]int{}, onLook: func(string) {}}
+func newFixture(values map[string]string) *fixture {
+	return &fixture{values: values, looks: map[string]int{}, onLook: func(string) {}}
 }
 
-func (w *world) keys() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(maps.Keys(w.values))
+func (f *fixture) keys() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.values))
 }
 
-func (w *world) look(key, _ string, _ bool) (string, bool) {
-	w.onLook(key)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.looks[key]++
-	v, ok := w.values[key]
+func (f *fixture) look(key, _ string, _ bool) (string, bool) {
+	f.onLook(key)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks[key]++
+	v, ok := f.values[key]
 	return v, ok
 }
 
-func (w *world) set(key, value string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.values[key] = value
+func (f *fixture) set(key, value string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.values[key] = value
 }
 
-func (w *world) remove(key string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.values, key)
+func (f *fixture) remove(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.values, key)
 }
 
-func (w *world) lookedAt(key string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.looks[key]
+func (f *fixture) lookedAt(key string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.looks[key]
 }
 
-// run starts a hub that follows w until the test's bubble ends.
-func (w *world) run(t *testing.T, tweaks ...func(*broadcast.Config[string, string])) *hub {
+// run starts a hub that follows f until the test's bubble ends.
+func (f *fixture) run(t *testing.T, tweaks ...func(*broadcast.Config[string, string])) *hub {
 	cfg := broadcast.Config[string, string]{
-		Keys: w.keys, Look: w.look, Digest: func(v string) broadcast.Digest { return sha256.Sum256([]byte(v)) },
+		Keys: f.keys, Look: f.look, Digest: func(v string) broadcast.Digest { return sha256.Sum256([]byte(v)) },
 		Compare: cmp.Compare[string], Initial: func(string) bool { return true }, TellGone: true, MaxPending: 1000,
 	}
 	for _, tweak := range tweaks {
@@ -83,11 +83,11 @@ func (w *world) run(t *testing.T, tweaks ...func(*broadcast.Config[string, strin
 
 func anything(string) bool { return true }
 
-// read returns all that a reader is to be told now, one word per item.
+// read returns all items available to a reader, one word per item.
 func read(t *testing.T, s *reader) (words []string) {
 	t.Helper()
 	for {
-		item, ok, err := s.Take()
+		item, ok, err := s.Next()
 		switch {
 		case err != nil:
 			t.Fatalf("the reader is cut off: %v", err)
@@ -111,7 +111,7 @@ func expect(t *testing.T, s *reader, want ...string) {
 	}
 }
 
-// pass lets the hub's pause pass.
+// pass waits for the hub's pause.
 func pass() {
 	time.Sleep(time.Second)
 	synctest.Wait()

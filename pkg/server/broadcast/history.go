@@ -2,19 +2,19 @@ package broadcast
 
 import "time"
 
-// Revision counts the changes that a hub has seen. It is good in that hub only.
+// Revision counts the changes that a hub has seen. It is valid for that hub only.
 type Revision uint64
 
-// history says from which revisions a reader can resume: of a key that is followed
-// the hub knows in which revision it became what it is; of those that it has
-// forgotten, only the highest one. The hub's lock guards it.
+// history tells from which revisions a reader can resume. For each key that it follows the hub
+// knows the revision of its value; of dropped keys, only the highest. Guarded by the hub's
+// lock.
 type history struct {
 	now       Revision    // of the last change
-	forgotten Revision    // who was not told of all changes up to here has missed one for good
-	rests     *time.Timer // ends the looking that nobody reads; nil: somebody does, or it has ended
+	forgotten Revision    // a reader older than this has missed a change that can't be replayed
+	rests     *time.Timer // stops following without readers; nil if there are readers or it has fired
 }
 
-// newHistory begins at 1, because 0 stands for a reader that knows nothing.
+// newHistory starts at 1, because 0 stands for a new reader.
 func newHistory() history { return history{now: 1, forgotten: 1} }
 
 func (h *history) next() Revision {
@@ -22,14 +22,14 @@ func (h *history) next() Revision {
 	return h.now
 }
 
-// forget notes that a change can't be told of any more.
+// forget records that a change can no longer be replayed.
 func (h *history) forget(r Revision) { h.forgotten = max(h.forgotten, r) }
 
 // covers reports whether all changes after a revision are known.
 func (h *history) covers(from Revision) bool { return from >= h.forgotten && from <= h.now }
 
-// follow begins to look at keys, or goes on to, and at all of them first. The hub's
-// lock is held.
+// follow starts or continues to follow keys, and first reads all of them. The hub's lock is
+// held.
 func (h *Hub[K, V]) follow() {
 	if h.history.rests != nil {
 		h.history.rests.Stop()
@@ -39,8 +39,8 @@ func (h *Hub[K, V]) follow() {
 	h.marks.addAll()
 }
 
-// leave ends that, at once or after a while, now that nobody reads. The hub's lock is
-// held.
+// leave stops following, at once or after cfg.Linger, because no reader is left. The hub's
+// lock is held.
 func (h *Hub[K, V]) leave() {
 	if h.cfg.Linger <= 0 || h.closed {
 		h.rest()
@@ -57,7 +57,7 @@ func (h *Hub[K, V]) leave() {
 	h.history.rests = timer
 }
 
-// rest stops looking, and forgets everything.
+// rest stops following and drops everything.
 func (h *Hub[K, V]) rest() {
 	h.history.rests = nil
 	h.marks.want(false)

@@ -7,46 +7,45 @@ import (
 	"time"
 )
 
-// Digest identifies what matters of a value: two values with the same one are
-// the same to readers.
+// Digest identifies a value for readers: values with equal digests are the same to them.
 type Digest [32]byte
 
-// Config is what a Hub needs. Its functions are called by the goroutine of Run
-// alone, without any lock.
+// Config is what a Hub needs. Its functions are called only by the goroutine of Run, without a
+// lock.
 type Config[K comparable, V any] struct {
-	// Keys lists the keys of all that there is now.
+	// Keys lists all current keys.
 	Keys func() []K
-	// Look returns the value of a key as it is now; not ok when there is none, or
-	// none any more. last is what the last look returned, if known says so.
+	// Look returns the current value of a key; ok is false if it has none. last is the value
+	// of the previous call, if known.
 	Look   func(key K, last V, known bool) (v V, ok bool)
 	Digest func(V) Digest
 	// Compare orders the keys of a snapshot.
 	Compare func(a, b K) int
-	// Initial reports whether a value belongs into a snapshot.
+	// Initial reports whether a value belongs in a snapshot.
 	Initial func(V) bool
-	// TellGone: that there is no value any more is an event of its own, for those
-	// who were told of one. Without it a key just leaves the set in silence.
+	// TellGone: the removal of a key is an event, for readers that received a value of it.
+	// Otherwise keys are removed silently.
 	TellGone bool
-	// Last reports whether a value is the last word on its key, so that the key may
-	// leave without being missed by those who resume. nil: none is.
+	// Last reports whether a value is final for its key, so that readers that resume need not
+	// be told of the key's removal. nil: none is final.
 	Last func(V) bool
-	// Linger is how long keys are followed on when the last reader has left, so that
-	// it can come back and resume; 0: nothing can be resumed after that.
+	// Linger is how long keys are still followed after the last reader left, so that it can
+	// resume; 0: it can't.
 	Linger time.Duration
-	// MaxPending is how many changed keys may wait for one reader.
+	// MaxPending is how many changed keys may be queued for one reader.
 	MaxPending int
 }
 
-// The pace of a hub.
+// The rate of a hub.
 const (
-	// lookPause is between the beginnings of two rounds of looking at most often.
-	// A round that takes long makes the pause longer, so that looking costs a tenth
-	// of one core, up to a second: a drain is not to be told of later than that.
+	// lookPause is the shortest pause between two rounds. A round that takes long makes the
+	// pause longer, up to maxLookPause, so that rounds cost a tenth of one core. The bound is
+	// a second, because drains must not be reported later than that.
 	lookPause    = 100 * time.Millisecond
 	lookShare    = 10
 	maxLookPause = time.Second
-	// ResyncInterval is how often all keys are looked at while somebody reads, for
-	// what changes by the mere passing of time.
+	// ResyncInterval is how often all keys are read while there are readers, for values that
+	// change with time alone.
 	ResyncInterval = time.Minute
 )
 
@@ -57,20 +56,20 @@ type Hub[K comparable, V any] struct {
 
 	mu      sync.Mutex
 	closed  bool
-	current map[K]*entry[V] // as last looked at; empty while nothing is followed
+	current map[K]*entry[V] // as last read; empty while nothing is followed
 	subs    map[*Subscription[K, V]]struct{}
 	history history
 }
 
-// entry is one value, or that there is none any more. It never changes.
+// entry is the value of a key, or the fact that it has none any more. Immutable.
 type entry[V any] struct {
 	value    V
 	digest   Digest
-	revision Revision // in which it became so
+	revision Revision // of the change to this value
 	gone     bool
 }
 
-// NewHub returns a hub that works once Run runs.
+// NewHub returns a hub that works while Run runs.
 func NewHub[K comparable, V any](cfg Config[K, V]) *Hub[K, V] {
 	if cfg.Last == nil {
 		cfg.Last = func(V) bool { return false }
@@ -81,14 +80,14 @@ func NewHub[K comparable, V any](cfg Config[K, V]) *Hub[K, V] {
 	}
 }
 
-// Mark tells that something of a key may have changed. It returns at once, and
-// is to be called after the change can be seen.
+// Mark records that the value of a key may have changed. It returns at once, and must be
+// called after the change is visible.
 func (h *Hub[K, V]) Mark(key K) { h.marks.add(key) }
 
-// Resync tells that anything may have changed.
+// Resync records that any value may have changed.
 func (h *Hub[K, V]) Resync() { h.marks.addAll() }
 
-// Run looks at what is marked until ctx ends, which ends all subscriptions.
+// Run reads marked keys until ctx ends, which ends all subscriptions.
 func (h *Hub[K, V]) Run(ctx context.Context) {
 	defer h.close()
 	resync := time.NewTicker(ResyncInterval)
@@ -113,19 +112,19 @@ func (h *Hub[K, V]) Run(ctx context.Context) {
 	}
 }
 
-// round looks at all that is marked, and makes the snapshots of those who joined.
+// round reads all marked keys, and makes the snapshots of new subscriptions.
 func (h *Hub[K, V]) round() {
-	keys, all := h.marks.take()
+	keys, all := h.marks.drain()
 	var joined []*Subscription[K, V]
 	if all {
-		// Who has joined by now is told of what is different from what is read below.
+		// These subscriptions are sent whatever changes after the reads below.
 		joined = h.waiting()
 		keys = h.everything(keys)
 	}
 	for key := range keys {
-		h.look(key)
+		h.refresh(key)
 	}
-	h.begin(joined)
+	h.startSubscriptions(joined)
 }
 
 // waiting returns the subscriptions that have no snapshot yet.
@@ -140,7 +139,7 @@ func (h *Hub[K, V]) waiting() (joined []*Subscription[K, V]) {
 	return joined
 }
 
-// everything adds all keys that are there now, or were at the last look.
+// everything adds all current keys and those of the last round.
 func (h *Hub[K, V]) everything(keys map[K]struct{}) map[K]struct{} {
 	for _, key := range h.cfg.Keys() {
 		keys[key] = struct{}{}
@@ -153,8 +152,8 @@ func (h *Hub[K, V]) everything(keys map[K]struct{}) map[K]struct{} {
 	return keys
 }
 
-// look finds out what a key's value is now, and passes on what is different.
-func (h *Hub[K, V]) look(key K) {
+// refresh reads the current value of a key, and publishes it if it differs.
+func (h *Hub[K, V]) refresh(key K) {
 	h.mu.Lock()
 	old := h.current[key]
 	h.mu.Unlock()
@@ -198,7 +197,7 @@ func (h *Hub[K, V]) forget(key K) {
 	if h.cfg.Last(old.value) {
 		h.history.forget(old.revision)
 	} else {
-		h.history.forget(h.history.next()) // that it left is a change too
+		h.history.forget(h.history.next()) // the removal is a change too
 	}
 	for s := range h.subs {
 		if s.live {
@@ -207,9 +206,9 @@ func (h *Hub[K, V]) forget(key K) {
 	}
 }
 
-// begin gives subscriptions their snapshots: to one that resumes what has changed
-// since, to all others everything.
-func (h *Hub[K, V]) begin(joined []*Subscription[K, V]) {
+// startSubscriptions makes the snapshots of subscriptions: what has changed since for one that
+// resumes, everything for the others.
+func (h *Hub[K, V]) startSubscriptions(joined []*Subscription[K, V]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range joined {
@@ -231,7 +230,7 @@ func (h *Hub[K, V]) begin(joined []*Subscription[K, V]) {
 	}
 }
 
-// close ends all subscriptions, and those to come.
+// close ends all current and future subscriptions.
 func (h *Hub[K, V]) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,151 +18,148 @@ import (
 
 func TestSnapshotThenChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"b": "1", "a": "1", "c": "1"})
-		h := w.run(t)
+		f := newFixture(map[string]string{"b": "1", "a": "1", "c": "1"})
+		h := f.run(t)
 		s := h.Subscribe(anything)
 		defer s.Close()
 		expect(t, s, "a=1", "b=1", "c=1", "end")
 		expect(t, s)
-		w.set("b", "2")
-		w.set("d", "1")
+		f.set("b", "2")
+		f.set("d", "1")
 		h.Mark("b")
 		h.Mark("d")
-		h.Mark("a") // nothing of it is different
+		h.Mark("a") // without a change
 		pass()
 		have := read(t, s)
 		if slices.Sort(have); !slices.Equal(have, []string{"b=2", "d=1"}) {
 			t.Errorf("read %v", have)
 		}
-		w.remove("a")
+		f.remove("a")
 		h.Mark("a")
 		h.Mark("never-was")
 		pass()
 		expect(t, s, "-a")
-		w.set("a", "3")
+		f.set("a", "3")
 		h.Mark("a")
 		pass()
 		expect(t, s, "a=3")
 	})
 }
 
-// TestEmptySnapshot ends at once.
+// TestEmptySnapshot: an empty snapshot ends at once.
 func TestEmptySnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newWorld(map[string]string{}).run(t)
+		h := newFixture(map[string]string{}).run(t)
 		s := h.Subscribe(anything)
 		defer s.Close()
 		expect(t, s, "end")
 	})
 }
 
-// TestWants: a reader is told of what it wants only, in the snapshot and after it.
+// TestWants: a reader receives only matching values, in the snapshot and after it.
 func TestWants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "mine", "b": "other"})
-		h := w.run(t)
+		f := newFixture(map[string]string{"a": "mine", "b": "other"})
+		h := f.run(t)
 		s := h.Subscribe(func(v string) bool { return strings.HasPrefix(v, "mine") })
 		defer s.Close()
 		expect(t, s, "a=mine", "end")
-		w.set("a", "mine 2")
-		w.set("b", "other 2")
-		w.set("c", "other")
+		f.set("a", "mine 2")
+		f.set("b", "other 2")
+		f.set("c", "other")
 		h.Resync()
 		pass()
 		expect(t, s, "a=mine 2")
-		w.remove("a")
-		w.remove("b")
+		f.remove("a")
+		f.remove("b")
 		h.Resync()
 		pass()
 		expect(t, s, "-a")
 	})
 }
 
-// TestCoalesce: who reads slowly gets the latest of each key, once, and nothing
-// of what came and went, or went back to what is known.
+// TestCoalesce: a slow reader gets the latest value of each key, once, and no intermediate or
+// reverted ones.
 func TestCoalesce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1", "b": "1"})
-		h := w.run(t)
+		f := newFixture(map[string]string{"a": "1", "b": "1"})
+		h := f.run(t)
 		s := h.Subscribe(anything)
 		defer s.Close()
 		expect(t, s, "a=1", "b=1", "end")
 		for n := range 50 {
-			w.set("a", fmt.Sprint(n))
-			w.set("b", fmt.Sprint(n))
-			w.set("c", "here")
+			f.set("a", fmt.Sprint(n))
+			f.set("b", fmt.Sprint(n))
+			f.set("c", "here")
 			h.Resync()
 			pass()
 		}
-		w.set("b", "1")
-		w.remove("c")
+		f.set("b", "1")
+		f.remove("c")
 		h.Resync()
 		pass()
 		expect(t, s, "a=49")
 	})
 }
 
-// TestGoneWhileItWaits: a value of the snapshot that is gone before it was read
-// is not told of, and does not keep the snapshot from ending.
+// TestGoneWhileItWaits: a value of the snapshot that is removed before it was read is skipped,
+// and does not keep the snapshot from ending.
 func TestGoneWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1", "b": "1"})
-		h := w.run(t)
+		f := newFixture(map[string]string{"a": "1", "b": "1"})
+		h := f.run(t)
 		s := h.Subscribe(anything)
 		defer s.Close()
 		synctest.Wait()
-		w.remove("a")
-		w.set("b", "2")
+		f.remove("a")
+		f.set("b", "2")
 		h.Resync()
 		pass()
 		expect(t, s, "b=2", "end")
 	})
 }
 
-// TestLastWordStays: without TellGone a key leaves in silence, but what waits is
-// told.
+// TestLastWordStays: without TellGone a key is removed silently, but a queued value is sent.
 func TestLastWordStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "drains"})
-		h := w.run(t, func(c *broadcast.Config[string, string]) {
+		f := newFixture(map[string]string{"a": "drains"})
+		h := f.run(t, func(c *broadcast.Config[string, string]) {
 			c.TellGone, c.Initial = false, func(v string) bool { return v != "deleted" }
 		})
 		s := h.Subscribe(anything)
 		defer s.Close()
 		expect(t, s, "a=drains", "end")
-		w.set("a", "deleted")
+		f.set("a", "deleted")
 		h.Mark("a")
 		pass()
 		late := h.Subscribe(anything)
 		defer late.Close()
 		pass()
-		w.remove("a")
+		f.remove("a")
 		h.Mark("a")
 		pass()
 		expect(t, s, "a=deleted")
 		expect(t, late, "end")
-		w.set("a", "deleted") // another life
+		f.set("a", "deleted") // a new life of the key
 		h.Mark("a")
 		pass()
 		expect(t, s, "a=deleted")
 	})
 }
 
-// TestChangeDuringSnapshot: what changes while the snapshot is made, after its
-// key was looked at, follows it.
+// TestChangeDuringSnapshot: a change after a key was read for the snapshot is sent after it.
 func TestChangeDuringSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1", "b": "1"})
-		h := w.run(t)
-		// The reader of a key already looked at, and one that is new, at the moment
-		// when the other key is looked at.
+		f := newFixture(map[string]string{"a": "1", "b": "1"})
+		h := f.run(t)
+		// Changes a key that was already read, and a new one, while the other key is read.
 		changed := false
-		w.onLook = func(key string) {
-			if w.lookedAt("a")+w.lookedAt("b") == 1 && !changed {
+		f.onLook = func(key string) {
+			if f.lookedAt("a")+f.lookedAt("b") == 1 && !changed {
 				changed = true
 				other := map[string]string{"a": "b", "b": "a"}[key]
-				w.set(other, "2")
-				w.set("c", "1")
+				f.set(other, "2")
+				f.set("c", "1")
 				h.Mark(other)
 				h.Mark("c")
 			}
@@ -182,16 +179,16 @@ func TestChangeDuringSnapshot(t *testing.T) {
 	})
 }
 
-// TestSnapshotIsNewerThanItsReader: who joins while others' snapshot is made gets
-// one of its own, so that nothing in it is older than the joining.
+// TestSnapshotIsNewerThanItsReader: a reader that joins while a snapshot is made for others
+// gets its own, so that nothing in it is older than its joining.
 func TestSnapshotIsNewerThanItsReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1", "b": "1"})
-		h := w.run(t)
+		f := newFixture(map[string]string{"a": "1", "b": "1"})
+		h := f.run(t)
 		var late *reader
-		w.onLook = func(key string) {
-			if w.lookedAt("a")+w.lookedAt("b") == 1 && late == nil {
-				w.set(map[string]string{"a": "b", "b": "a"}[key], "2") // that was looked at
+		f.onLook = func(key string) {
+			if f.lookedAt("a")+f.lookedAt("b") == 1 && late == nil {
+				f.set(map[string]string{"a": "b", "b": "a"}[key], "2") // already read
 				late = h.Subscribe(anything)
 			}
 		}
@@ -208,55 +205,55 @@ func TestSnapshotIsNewerThanItsReader(t *testing.T) {
 	})
 }
 
-// TestPace: nothing is looked at while nobody reads, and a key that changes all
-// the time, with many readers, is looked at ten times a second.
+// TestPace: nothing is read without readers, and a key that changes continuously, with many
+// readers, is read ten times a second.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "0"})
-		h := w.run(t)
+		f := newFixture(map[string]string{"a": "0"})
+		h := f.run(t)
 		h.Mark("a")
 		h.Resync()
 		time.Sleep(5 * broadcast.ResyncInterval)
-		if n := w.lookedAt("a"); n != 0 {
-			t.Fatalf("looked %d times for nobody", n)
+		if n := f.lookedAt("a"); n != 0 {
+			t.Fatalf("looked %d times without readers", n)
 		}
 		var readers []*reader
 		for range 20 {
 			readers = append(readers, h.Subscribe(anything))
 		}
 		synctest.Wait()
-		before := w.lookedAt("a")
+		before := f.lookedAt("a")
 		for n := range 10_000 {
-			w.set("a", fmt.Sprint(n))
+			f.set("a", fmt.Sprint(n))
 			h.Mark("a")
 			time.Sleep(time.Millisecond)
 		}
-		if n := w.lookedAt("a") - before; n < 90 || n > 102 {
+		if n := f.lookedAt("a") - before; n < 90 || n > 102 {
 			t.Errorf("looked %d times in ten seconds", n)
 		}
 		for _, s := range readers {
 			s.Close()
 		}
 		pass()
-		before = w.lookedAt("a")
+		before = f.lookedAt("a")
 		h.Mark("a")
 		time.Sleep(5 * broadcast.ResyncInterval)
-		if n := w.lookedAt("a") - before; n != 0 {
+		if n := f.lookedAt("a") - before; n != 0 {
 			t.Errorf("looked %d times after all had left", n)
 		}
 	})
 }
 
-// TestResync: what changes without a mark is seen within the interval.
+// TestResync: an unmarked change is seen within the interval.
 func TestResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1", "b": "1"})
-		h := w.run(t)
+		f := newFixture(map[string]string{"a": "1", "b": "1"})
+		h := f.run(t)
 		s := h.Subscribe(anything)
 		defer s.Close()
 		expect(t, s, "a=1", "b=1", "end")
-		w.set("a", "2")
-		w.remove("b")
+		f.set("a", "2")
+		f.remove("b")
 		time.Sleep(broadcast.ResyncInterval + time.Second)
 		synctest.Wait()
 		have := read(t, s)
@@ -266,25 +263,25 @@ func TestResync(t *testing.T) {
 	})
 }
 
-// TestCutOff: who lets too many keys wait is cut off, others are not, and the
-// snapshot may be of any size.
+// TestCutOff: a reader with too many queued keys fails, others do not, and the snapshot may be
+// of any size.
 func TestCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{})
+		f := newFixture(map[string]string{})
 		for n := range 100 {
-			w.set(fmt.Sprint("old", n), "1")
+			f.set(fmt.Sprint("old", n), "1")
 		}
-		h := w.run(t, func(c *broadcast.Config[string, string]) { c.MaxPending = 10 })
+		h := f.run(t, func(c *broadcast.Config[string, string]) { c.MaxPending = 10 })
 		slow, quick := h.Subscribe(anything), h.Subscribe(anything)
 		defer slow.Close()
 		defer quick.Close()
 		for n := range 11 {
 			pass()
 			read(t, quick)
-			if _, _, err := slow.Take(); err != nil { // one of the snapshot's
+			if _, _, err := slow.Next(); err != nil { // of the snapshot
 				t.Fatalf("cut off with %d changes waiting", n)
 			}
-			w.set(fmt.Sprint("new", n), "1")
+			f.set(fmt.Sprint("new", n), "1")
 			h.Mark(fmt.Sprint("new", n))
 		}
 		pass()
@@ -294,23 +291,22 @@ func TestCutOff(t *testing.T) {
 		default:
 			t.Error("the reader is not woken")
 		}
-		if _, _, err := slow.Take(); !errors.Is(err, broadcast.ErrBehind) {
+		if _, _, err := slow.Next(); !errors.Is(err, broadcast.ErrBehind) {
 			t.Errorf("slow reader: %v", err)
 		}
-		w.set("more", "1")
-		h.Mark("more") // with one reader cut off
+		f.set("more", "1")
+		h.Mark("more") // one reader has failed
 		pass()
 		expect(t, quick, "more=1")
 	})
 }
 
-// TestEnd: the end of a hub is the end of its subscriptions, and of those that
-// come later.
+// TestEnd: the end of a hub ends its subscriptions, current and future ones.
 func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1"})
+		f := newFixture(map[string]string{"a": "1"})
 		h := broadcast.NewHub(broadcast.Config[string, string]{
-			Keys: w.keys, Look: w.look, Digest: func(string) broadcast.Digest { return broadcast.Digest{} },
+			Keys: f.keys, Look: f.look, Digest: func(string) broadcast.Digest { return broadcast.Digest{} },
 			Compare: cmp.Compare[string], Initial: anything, MaxPending: 1,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -322,7 +318,7 @@ func TestEnd(t *testing.T) {
 		late := h.Subscribe(anything)
 		for _, one := range []*reader{s, late} {
 			<-one.Ready()
-			if _, _, err := one.Take(); !errors.Is(err, broadcast.ErrClosed) {
+			if _, _, err := one.Next(); !errors.Is(err, broadcast.ErrClosed) {
 				t.Errorf("a subscription of an ended hub: %v", err)
 			}
 			one.Close()
@@ -330,19 +326,18 @@ func TestEnd(t *testing.T) {
 	})
 }
 
-// TestAgreement: whatever changes in whatever order, a reader that comes, goes
-// and dawdles at random knows in the end exactly what is there, and never sees a
-// key's version go back.
+// TestAgreement: whatever changes in whatever order, readers that join, leave and pause at
+// random end up with exactly the current values, and never see a key's version go back.
 func TestAgreement(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
-			w := newWorld(map[string]string{})
-			h := w.run(t)
+			f := newFixture(map[string]string{})
+			h := f.run(t)
 			var s *reader
 			known, version := map[string]string{}, 0
 			take := func() {
-				item, ok, err := s.Take()
+				item, ok, err := s.Next()
 				switch {
 				case err != nil:
 					t.Fatal(err)
@@ -363,10 +358,10 @@ func TestAgreement(t *testing.T) {
 				switch random.IntN(8) {
 				case 0, 1:
 					version++
-					w.set(key, fmt.Sprintf("%06d", version))
+					f.set(key, fmt.Sprintf("%06d", version))
 					h.Mark(key)
 				case 2:
-					w.remove(key)
+					f.remove(key)
 					h.Mark(key)
 				case 3:
 					if s != nil && random.IntN(4) == 0 {
@@ -391,8 +386,8 @@ func TestAgreement(t *testing.T) {
 			for range 20 {
 				take()
 			}
-			if !maps.Equal(known, w.values) {
-				t.Fatalf("seed %d: the reader knows %v, there is %v", seed, known, w.values)
+			if !maps.Equal(known, f.values) {
+				t.Fatalf("seed %d: the reader knows %v, there is %v", seed, known, f.values)
 			}
 		})
 	}

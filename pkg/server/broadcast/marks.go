@@ -2,13 +2,13 @@ package broadcast
 
 import "sync"
 
-// marks are the keys that are to be looked at. They have a lock of their own,
-// held for moments only, because whoever marks must not wait.
+// marks are the keys to read. They have their own lock, held briefly, because marking must not
+// block.
 type marks[K comparable] struct {
-	wake chan struct{} // holds at most one: something is marked
+	wake chan struct{} // buffered, 1: something is marked
 
 	mu     sync.Mutex
-	wanted bool // somebody reads; nothing is marked otherwise
+	wanted bool // there are readers; otherwise nothing is marked
 	all    bool
 	keys   map[K]struct{}
 }
@@ -37,8 +37,8 @@ func (m *marks[K]) addAll() {
 	signal(m.wake)
 }
 
-// take returns what is marked, and unmarks it.
-func (m *marks[K]) take() (keys map[K]struct{}, all bool) {
+// drain returns and clears the marks.
+func (m *marks[K]) drain() (keys map[K]struct{}, all bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	keys, all = m.keys, m.all
@@ -46,7 +46,7 @@ func (m *marks[K]) take() (keys map[K]struct{}, all bool) {
 	return keys, all
 }
 
-// want says whether anybody reads.
+// want sets whether there are readers.
 func (m *marks[K]) want(wanted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,6 +59,6 @@ func (m *marks[K]) want(wanted bool) {
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it knows already
+	default: // already signaled
 	}
 }

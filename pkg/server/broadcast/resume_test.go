@@ -15,19 +15,19 @@ import (
 	"github.com/nstance/nstance/pkg/server/broadcast"
 )
 
-// lasting is a hub that can be resumed, of values that may be a last word: its keys
-// leave in silence, as those of instances do.
+// lasting returns a hub that can be resumed, with final values: its keys are removed silently,
+// like those of instances.
 func lasting(c *broadcast.Config[string, string]) {
 	c.TellGone, c.Linger = false, time.Minute
 	c.Last = func(v string) bool { return strings.HasSuffix(v, "deleted") }
 }
 
-// heard is what a reader is told now, and where it then is.
+// heard returns the items available to a reader, and its revision.
 func heard(t *testing.T, s *reader) (words []string, at broadcast.Revision) {
 	t.Helper()
 	pass()
 	for {
-		item, ok, err := s.Take()
+		item, ok, err := s.Next()
 		switch {
 		case err != nil:
 			t.Fatalf("the reader is cut off: %v", err)
@@ -51,37 +51,37 @@ func same(t *testing.T, have []string, want ...string) {
 	}
 }
 
-// change makes a change and lets the hub see it.
-func (w *world) change(h *hub, key, value string) {
-	w.set(key, value)
+// change makes a change and lets the hub read it.
+func (f *fixture) change(h *hub, key, value string) {
+	f.set(key, value)
 	h.Mark(key)
 	pass()
 }
 
-// TestResume: who comes back within the time is told only what has changed since,
-// what ended and is gone by then included.
+// TestResume: a reader that returns in time receives only what has changed since, including
+// final values of keys that were removed.
 func TestResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1", "b": "1", "c": "1"})
-		h := w.run(t, lasting, func(c *broadcast.Config[string, string]) {
+		f := newFixture(map[string]string{"a": "1", "b": "1", "c": "1"})
+		h := f.run(t, lasting, func(c *broadcast.Config[string, string]) {
 			c.Initial = func(v string) bool { return v != "deleted" }
 		})
 		s := h.Subscribe(anything)
 		words, at := heard(t, s)
 		same(t, words, "a=1", "b=1", "c=1", "end")
 		s.Close()
-		w.change(h, "b", "2")
-		w.change(h, "c", "deleted")
-		w.change(h, "d", "1")
+		f.change(h, "b", "2")
+		f.change(h, "c", "deleted")
+		f.change(h, "d", "1")
 		s = h.Resume(anything, at)
 		words, at = heard(t, s)
 		same(t, words, "b=2", "c=deleted", "d=1", "resumed")
-		w.change(h, "b", "3")
-		w.change(h, "b", "2")
-		w.change(h, "a", "1")
+		f.change(h, "b", "3")
+		f.change(h, "b", "2")
+		f.change(h, "a", "1")
 		words, _ = heard(t, s)
-		same(t, words) // it went back to what is known
-		w.change(h, "e", "1")
+		same(t, words) // back at the known value
+		f.change(h, "e", "1")
 		words, last := heard(t, s)
 		same(t, words, "e=1")
 		s.Close()
@@ -93,42 +93,42 @@ func TestResume(t *testing.T) {
 		}
 		s = h.Resume(anything, at)
 		words, _ = heard(t, s)
-		same(t, words, "b=2", "e=1", "resumed") // who was not there for b's return
+		same(t, words, "b=2", "e=1", "resumed") // this reader missed that b returned to its value
 		s.Close()
 	})
 }
 
-// TestNotResumed: everything is told where something may have been missed.
+// TestNotResumed: everything is sent if a change may have been missed.
 func TestNotResumed(t *testing.T) {
 	for name, c := range map[string]struct {
-		between func(w *world, h *hub)
-		from    broadcast.Revision // added to where the reader was
+		between func(f *fixture, h *hub)
+		from    broadcast.Revision // added to the reader's revision
 		want    string
 	}{
-		"nothing happened":   {func(*world, *hub) {}, 0, "resumed"},
-		"a revision to come": {func(*world, *hub) {}, 1, "a=1 b=1 end"},
-		"too long away":      {func(*world, *hub) { time.Sleep(61 * time.Second) }, 0, "a=1 b=1 end"},
-		"not too long":       {func(*world, *hub) { time.Sleep(59 * time.Second) }, 0, "resumed"},
-		"an end that was not told": {func(w *world, h *hub) {
-			w.change(h, "b", "deleted")
-			w.remove("b")
+		"nothing happened":   {func(*fixture, *hub) {}, 0, "resumed"},
+		"a revision to come": {func(*fixture, *hub) {}, 1, "a=1 b=1 end"},
+		"too long away":      {func(*fixture, *hub) { time.Sleep(61 * time.Second) }, 0, "a=1 b=1 end"},
+		"not too long":       {func(*fixture, *hub) { time.Sleep(59 * time.Second) }, 0, "resumed"},
+		"an end that was not told": {func(f *fixture, h *hub) {
+			f.change(h, "b", "deleted")
+			f.remove("b")
 			h.Mark("b")
 			pass()
 		}, 0, "a=1 end"},
-		"gone without a last word": {func(w *world, h *hub) {
-			w.remove("b")
+		"gone without a last word": {func(f *fixture, h *hub) {
+			f.remove("b")
 			h.Mark("b")
 			pass()
 		}, 0, "a=1 end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(map[string]string{"a": "1", "b": "1"})
-				h := w.run(t, lasting)
+				f := newFixture(map[string]string{"a": "1", "b": "1"})
+				h := f.run(t, lasting)
 				s := h.Subscribe(anything)
 				_, at := heard(t, s)
 				s.Close()
-				c.between(w, h)
+				c.between(f, h)
 				s = h.Resume(anything, at+c.from)
 				defer s.Close()
 				words, _ := heard(t, s)
@@ -138,18 +138,18 @@ func TestNotResumed(t *testing.T) {
 	}
 }
 
-// TestToldEnd: what a reader was told the last word of may be forgotten.
+// TestToldEnd: a key whose final value was sent may be dropped.
 func TestToldEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1", "b": "1"})
-		h := w.run(t, lasting)
+		f := newFixture(map[string]string{"a": "1", "b": "1"})
+		h := f.run(t, lasting)
 		s := h.Subscribe(anything)
 		heard(t, s)
-		w.change(h, "b", "deleted")
+		f.change(h, "b", "deleted")
 		words, at := heard(t, s)
 		same(t, words, "b=deleted")
 		s.Close()
-		w.remove("b")
+		f.remove("b")
 		h.Mark("b")
 		pass()
 		s = h.Resume(anything, at)
@@ -159,42 +159,42 @@ func TestToldEnd(t *testing.T) {
 	})
 }
 
-// TestPlaceWithinSnapshot: a whole snapshot that broke off is not to be resumed; one
-// of changes is, from where it began.
+// TestPlaceWithinSnapshot: an interrupted full snapshot can't be resumed; one of changes can,
+// from where it began.
 func TestPlaceWithinSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1", "b": "1"})
-		h := w.run(t, lasting)
+		f := newFixture(map[string]string{"a": "1", "b": "1"})
+		h := f.run(t, lasting)
 		s := h.Subscribe(anything)
 		synctest.Wait()
-		if item, _, _ := s.Take(); item.Revision != 0 {
+		if item, _, _ := s.Next(); item.Revision != 0 {
 			t.Errorf("within the snapshot the reader is at %d", item.Revision)
 		}
 		_, at := heard(t, s)
 		s.Close()
-		w.change(h, "a", "2")
-		w.change(h, "b", "2")
+		f.change(h, "a", "2")
+		f.change(h, "b", "2")
 		s = h.Resume(anything, at)
 		pass()
-		if item, _, _ := s.Take(); item.Revision != at || item.Value != "2" {
+		if item, _, _ := s.Next(); item.Revision != at || item.Value != "2" {
 			t.Errorf("within changes since %d: %+v", at, item)
 		}
 		s.Close()
 	})
 }
 
-// TestPlaceWhileOthersWait: a key that changes again while it waits keeps its place,
-// ahead of an older change, which is not yet told of then.
+// TestPlaceWhileOthersWait: a queued key that changes again keeps its position, ahead of an
+// older change, which has not been sent then.
 func TestPlaceWhileOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1", "b": "1"})
-		h := w.run(t, lasting)
+		f := newFixture(map[string]string{"a": "1", "b": "1"})
+		h := f.run(t, lasting)
 		s := h.Subscribe(anything)
 		heard(t, s)
-		w.change(h, "a", "2")
-		w.change(h, "b", "2")
-		w.change(h, "a", "3")
-		item, _, _ := s.Take()
+		f.change(h, "a", "2")
+		f.change(h, "b", "2")
+		f.change(h, "a", "3")
+		item, _, _ := s.Next()
 		if item.Value != "3" {
 			t.Fatalf("told %+v", item)
 		}
@@ -208,45 +208,45 @@ func TestPlaceWhileOthersWait(t *testing.T) {
 	})
 }
 
-// TestLinger: what nobody reads is looked at for as long as somebody may come back.
+// TestLinger: without readers, keys are read for as long as a reader may resume.
 func TestLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{"a": "1"})
-		h := w.run(t, lasting)
+		f := newFixture(map[string]string{"a": "1"})
+		h := f.run(t, lasting)
 		h.Subscribe(anything).Close()
 		pass()
-		before := w.lookedAt("a")
-		w.change(h, "a", "2")
-		if w.lookedAt("a") != before+1 {
+		before := f.lookedAt("a")
+		f.change(h, "a", "2")
+		if f.lookedAt("a") != before+1 {
 			t.Error("a change is not seen right after the reader left")
 		}
 		time.Sleep(time.Minute)
-		before = w.lookedAt("a")
-		w.change(h, "a", "3")
+		before = f.lookedAt("a")
+		f.change(h, "a", "3")
 		time.Sleep(5 * broadcast.ResyncInterval)
-		if n := w.lookedAt("a") - before; n != 0 {
+		if n := f.lookedAt("a") - before; n != 0 {
 			t.Errorf("looked %d times long after", n)
 		}
 	})
 }
 
-// follower is a reader that breaks off now and then and resumes where it was.
+// follower is a reader that disconnects now and then and resumes.
 type follower struct {
 	t     *testing.T
 	hub   *hub
 	sub   *reader
 	at    broadcast.Revision
 	known map[string]string
-	shown map[string]string // by the snapshot under way; nil: it is whole
+	shown map[string]string // by the snapshot in progress; nil: it has ended
 }
 
 func (f *follower) open() {
 	f.sub, f.shown = f.hub.Resume(anything, f.at), map[string]string{}
 }
 
-// take reads one item; not ok when there is none.
+// take reads one item; false if there is none.
 func (f *follower) take() bool {
-	item, ok, err := f.sub.Take()
+	item, ok, err := f.sub.Next()
 	if err != nil {
 		f.t.Error(err)
 	}
@@ -264,7 +264,7 @@ func (f *follower) take() bool {
 		f.shown = nil
 	case f.shown != nil:
 		f.shown[item.Key] = item.Value
-		if f.at > 0 { // it resumes from there if this breaks off
+		if f.at > 0 { // it resumes from there if interrupted
 			f.known[item.Key] = item.Value
 		}
 	default:
@@ -276,71 +276,71 @@ func (f *follower) take() bool {
 	return true
 }
 
-// TestResumesAgree: readers that break off and resume at random, while everything
-// changes and goes, know in the end exactly what is there and what ended.
+// TestResumesAgree: readers that disconnect and resume at random, while everything changes and
+// is removed, end up with exactly the current and the final values.
 func TestResumesAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(map[string]string{})
-		h := w.run(t, lasting, func(c *broadcast.Config[string, string]) { c.Look = w.lookToTheEnd })
+		f := newFixture(map[string]string{})
+		h := f.run(t, lasting, func(c *broadcast.Config[string, string]) { c.Look = f.lookToTheEnd })
 		ctx, stop := context.WithCancel(t.Context())
 		var writing, reading sync.WaitGroup
 		for n := range 4 {
-			writing.Go(func() { w.churn(h, n) })
+			writing.Go(func() { f.churn(h, n) })
 		}
 		var followers []*follower
 		for n := range 4 {
-			f := &follower{t: t, hub: h, known: map[string]string{}}
-			f.open()
-			followers = append(followers, f)
-			reading.Go(func() { f.dawdle(ctx, rand.New(rand.NewPCG(uint64(n), 1))) })
+			one := &follower{t: t, hub: h, known: map[string]string{}}
+			one.open()
+			followers = append(followers, one)
+			reading.Go(func() { one.dawdle(ctx, rand.New(rand.NewPCG(uint64(n), 1))) })
 		}
 		writing.Wait()
 		stop()
 		reading.Wait()
-		for n, f := range followers {
-			f.sub.Close()
-			f.open()
+		for n, one := range followers {
+			one.sub.Close()
+			one.open()
 			time.Sleep(2 * time.Second)
-			for f.take() {
+			for one.take() {
 			}
-			f.sub.Close()
-			w.mu.Lock()
-			for key, value := range w.values {
-				if f.known[key] != value {
-					t.Errorf("reader %d knows %s=%s, there is %s", n, key, f.known[key], value)
+			one.sub.Close()
+			f.mu.Lock()
+			for key, value := range f.values {
+				if one.known[key] != value {
+					t.Errorf("reader %d knows %s=%s, there is %s", n, key, one.known[key], value)
 				}
 			}
-			for key, value := range f.known {
-				if _, there := w.values[key]; !there && !strings.HasSuffix(value, "deleted") {
+			for key, value := range one.known {
+				if _, there := f.values[key]; !there && !strings.HasSuffix(value, "deleted") {
 					t.Errorf("reader %d knows %s=%s, which is gone", n, key, value)
 				}
 			}
-			w.mu.Unlock()
+			f.mu.Unlock()
 		}
 	})
 }
 
-// lookToTheEnd has a last word on what is gone, as instances have.
-func (w *world) lookToTheEnd(key, last string, known bool) (string, bool) {
-	v, ok := w.look(key, last, known)
+// lookToTheEnd returns a final value for removed keys, like instances.
+func (f *fixture) lookToTheEnd(key, last string, known bool) (string, bool) {
+	v, ok := f.look(key, last, known)
 	if !ok && known && !strings.HasSuffix(last, "deleted") {
 		return last + " deleted", true
 	}
 	return v, ok
 }
 
-// churn changes one writer's keys, ends them, and has them go.
-func (w *world) churn(h *hub, writer int) {
+// churn changes one writer's keys, finishes them, and removes them.
+func (f *fixture) churn(h *hub, writer int) {
 	random := rand.New(rand.NewPCG(uint64(writer), 0))
 	for version := range 2000 {
 		key := fmt.Sprintf("%d-%d", writer, random.IntN(10))
 		switch random.IntN(6) {
 		case 0:
-			w.set(key, fmt.Sprintf("%06d deleted", version))
+			f.set(key, fmt.Sprintf("%06d deleted", version))
 		case 1:
-			w.remove(key)
+			f.remove(key)
 		default:
-			w.set(key, fmt.Sprintf("%06d", version))
+			f.set(key, fmt.Sprintf("%06d", version))
 		}
 		h.Mark(key)
 		time.Sleep(time.Duration(random.IntN(40)) * time.Millisecond)

@@ -1,51 +1,50 @@
 package broadcast
 
-// Item is one thing that a reader is told.
+// Item is one item of a subscription.
 type Item[K comparable, V any] struct {
 	Key   K
 	Value V
-	Gone  bool // there is no value of the key any more
-	End   bool // the snapshot ends here
+	Gone  bool // the key has no value any more
+	End   bool // end of the snapshot
 
-	// Resumed, of End: the snapshot is of what has changed since the revision that
-	// the reader came from.
+	// Resumed is set on End if the snapshot holds only what has changed since the reader's
+	// revision.
 	Resumed bool
-	// Revision is where the reader now is: it was told of all changes up to it, and
-	// can resume from there. 0 while it was not told of everything yet.
+	// Revision is up to where the reader has received all changes, and can resume from. 0
+	// before the end of the snapshot.
 	Revision Revision
 }
 
-// Subscription is one reader's place in a hub. One goroutine reads it; its lock
-// is the hub's.
+// Subscription is one reader of a hub. It is used by one goroutine, and guarded by the hub's
+// lock.
 type Subscription[K comparable, V any] struct {
 	hub   *Hub[K, V]
 	wants func(V) bool
 	ready chan struct{}
 
-	from    Revision // up to which the reader was told of all changes before it joined; 0: of none
+	from    Revision // the reader had received all changes up to here before it joined; 0: none
 	live    bool     // the snapshot is made
 	resumed bool     // of what has changed since from
-	ended   bool     // and its end was told
+	ended   bool     // the end of the snapshot was returned
 	left    int      // keys of the snapshot that the queue begins with
 	err     error
 
 	queue   []place[K]      // in the order of their revisions, after those of the snapshot
-	pending map[K]*entry[V] // of exactly the keys in queue; nil: nothing to tell any more
-	told    map[K]Digest    // what the reader knows, of keys that the hub follows
+	pending map[K]*entry[V] // of exactly the keys in queue; nil: nothing to return any more
+	told    map[K]Digest    // what the reader has, of keys that the hub follows
 }
 
-// place is a key that waits, and the revision that it waits for the longest.
+// place is a queued key, and the revision of its oldest unread change.
 type place[K comparable] struct {
 	key      K
 	revision Revision
 }
 
-// Subscribe joins a reader for the values that it wants. It must be closed.
+// Subscribe adds a reader for matching values. The subscription must be closed.
 func (h *Hub[K, V]) Subscribe(wants func(V) bool) *Subscription[K, V] { return h.Resume(wants, 0) }
 
-// Resume joins a reader that was told of all changes up to a revision of this hub
-// before. It gets what changed since if the hub still knows that, and a whole
-// snapshot otherwise.
+// Resume adds a reader that has received all changes up to a revision of this hub. It gets
+// what has changed since if the hub still knows that, and a full snapshot otherwise.
 func (h *Hub[K, V]) Resume(wants func(V) bool, from Revision) *Subscription[K, V] {
 	s := &Subscription[K, V]{
 		hub: h, wants: wants, from: from, ready: make(chan struct{}, 1),
@@ -62,7 +61,7 @@ func (h *Hub[K, V]) Resume(wants func(V) bool, from Revision) *Subscription[K, V
 	return s
 }
 
-// Close leaves the hub.
+// Close removes the subscription from the hub.
 func (s *Subscription[K, V]) Close() {
 	h := s.hub
 	h.mu.Lock()
@@ -76,12 +75,12 @@ func (s *Subscription[K, V]) Close() {
 	}
 }
 
-// Ready delivers when Take may have more to say than at its last call.
+// Ready receives when Next may have more to return than at its last call.
 func (s *Subscription[K, V]) Ready() <-chan struct{} { return s.ready }
 
-// Take returns what the reader is to be told next; not ok when there is nothing
-// now. The error is ErrBehind or ErrClosed, and final.
-func (s *Subscription[K, V]) Take() (item Item[K, V], ok bool, err error) {
+// Next returns the next item; ok is false if there is none now. The error is ErrBehind or
+// ErrClosed, and final.
+func (s *Subscription[K, V]) Next() (item Item[K, V], ok bool, err error) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	for s.err == nil {
@@ -100,7 +99,7 @@ func (s *Subscription[K, V]) Take() (item Item[K, V], ok bool, err error) {
 	return item, false, s.err
 }
 
-// next takes the first key of the queue; not ok when the reader knows already.
+// next removes the first key of the queue; false if the reader has its value already.
 func (s *Subscription[K, V]) next() (Item[K, V], bool) {
 	key := s.queue[0].key
 	s.queue = s.queue[1:]
@@ -115,15 +114,14 @@ func (s *Subscription[K, V]) next() (Item[K, V], bool) {
 		delete(s.told, key)
 		return Item[K, V]{Key: key, Gone: true}, true
 	}
-	if s.hub.current[key] != nil { // else it would be kept for ever
+	if s.hub.current[key] != nil { // otherwise the entry would never be removed
 		s.told[key] = e.digest
 	}
 	return Item[K, V]{Key: key, Value: e.value}, true
 }
 
-// revision is up to where the reader was told of all changes. What waits is newer:
-// a key whose value is replaced by a newer one keeps its place, and the revision of
-// that.
+// revision returns up to where the reader has received all changes. Queued changes are newer:
+// a key whose queued value is replaced keeps its position and revision.
 func (s *Subscription[K, V]) revision() Revision {
 	switch {
 	case !s.ended:
@@ -135,7 +133,7 @@ func (s *Subscription[K, V]) revision() Revision {
 	}
 }
 
-// start makes the snapshot of what the hub holds of keys.
+// start makes the snapshot of keys from the hub's current values.
 func (s *Subscription[K, V]) start(keys []K) {
 	s.live, s.left = true, len(keys)
 	for _, key := range keys {
@@ -145,7 +143,7 @@ func (s *Subscription[K, V]) start(keys []K) {
 	signal(s.ready)
 }
 
-// put queues a value in place of an older one.
+// put queues a value, replacing an older one of the same key.
 func (s *Subscription[K, V]) put(key K, e *entry[V]) {
 	if s.err != nil {
 		return
@@ -161,13 +159,13 @@ func (s *Subscription[K, V]) put(key K, e *entry[V]) {
 	signal(s.ready)
 }
 
-// forget hears that the hub follows a key no longer.
+// forget handles the removal of a key from the hub.
 func (s *Subscription[K, V]) forget(key K, tell bool) {
 	_, was := s.told[key]
 	_, queued := s.pending[key]
 	switch {
 	case !tell:
-		delete(s.told, key) // what waits is the last word
+		delete(s.told, key) // a queued value is the last one
 	case was:
 		s.put(key, &entry[V]{gone: true, revision: s.hub.history.now})
 	case queued:
@@ -175,7 +173,7 @@ func (s *Subscription[K, V]) forget(key K, tell bool) {
 	}
 }
 
-// fail ends the subscription and lets go of what it held.
+// fail ends the subscription and frees what it held.
 func (s *Subscription[K, V]) fail(err error) {
 	if s.err == nil {
 		s.err, s.queue, s.pending, s.told = err, nil, nil, nil

@@ -21,10 +21,10 @@ import (
 	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
-// agent is an instance's agent that behaves: it keeps files on a disk, takes a
-// set over as a whole or not at all, and reports.
+// agent is a well-behaved agent: it stores files, applies a set as a whole or not at all, and
+// reports.
 type agent struct {
-	site *site
+	site *fixture
 	id   fleet.InstanceID
 
 	files *delivery.Stream[delivery.Push]
@@ -33,33 +33,33 @@ type agent struct {
 	mu      sync.Mutex
 	hash    string
 	disk    map[string][]byte
-	failed  map[string]string // what it says of files that it did not take
+	failed  map[string]string // reported errors, by file
 	held    map[string]ed25519.PrivateKey
 	asked   [][]delivery.KeyRequest
 	pushes  []delivery.Push
-	broken  string // a file that it can't take
-	deaf    bool   // takes nothing, says nothing
-	keyless bool   // submits nothing
+	broken  string // a file that it fails to write
+	deaf    bool   // receives nothing, reports nothing
+	keyless bool   // submits no keys
 }
 
-func (s *site) instance(tenant string) *agent {
-	s.t.Helper()
+func (f *fixture) instance(tenant string) *agent {
+	f.t.Helper()
 	id, err := fleet.NewID("knd", time.Now(), rand.Reader)
 	if err != nil {
-		s.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.number++
-	name := fmt.Sprintf("web-%d", s.number)
-	s.instances[id] = fleet.Instance{ID: id, Tenant: tenant, Group: "web", Phase: fleet.Running, Rev: 2, Hostname: name,
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.number++
+	name := fmt.Sprintf("web-%d", f.number)
+	f.instances[id] = fleet.Instance{ID: id, Tenant: tenant, Group: "web", Phase: fleet.Running, Rev: 2, Hostname: name,
 		IPs: []string{"10.0.0.1"}}
-	return &agent{site: s, id: id, disk: map[string][]byte{}, failed: map[string]string{}, held: map[string]ed25519.PrivateKey{}}
+	return &agent{site: f, id: id, disk: map[string][]byte{}, failed: map[string]string{}, held: map[string]ed25519.PrivateKey{}}
 }
 
-// connected is an agent with all its streams open, which has reported.
-func (s *site) connected(tenant string) *agent {
-	a := s.instance(tenant)
+// connected returns an agent with all its streams open, which has reported.
+func (f *fixture) connected(tenant string) *agent {
+	a := f.instance(tenant)
 	a.connect()
 	return a
 }
@@ -172,7 +172,7 @@ func parse(content []byte) *x509.Certificate {
 	return cert
 }
 
-// received takes the pushes since it was last asked.
+// received returns the pushes since the last call.
 func (a *agent) received() []delivery.Push {
 	synctest.Wait()
 	a.mu.Lock()
@@ -182,7 +182,7 @@ func (a *agent) received() []delivery.Push {
 	return out
 }
 
-// names are those of the files of a push.
+// names returns the file names of a push.
 func names(p delivery.Push) (out []string) {
 	for _, f := range p.Files {
 		out = append(out, f.Name)
@@ -204,7 +204,7 @@ func (a *agent) inOrder() {
 	}
 }
 
-// receives checks that exactly one push came, with these files.
+// receives checks that exactly one push was received, with these files.
 func (a *agent) receives(want ...string) delivery.Push {
 	a.site.t.Helper()
 	pushes := a.received()

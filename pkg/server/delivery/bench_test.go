@@ -11,33 +11,33 @@ import (
 	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
-// BenchmarkReported is a report that shows all in order.
+// BenchmarkReported measures a report without changes.
 func BenchmarkReported(b *testing.B) {
 	for _, c := range []struct{ name, files string }{{"no files", ""}, {"a file and a certificate", plain + "," + certificate}} {
 		b.Run(c.name, func(b *testing.B) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			s := newSiteIn(b, ctx, c.files)
-			a := s.awake("default")
+			f := newFixtureIn(b, ctx, c.files)
+			a := f.awake("default")
 			r := a.state()
 			b.ReportAllocs()
 			for b.Loop() {
-				s.d.Reported(a.id, r)
+				f.d.Reported(a.id, r)
 			}
 		})
 	}
 }
 
-// BenchmarkMemory is what a connected agent without files holds.
+// BenchmarkMemory measures the memory of a connected agent without files.
 func BenchmarkMemory(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s := newSiteIn(b, ctx, "")
-	g, _ := s.Group(fleet.GroupKey{Tenant: "default", Name: "web"})
+	f := newFixtureIn(b, ctx, "")
+	g, _ := f.Group(fleet.GroupKey{Tenant: "default", Name: "web"})
 	const agents = 5000
 	ids := make([]fleet.InstanceID, agents)
 	for n := range ids {
-		ids[n] = s.instance("default").id
+		ids[n] = f.instance("default").id
 	}
 	for b.Loop() {
 		var before, after runtime.MemStats
@@ -45,12 +45,12 @@ func BenchmarkMemory(b *testing.B) {
 		runtime.ReadMemStats(&before)
 		var closers []func()
 		for _, id := range ids {
-			keys := s.d.OpenKeys(id, func([]delivery.KeyRequest) error { return nil })
-			files := s.d.OpenFiles(id, func(delivery.Push) error { return nil })
-			closers = append(closers, func() { s.d.CloseKeys(id, keys); s.d.CloseFiles(id, files); s.d.Disconnected(id) })
-			s.d.Reported(id, delivery.FileReport{ConfigHash: g.Hashes.Runtime})
+			keys := f.d.OpenKeys(id, func([]delivery.KeyRequest) error { return nil })
+			files := f.d.OpenFiles(id, func(delivery.Push) error { return nil })
+			closers = append(closers, func() { f.d.CloseKeys(id, keys); f.d.CloseFiles(id, files); f.d.Disconnected(id) })
+			f.d.Reported(id, delivery.FileReport{ConfigHash: g.Hashes.Runtime})
 		}
-		time.Sleep(100 * time.Millisecond) // for the goroutines of the first look
+		time.Sleep(100 * time.Millisecond) // for the first goroutines
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/agents, "bytes/agent")
@@ -60,25 +60,25 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkIssue reports certificates a second, judged, signed, logged and
-// delivered, each to an agent of its own.
+// BenchmarkIssue measures certificates per second: judged, signed, logged and delivered, each
+// to another agent.
 func BenchmarkIssue(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s := newSiteIn(b, ctx, certificate)
+	f := newFixtureIn(b, ctx, certificate)
 	arrived := make(chan struct{}, 1<<16)
 	const agents = 1000
 	for b.Loop() {
 		for range agents {
-			a := s.instance("default")
+			a := f.instance("default")
 			key, _ := pki.GenerateKey(zeros{})
 			text, _ := pki.EncodePublicKey(pki.PublicKey(key))
-			s.d.OpenKeys(a.id, func([]delivery.KeyRequest) error {
-				go func() { _ = s.d.Submit(a.id, map[string]string{"k": string(text)}) }()
+			f.d.OpenKeys(a.id, func([]delivery.KeyRequest) error {
+				go func() { _ = f.d.Submit(a.id, map[string]string{"k": string(text)}) }()
 				return nil
 			})
-			s.d.OpenFiles(a.id, func(delivery.Push) error { arrived <- struct{}{}; return nil })
-			s.d.Reported(a.id, delivery.FileReport{})
+			f.d.OpenFiles(a.id, func(delivery.Push) error { arrived <- struct{}{}; return nil })
+			f.d.Reported(a.id, delivery.FileReport{})
 		}
 		for range agents {
 			<-arrived
@@ -91,19 +91,18 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// awake is an agent with its streams open and its set confirmed, outside of a
-// bubble.
-func (s *site) awake(tenant string) *agent {
-	a := s.instance(tenant)
+// awake returns an agent with its streams open and its set confirmed, outside of a bubble.
+func (f *fixture) awake(tenant string) *agent {
+	a := f.instance(tenant)
 	a.connectNow()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		i, _ := s.Instance(a.id)
-		if g, _ := s.Group(i.GroupKey()); a.state().ConfigHash == g.Hashes.Runtime {
-			s.d.Reported(a.id, a.state())
+		i, _ := f.Instance(a.id)
+		if g, _ := f.Group(i.GroupKey()); a.state().ConfigHash == g.Hashes.Runtime {
+			f.d.Reported(a.id, a.state())
 			time.Sleep(10 * time.Millisecond)
 			return a
 		}
 	}
-	s.t.Fatal("no set came")
+	f.t.Fatal("no set came")
 	return nil
 }

@@ -18,23 +18,23 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// Shard is what instances are to have. Its methods answer from memory.
+// Shard provides what instances should have. Its methods answer from memory.
 type Shard interface {
 	// Instance returns an instance's record.
 	Instance(id fleet.InstanceID) (fleet.Instance, bool)
-	// Group returns a group as it is desired now.
+	// Group returns a group's desired state.
 	Group(key fleet.GroupKey) (fleet.Group, bool)
-	// Static returns the static config that runs.
+	// Static returns the running static config.
 	Static() *config.Shard
-	// Facts are what the files of an instance may name, of the group as it is for
-	// that instance. It alone may take its time, until ctx ends.
+	// Facts returns what the instance's files may refer to, given the group as rendered for
+	// that instance. Unlike the other methods it may block, until ctx ends.
 	Facts(ctx context.Context, i fleet.Instance, g fleet.Group) (config.Facts, error)
 }
 
-// The reasons of problems.
+// Reasons of problems.
 const (
-	ReasonFiles   = "FilesInvalid" // a file can't be made, or the agent does not take it
-	ReasonStorage = "StorageError" // a secret or an object can't be read, or the log not written
+	ReasonFiles   = "FilesInvalid" // a file can't be rendered, or the agent rejects it
+	ReasonStorage = "StorageError" // a secret or object can't be read, or the certificate log can't be written
 )
 
 // Config is what a Delivery needs. All fields are required.
@@ -43,17 +43,20 @@ type Config struct {
 	CA      *pki.CA
 	Secrets Secrets
 	Storage Storage
-	// Claim makes public keys, by fingerprint, an instance's, unless other living
-	// instances have some of them: it returns those, and claims none. It must not block.
+	// Permit returns an error if a certificate of the instance must not contain a requested
+	// name or address, because a server or another instance owns it. It must not block.
+	Permit func(id fleet.InstanceID, r *pki.LeafRequest) error
+	// Claim assigns public keys, by fingerprint, to an instance. If other living instances
+	// have some of them, it returns those and assigns none. It must not block.
 	Claim func(id fleet.InstanceID, fingerprints []string) (taken []string)
-	// Bind makes durable that an instance has keys, before certificates for them are
-	// sent. Keys that it is known to have are no write.
+	// Bind durably records an instance's keys before certificates for them are sent. It writes
+	// nothing if all of them are recorded.
 	Bind func(ctx context.Context, id fleet.InstanceID, fingerprints []string) error
-	// Log makes durable what was issued, before it is sent.
+	// Log durably records issued certificates before they are sent.
 	Log func(context.Context, ledger.CertificateBatch) error
-	// Report is told of problems, of one group not more than once a minute unless
-	// another one has come up; Settled that an instance of a group that had one got
-	// its files. Neither must block.
+	// Report receives problems, at most one a minute per group unless the problem changes.
+	// Settled is called when an instance of a group with a problem got its files. Neither must
+	// block.
 	Report  func(fleet.Problem)
 	Settled func(fleet.GroupKey)
 	Now     func() time.Time
@@ -61,23 +64,23 @@ type Config struct {
 }
 
 func (c Config) check() error {
-	if c.Shard == nil || c.CA == nil || c.Secrets == nil || c.Storage == nil || c.Claim == nil || c.Bind == nil || c.Log == nil ||
-		c.Report == nil || c.Settled == nil || c.Now == nil || c.Random == nil {
-		return errors.New("make a delivery: a field of its config is missing")
+	if c.Shard == nil || c.CA == nil || c.Secrets == nil || c.Storage == nil || c.Permit == nil || c.Claim == nil || c.Bind == nil ||
+		c.Log == nil || c.Report == nil || c.Settled == nil || c.Now == nil || c.Random == nil {
+		return errors.New("new delivery: config is incomplete")
 	}
 	return nil
 }
 
-// The bounds of what happens at one time in the whole shard.
+// Shard-wide limits.
 const (
 	maxLogWrites  = 64
-	maxPushBytes  = 64 << 20 // of contents being sent, small sets aside
-	smallSet      = 16 << 10 // bytes: a set that need not wait for others
+	maxPushBytes  = 64 << 20 // of contents being sent, not counting small sets
+	smallSet      = 16 << 10 // bytes: a smaller set does not wait for others
 	renderMaxLife = sourceLife
 )
 
-// Delivery delivers during one term of leadership. It is safe for concurrent
-// use; no method waits for an agent or for the store.
+// Delivery delivers files during one term. It is safe for concurrent use; no method waits for
+// an agent or for the store.
 type Delivery struct {
 	cfg     Config
 	ctx     context.Context //nolint:containedctx // the term, in which the work of all sessions ends
@@ -89,7 +92,7 @@ type Delivery struct {
 	mu         sync.Mutex
 	sessions   map[fleet.InstanceID]*session
 	spent      map[fleet.InstanceID]allowance // of instances without a session
-	generation uint64                         // goes up with what no version tells
+	generation uint64                         // incremented for changes that no other version field shows
 	told       map[fleet.GroupKey]fleet.Problem
 }
 
@@ -109,7 +112,7 @@ func New(ctx context.Context, cfg Config) (*Delivery, error) {
 	return d, nil
 }
 
-// Reported takes a health report. What is in order costs a comparison.
+// Reported handles a health report. If nothing changed, it costs one comparison.
 func (d *Delivery) Reported(id fleet.InstanceID, r FileReport) {
 	tidy := r.tidy()
 	var failed *FileStatus
@@ -118,12 +121,11 @@ func (d *Delivery) Reported(id fleet.InstanceID, r FileReport) {
 		failed, group = s.hear(tidy, d.cfg.Now()), s.group
 	})
 	if failed != nil {
-		d.tell(group, ReasonFiles, fmt.Sprintf("file %s: the agent can't take it over: %.300q", failed.Name, failed.Error))
+		d.report(group, ReasonFiles, fmt.Sprintf("file %s: the agent can't write it: %.300q", failed.Name, failed.Error))
 	}
 }
 
-// Disconnected tells that the health stream of an instance ended, so that nothing
-// is known any more of what it has.
+// Disconnected records that the health stream of an instance ended, and drops its report.
 func (d *Delivery) Disconnected(id fleet.InstanceID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,7 +135,8 @@ func (d *Delivery) Disconnected(id fleet.InstanceID) {
 	}
 }
 
-// ConfigHash is what an instance last reported in this term; empty: nothing.
+// ConfigHash returns the config hash that an instance last reported in this term, or the empty
+// string.
 func (d *Delivery) ConfigHash(id fleet.InstanceID) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,29 +146,27 @@ func (d *Delivery) ConfigHash(id fleet.InstanceID) string {
 	return ""
 }
 
-// Changed has the connected instances of the given groups judged again, at once;
-// none given: of all groups. Only groups whose definition is another one cost
-// more than a look.
+// Changed rechecks the connected instances of the given groups at once, or of all groups if
+// none is given. It is cheap for groups whose definition has not changed.
 func (d *Delivery) Changed(keys ...fleet.GroupKey) {
-	d.lookAgain(func(s *session) bool { return len(keys) == 0 || slices.Contains(keys, s.group) })
+	d.recheck(func(s *session) bool { return len(keys) == 0 || slices.Contains(keys, s.group) })
 }
 
-// Refreshed has all connected instances judged again, at once, by secrets and
-// storage that are read anew.
+// Refreshed rechecks all connected instances at once, reading secrets and objects again.
 func (d *Delivery) Refreshed() {
 	d.sources.expire()
 	d.refresh()
 }
 
-// refresh has all sets rendered anew.
+// refresh renders all sets again.
 func (d *Delivery) refresh() {
 	d.mu.Lock()
 	d.generation++
 	d.mu.Unlock()
-	d.lookAgain(func(*session) bool { return true })
+	d.recheck(func(*session) bool { return true })
 }
 
-func (d *Delivery) lookAgain(which func(*session) bool) {
+func (d *Delivery) recheck(which func(*session) bool) {
 	d.mu.Lock()
 	var ids []fleet.InstanceID
 	for id, s := range d.sessions {
@@ -179,8 +180,8 @@ func (d *Delivery) lookAgain(which func(*session) bool) {
 	}
 }
 
-// with changes the session of an instance, making one if need be, and sees to it
-// that what follows from the change is done.
+// with applies change to the session of an instance, creating one if needed, and starts the
+// work that follows from it.
 func (d *Delivery) with(id fleet.InstanceID, change func(*session)) {
 	i, known := d.cfg.Shard.Instance(id)
 	g, ok := d.group(i)
@@ -205,16 +206,16 @@ func (d *Delivery) with(id fleet.InstanceID, change func(*session)) {
 	}
 }
 
-// group returns what an instance's group wants for all of its instances. A group
-// that is not defined any more, or not properly, says nothing of files: then its
-// instances keep what they have.
+// group returns the desired state of an instance's group. If the group is undefined or its
+// files are held, ok is false and its instances keep their files. A disabled group may still
+// define files.
 func (d *Delivery) group(i fleet.Instance) (fleet.Group, bool) {
 	g, _ := d.cfg.Shard.Group(i.GroupKey())
-	return g, g.Template != "" && g.Disabled == ""
+	return g, g.Template != "" && !g.FilesHeld
 }
 
-// version tells when a set must be rendered anew. The generation stands for what
-// is in nothing else. d.mu is held.
+// version returns the inputs of a rendering; a set is rendered again when they change. d.mu is
+// held.
 func (d *Delivery) version(i fleet.Instance, g fleet.Group) version {
 	return version{hashes: g.Hashes, rev: i.Rev, generation: d.generation}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
-func inBubble(t *testing.T, files string, story func(*testing.T, *site)) {
+func inBubble(t *testing.T, files string, story func(*testing.T, *fixture)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { story(t, newSite(t, files)) })
+	synctest.Test(t, func(t *testing.T) { story(t, newFixture(t, files)) })
 }
 
-// TestFirstSet: an instance gets a file of every kind, and then is left alone.
+// TestFirstSet: an instance gets a file of every kind, and then nothing more.
 func TestFirstSet(t *testing.T) {
-	inBubble(t, allKinds, func(t *testing.T, s *site) {
-		a := s.connected("default")
+	inBubble(t, allKinds, func(t *testing.T, f *fixture) {
+		a := f.connected("default")
 		p := a.receives("app.conf", "app.env", "app.json", "db.conf", "k.crt", "net.json")
 		if !slices.Equal(p.Names, names(p)) {
 			t.Errorf("the commit names %v", p.Names)
@@ -36,7 +36,7 @@ func TestFirstSet(t *testing.T) {
 		if cert := parse(a.disk["k.crt"]); cert.Subject.CommonName != "web-1" || cert.IPAddresses[0].String() != "10.0.0.1" {
 			t.Errorf("the certificate is for %s, %v", cert.Subject, cert.IPAddresses)
 		}
-		if log := s.logged(); len(log) != 1 || !strings.HasPrefix(log[0], "certlog/dev-1/default.") {
+		if log := f.logged(); len(log) != 1 || !strings.HasPrefix(log[0], "certlog/dev-1/default.") {
 			t.Errorf("logged %v", log)
 		}
 		for range 10 {
@@ -44,34 +44,33 @@ func TestFirstSet(t *testing.T) {
 			a.report()
 		}
 		a.receivesNothing()
-		if s.d.ConfigHash(a.id) != a.hash {
-			t.Errorf("the last hash is said to be %q", s.d.ConfigHash(a.id))
+		if f.d.ConfigHash(a.id) != a.hash {
+			t.Errorf("the last hash is said to be %q", f.d.ConfigHash(a.id))
 		}
 	})
 }
 
-// TestNoFiles: a template without files still has a hash to be confirmed, and
-// asks for nothing.
+// TestNoFiles: a template without files still has a hash to confirm, and requests no keys.
 func TestNoFiles(t *testing.T) {
-	inBubble(t, "", func(_ *testing.T, s *site) {
-		a := s.connected("default")
+	inBubble(t, "", func(_ *testing.T, f *fixture) {
+		a := f.connected("default")
 		a.receives()
 		a.inOrder()
 		if len(a.asked) > 0 {
-			s.t.Errorf("asked for keys: %v", a.asked)
+			f.t.Errorf("asked for keys: %v", a.asked)
 		}
 	})
 }
 
-// TestVarsChange: what names the var is sent at once, and nothing else; the
-// certificate, which does not, stays.
+// TestVarsChange: only the files that use the var are sent; the certificate does not and
+// stays.
 func TestVarsChange(t *testing.T) {
-	inBubble(t, allKinds, func(t *testing.T, s *site) {
-		a, other := s.connected("default"), s.connected("prod")
+	inBubble(t, allKinds, func(t *testing.T, f *fixture) {
+		a, other := f.connected("default"), f.connected("prod")
 		a.received()
 		other.received()
-		s.define(allKinds, "debug")
-		s.d.Changed(fleet.GroupKey{Tenant: "default", Name: "web"})
+		f.define(allKinds, "debug")
+		f.d.Changed(fleet.GroupKey{Tenant: "default", Name: "web"})
 		a.receives("app.conf", "app.env", "app.json")
 		a.inOrder()
 		if !strings.Contains(string(a.disk["app.conf"]), "debug") {
@@ -81,11 +80,11 @@ func TestVarsChange(t *testing.T) {
 	})
 }
 
-// TestReconnect: a new leader, or a new connection, knows nothing and sends
-// nothing to who has everything; the keys have to come again first.
+// TestReconnect: after a new connection or a new leader nothing is sent to an instance that is
+// up to date; only its keys must be submitted again.
 func TestReconnect(t *testing.T) {
-	inBubble(t, allKinds, func(_ *testing.T, s *site) {
-		a := s.connected("default")
+	inBubble(t, allKinds, func(_ *testing.T, f *fixture) {
+		a := f.connected("default")
 		a.received()
 		for range 3 {
 			a.disconnect()
@@ -93,18 +92,18 @@ func TestReconnect(t *testing.T) {
 		}
 		a.receivesNothing()
 		a.disconnect()
-		s.define(allKinds, "debug")
+		f.define(allKinds, "debug")
 		a.connect()
-		// Nobody remembers what the certificate was issued for.
+		// The request of the certificate is not remembered.
 		a.receives("app.conf", "app.env", "app.json", "k.crt")
 		a.inOrder()
 	})
 }
 
-// TestMissingFile: what is gone or altered comes again.
+// TestMissingFile: a missing or modified file is sent again.
 func TestMissingFile(t *testing.T) {
-	inBubble(t, allKinds, func(_ *testing.T, s *site) {
-		a := s.connected("default")
+	inBubble(t, allKinds, func(_ *testing.T, f *fixture) {
+		a := f.connected("default")
 		a.received()
 		delete(a.disk, "app.env")
 		a.disk["net.json"] = []byte("{}")
@@ -117,11 +116,11 @@ func TestMissingFile(t *testing.T) {
 	})
 }
 
-// TestLostPush: what was swallowed is sent again after a later report, and not
-// on the strength of one that was written before it came.
+// TestLostPush: a lost push is sent again after a later report, but not after one that was
+// written before it arrived.
 func TestLostPush(t *testing.T) {
-	inBubble(t, allKinds, func(_ *testing.T, s *site) {
-		a := s.instance("default")
+	inBubble(t, allKinds, func(_ *testing.T, f *fixture) {
+		a := f.instance("default")
 		a.deaf = true
 		a.connect()
 		a.receives("app.conf", "app.env", "app.json", "db.conf", "k.crt", "net.json")
@@ -136,11 +135,11 @@ func TestLostPush(t *testing.T) {
 	})
 }
 
-// TestRefusedPush: what an agent can't take is told, and tried more and more
-// rarely; then it is over.
+// TestRefusedPush: a failure of the agent is reported, and retried with growing back-off until
+// it succeeds.
 func TestRefusedPush(t *testing.T) {
-	inBubble(t, allKinds, func(t *testing.T, s *site) {
-		a := s.instance("default")
+	inBubble(t, allKinds, func(t *testing.T, f *fixture) {
+		a := f.instance("default")
 		a.broken = "app.json"
 		a.connect()
 		attempts := len(a.received())
@@ -152,8 +151,8 @@ func TestRefusedPush(t *testing.T) {
 		if attempts < 5 || attempts > 15 {
 			t.Errorf("%d attempts in an hour", attempts)
 		}
-		told := s.reported()
-		if len(told) == 0 || !strings.HasPrefix(told[0], `default/web FilesInvalid: file app.json: the agent can't take it over: "disk full`) {
+		told := f.reported()
+		if len(told) == 0 || !strings.HasPrefix(told[0], `default/web FilesInvalid: file app.json: the agent can't write it: "disk full`) {
 			t.Errorf("told %q", told)
 		}
 		a.broken = ""
@@ -162,17 +161,16 @@ func TestRefusedPush(t *testing.T) {
 			a.report()
 		}
 		a.inOrder()
-		if len(s.settled) != 1 {
-			t.Errorf("settled %v", s.settled)
+		if len(f.settled) != 1 {
+			t.Errorf("settled %v", f.settled)
 		}
 	})
 }
 
-// TestRenewal: a certificate is renewed when a third of its life is left, and
-// the key stays.
+// TestRenewal: a certificate is renewed when a third of its life is left, with the same key.
 func TestRenewal(t *testing.T) {
-	inBubble(t, certificate, func(t *testing.T, s *site) {
-		a := s.connected("default")
+	inBubble(t, certificate, func(t *testing.T, f *fixture) {
+		a := f.connected("default")
 		a.receives("k.crt")
 		first := parse(a.disk["k.crt"])
 		for time.Until(first.NotAfter) > 8*time.Hour+time.Minute {
@@ -187,20 +185,19 @@ func TestRenewal(t *testing.T) {
 		if life := time.Until(second.NotAfter); life < 24*time.Hour-time.Second {
 			t.Errorf("the new one lasts %s", life)
 		}
-		if second.SerialNumber.Cmp(first.SerialNumber) == 0 || len(s.logged()) != 2 {
-			t.Errorf("serial %x after %x, log %v", second.SerialNumber, first.SerialNumber, s.logged())
+		if second.SerialNumber.Cmp(first.SerialNumber) == 0 || len(f.logged()) != 2 {
+			t.Errorf("serial %x after %x, log %v", second.SerialNumber, first.SerialNumber, f.logged())
 		}
 		a.report()
 		a.receivesNothing()
 	})
 }
 
-// TestEndOfTheCA: a certificate that can't last longer is not renewed again and
-// again.
+// TestEndOfTheCA: a certificate that can't be valid for longer is not renewed again and again.
 func TestEndOfTheCA(t *testing.T) {
-	inBubble(t, certificate, func(_ *testing.T, s *site) {
-		time.Sleep(time.Until(s.ca.Certificate().NotAfter.Add(-2 * time.Hour)))
-		a := s.connected("default")
+	inBubble(t, certificate, func(_ *testing.T, f *fixture) {
+		time.Sleep(time.Until(f.ca.Certificate().NotAfter.Add(-2 * time.Hour)))
+		a := f.connected("default")
 		a.receives("k.crt")
 		for range 60 {
 			time.Sleep(time.Minute)
@@ -212,8 +209,8 @@ func TestEndOfTheCA(t *testing.T) {
 
 // TestNewKey: a certificate follows its key.
 func TestNewKey(t *testing.T) {
-	inBubble(t, certificate, func(_ *testing.T, s *site) {
-		a := s.connected("default")
+	inBubble(t, certificate, func(_ *testing.T, f *fixture) {
+		a := f.connected("default")
 		a.received()
 		delete(a.held, "k")
 		a.disconnect()
@@ -224,11 +221,11 @@ func TestNewKey(t *testing.T) {
 	})
 }
 
-// TestKeyComesLate: nothing is issued before there is a key, and nothing else is
-// sent without what belongs to it.
+// TestKeyComesLate: nothing is issued before a key is submitted, and no part of the set is
+// sent alone.
 func TestKeyComesLate(t *testing.T) {
-	inBubble(t, allKinds, func(t *testing.T, s *site) {
-		a := s.instance("default")
+	inBubble(t, allKinds, func(t *testing.T, f *fixture) {
+		a := f.instance("default")
 		a.keyless = true
 		a.connect()
 		a.receivesNothing()
@@ -243,21 +240,21 @@ func TestKeyComesLate(t *testing.T) {
 	})
 }
 
-// TestTemplateChange: more keys are asked for, and what goes, goes.
+// TestTemplateChange: added keys are requested, and removed files are removed.
 func TestTemplateChange(t *testing.T) {
-	inBubble(t, plain, func(t *testing.T, s *site) {
-		a := s.connected("default")
+	inBubble(t, plain, func(t *testing.T, f *fixture) {
+		a := f.connected("default")
 		a.receives("app.conf")
-		s.define(certificate, "info")
-		s.d.Changed()
+		f.define(certificate, "info")
+		f.d.Changed()
 		p := a.receives("k.crt")
 		a.inOrder()
 		if !slices.Equal(p.Names, []string{"k.crt"}) || len(a.asked) != 1 {
 			t.Errorf("the commit names %v, asked %v", p.Names, a.asked)
 		}
-		s.define(strings.Replace(certificate, `"name": "k"`, `"name": "k", "algorithm": "ecdsa-p256"`, 1), "info")
-		a.keyless = true // it has another key under this name
-		s.d.Changed()
+		f.define(strings.Replace(certificate, `"name": "k"`, `"name": "k", "algorithm": "ecdsa-p256"`, 1), "info")
+		a.keyless = true // it has another key of this name
+		f.d.Changed()
 		a.receivesNothing()
 		if len(a.asked) != 2 || a.asked[1][0].Algorithm != fleet.KeyECDSAP256 {
 			t.Errorf("asked %v", a.asked)
@@ -265,10 +262,10 @@ func TestTemplateChange(t *testing.T) {
 		if err := a.submit(); err == nil || !strings.Contains(err.Error(), "want ecdsa-p256") {
 			t.Errorf("a key of another algorithm: %v", err)
 		}
-		s.define(plain, "info")
-		s.d.Changed()
+		f.define(plain, "info")
+		f.d.Changed()
 		a.receives("app.conf")
-		if err := a.submit(); err != nil { // of what was asked before, and came late
+		if err := a.submit(); err != nil { // a late answer to an earlier request
 			t.Errorf("a late key: %v", err)
 		}
 	})

@@ -1,20 +1,19 @@
-// Package delivery gives instances the files and certificates that their group's
-// template names, and keeps them so.
+// Package delivery gives instances the files and certificates that their group's template
+// defines, and keeps them up to date.
 //
-// Nothing is kept of what an instance has: that is judged by each of its health
-// reports (Judge) against what it is to have. What differs is pushed on its file
-// stream, ended by the config hash and the names of the whole set, which the
-// agent takes over as a whole or not at all and then reports at once. So a push
-// that was lost, a leader that changed and a file that somebody deleted are all
-// mended in the same way, by the next report. A group that changes has its
-// connected instances judged again at once, from their last reports.
+// The server stores no state about an instance's files: it compares each health report with
+// the desired set (Judge). Files that differ are pushed on the instance's file stream,
+// followed by the config hash and the names of the whole set. The agent applies a set as a
+// whole or not at all, and then reports at once. A lost push, a new leader and a deleted file
+// are therefore all repaired by the next report. When a group changes, its connected instances
+// are compared again at once, from their last reports.
 //
-// Of each instance that has streams open a session is kept: the public keys that
-// it submitted on its key stream, its last report, and digests, but no contents.
-// One goroutine at a time works for a session, and only while there is something
-// to do; what comes meanwhile makes it look once more, so nothing ever queues up.
+// Each instance with an open stream has a session: the public keys that it submitted on its
+// key stream, its last report, and digests, but no contents. At most one goroutine works for a
+// session, and only while there is work; a change in the meantime makes it run once more, so
+// nothing queues up.
 //
-// Secrets and objects of storage come through a cache (sources), since a thousand
-// agents that need the same file must cost one request. A certificate is issued
-// only for a key that its instance submitted, and is logged before it is sent.
+// Secrets and objects are read through a cache (sources), so that a thousand agents that need
+// the same file cost one request. A certificate is issued only for a key that its instance
+// submitted, and is logged before it is sent.
 package delivery

@@ -11,19 +11,18 @@ import (
 	"unicode/utf8"
 )
 
-// plainValue needs no quotes anywhere, so that readers which know none (container
-// engines) get it right as well.
+// plainValue matches values that need no quotes, so that parsers without quoting (container
+// engines) read them correctly too.
 var plainValue = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]*$`)
 
-// special are the characters that mean something between double quotes to a POSIX
-// shell (Shell Command Language, 2.2.3) and to systemd.
+// special are the characters with a meaning inside double quotes for a POSIX shell (Shell
+// Command Language, 2.2.3) and for systemd.
 var special = regexp.MustCompile("[\\\\\"$`]")
 
-// EnvFile writes values as lines of NAME=value, in the order of the names, each a
-// string, a boolean, an int64 or a float64. A value that is more than plain
-// characters stands between double quotes, in a way that a POSIX shell and systemd
-// read alike. A line break or another control character can't be written so that
-// every reader of such files takes it for a part of the value, so it is an error.
+// EnvFile writes values as NAME=value lines, sorted by name. Values are strings, booleans,
+// int64 or float64. A value with other than plain characters is double-quoted in a way that a
+// POSIX shell and systemd read alike. Line breaks and other control characters are an error,
+// because not every parser of such files can read them as part of a value.
 func EnvFile(values map[string]any) ([]byte, error) {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(values)) {

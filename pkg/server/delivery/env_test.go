@@ -28,7 +28,7 @@ func TestEnvFile(t *testing.T) {
 	}
 }
 
-// TestEnvFileInAShell reads values back with a real one.
+// TestEnvFileInAShell reads values back with a real shell.
 func TestEnvFileInAShell(t *testing.T) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {
@@ -55,8 +55,8 @@ func TestEnvFileInAShell(t *testing.T) {
 	}
 }
 
-// FuzzEnvFile: whatever the value, the file has the one line of it, agents take
-// the file, and the value can be read back.
+// FuzzEnvFile: for every value, the file has exactly its line, agents accept the file, and the
+// value can be read back.
 func FuzzEnvFile(f *testing.F) {
 	for _, s := range []string{"", "x", "a b", "a\nB=c", `"`, `\`, `a"b'c$d` + "`", "\x00", "ä\u2028", "'", "#"} {
 		f.Add(s)
@@ -75,7 +75,7 @@ func FuzzEnvFile(f *testing.F) {
 	})
 }
 
-// readEnv reads a file as systemd and shells do.
+// readEnv parses a file like systemd and shells.
 func readEnv(t *testing.T, text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {

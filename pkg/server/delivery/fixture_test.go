@@ -20,7 +20,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// The files of every kind, and what they are made from.
+// Files of every kind, and their inputs.
 const (
 	allKinds = `
 	  "app.conf": { "kind": "string", "content": "level={{ .Vars.level }} on {{ .Instance.Hostname }}" },
@@ -33,8 +33,8 @@ const (
 	plain       = `"app.conf": { "kind": "string", "content": "level={{ .Vars.level }}" }`
 )
 
-// site is all that a delivery sees: a config, records, a store and secrets.
-type site struct {
+// fixture is everything that a delivery uses: a config, records, a store and secrets.
+type fixture struct {
 	t     testing.TB
 	ctx   context.Context
 	inner *mem.Store
@@ -51,6 +51,7 @@ type site struct {
 	reads     int // of secrets
 	noSecrets error
 	noLog     error
+	noPermit  error
 	noBind    error
 	owners    map[string]fleet.InstanceID // of claimed keys
 	bound     map[string]fleet.InstanceID // of recorded ones
@@ -59,16 +60,16 @@ type site struct {
 	number    int
 }
 
-// newSite starts a delivery for a shard whose template has the files. It is to be
-// called within a bubble.
-func newSite(t *testing.T, files string) *site {
+// newFixture starts a delivery for a shard whose template has the files. It must be called
+// within a bubble.
+func newFixture(t *testing.T, files string) *fixture {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); synctest.Wait() })
-	return newSiteIn(t, ctx, files)
+	return newFixtureIn(t, ctx, files)
 }
 
-func newSiteIn(t testing.TB, ctx context.Context, files string) *site { //nolint:revive // ctx is the term's
+func newFixtureIn(t testing.TB, ctx context.Context, files string) *fixture { //nolint:revive // ctx is the term's
 	t.Helper()
 	inner := mem.New(mem.Config{HashETags: true})
 	key, err := pki.GenerateKey(rand.Reader)
@@ -80,80 +81,87 @@ func newSiteIn(t testing.TB, ctx context.Context, files string) *site { //nolint
 		t.Fatal(err)
 	}
 	lists := objecttest.NewListing(inner)
-	s := &site{
+	f := &fixture{
 		t: t, ctx: ctx, inner: inner, lists: lists, store: objecttest.NewCounting(lists), ca: ca,
 		instances: map[fleet.InstanceID]fleet.Instance{}, secrets: map[string]string{"db": "password"},
 		owners: map[string]fleet.InstanceID{}, bound: map[string]fleet.InstanceID{},
 	}
-	s.put("files/net.json", `{"mtu": 1500}`)
-	s.define(files, "info")
-	l, err := ledger.Open(ledger.Config{Store: s.store, Shard: "dev-1", Writer: "w", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
+	f.put("files/net.json", `{"mtu": 1500}`)
+	f.define(files, "info")
+	l, err := ledger.Open(ledger.Config{Store: f.store, Shard: "dev-1", Writer: "w", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.d, err = delivery.New(ctx, delivery.Config{
-		Shard: s, CA: ca, Secrets: s, Storage: s.store, Claim: s.claim, Bind: s.bind,
+	f.d, err = delivery.New(ctx, delivery.Config{
+		Shard: f, CA: ca, Secrets: f, Storage: f.store, Permit: f.permit, Claim: f.claim, Bind: f.bind,
 		Log: func(ctx context.Context, b ledger.CertificateBatch) error {
-			if err := locked(s, func() error { return s.noLog }); err != nil {
+			if err := locked(f, func() error { return f.noLog }); err != nil {
 				return err
 			}
 			return l.LogCertificates(ctx, b)
 		},
-		Report:  func(p fleet.Problem) { s.mu.Lock(); defer s.mu.Unlock(); s.problems = append(s.problems, p) },
-		Settled: func(k fleet.GroupKey) { s.mu.Lock(); defer s.mu.Unlock(); s.settled = append(s.settled, k) },
+		Report:  func(p fleet.Problem) { f.mu.Lock(); defer f.mu.Unlock(); f.problems = append(f.problems, p) },
+		Settled: func(k fleet.GroupKey) { f.mu.Lock(); defer f.mu.Unlock(); f.settled = append(f.settled, k) },
 		Now:     time.Now, Random: rand.Reader,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return f
 }
 
-// claim gives each key to the first instance that comes with it.
-func (s *site) claim(id fleet.InstanceID, fingerprints []string) (taken []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range fingerprints {
-		if owner, ok := s.owners[f]; ok && owner != id {
-			taken = append(taken, f)
+// permit permits any name, unless configured otherwise.
+func (f *fixture) permit(fleet.InstanceID, *pki.LeafRequest) error {
+	return locked(f, func() error { return f.noPermit })
+}
+
+// claim assigns each key to the first instance that claims it.
+func (f *fixture) claim(id fleet.InstanceID, fingerprints []string) (taken []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, key := range fingerprints {
+		if owner, ok := f.owners[key]; ok && owner != id {
+			taken = append(taken, key)
 		}
 	}
-	for _, f := range fingerprints {
+	for _, key := range fingerprints {
 		if len(taken) == 0 {
-			s.owners[f] = id
+			f.owners[key] = id
 		}
 	}
 	return taken
 }
 
 // bind records keys.
-func (s *site) bind(_ context.Context, id fleet.InstanceID, fingerprints []string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range fingerprints {
-		if s.noBind == nil {
-			s.bound[f] = id
+func (f *fixture) bind(_ context.Context, id fleet.InstanceID, fingerprints []string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, key := range fingerprints {
+		if f.noBind == nil {
+			f.bound[key] = id
 		}
 	}
-	return s.noBind
+	return f.noBind
 }
 
-func locked[T any](s *site, f func() T) T {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return f()
+func locked[T any](f *fixture, do func() T) T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return do()
 }
 
-// define makes the config: two tenants with a group of the same name.
-func (s *site) define(files, level string) {
-	s.t.Helper()
+// define creates the config: two tenants with a group of the same name.
+func (f *fixture) define(files, level string) {
+	f.t.Helper()
 	text := `{
 	  "cluster": { "id": "c", "secrets": { "encryption_key": { "provider": "env", "source": "K" } } },
-	  "server": { "provider": { "kind": "fake", "region": "r", "zone": "z" }, "subnet_pools": { "w": ["a"] } },
+	  "server": { "provider": { "kind": "fake", "region": "r", "zone": "z" },
+	    "subnet_pools": { "w": { "subnets": ["a"], "tenants": ["*"] } } },
 	  "tenants": { "prod": {} },
-	  "certificates": { "k": { "kind": "server", "cn": "{{ .Instance.Hostname }}",
+	  "secrets": { "*": { "tenants": ["*"] } }, "files": { "files/": { "tenants": ["*"] } },
+	  "certificates": { "k": { "tenants": ["*"], "kind": "server", "cn": "{{ .Instance.Hostname }}",
 	    "dns": ["{{ .Instance.Hostname }}"], "ip": ["{{ .Instance.IP4 }}"], "ttl": 24 } },
-	  "templates": { "knd": { "kind": "knd", "arch": "amd64", "subnet_pool": "w", "files": {` + files + `} } },
+	  "templates": { "knd": { "tenants": ["*"], "kind": "knd", "arch": "amd64", "subnet_pool": "w", "files": {` + files + `} } },
 	  "groups": {
 	    "default": { "web": { "template": "knd", "vars": { "level": "` + level + `" } } },
 	    "prod": { "web": { "template": "knd", "vars": { "level": "prod" } } }
@@ -161,30 +169,30 @@ func (s *site) define(files, level string) {
 	}`
 	shard, err := config.Parse([]byte(text))
 	if err != nil {
-		s.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	groups, problems := shard.Resolve(config.Dynamic{})
+	groups, problems := shard.Resolve(nil)
 	if len(problems) > 0 {
-		s.t.Fatal(problems)
+		f.t.Fatal(problems)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.static, s.groups = shard, groups
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.static, f.groups = shard, groups
 }
 
-func (s *site) put(key, body string) {
-	s.t.Helper()
-	if _, err := s.inner.Put(context.Background(), key, []byte(body), object.Precondition{}); err != nil {
-		s.t.Fatal(err)
+func (f *fixture) put(key, body string) {
+	f.t.Helper()
+	if _, err := f.inner.Put(context.Background(), key, []byte(body), object.Precondition{}); err != nil {
+		f.t.Fatal(err)
 	}
 }
 
-// logged are the entries of the certificate log.
-func (s *site) logged() (keys []string) {
-	s.t.Helper()
-	all, err := object.All(context.Background(), s.inner, "certlog/")
+// logged returns the entries of the certificate log.
+func (f *fixture) logged() (keys []string) {
+	f.t.Helper()
+	all, err := object.All(context.Background(), f.inner, "certlog/")
 	if err != nil {
-		s.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	for _, o := range all {
 		keys = append(keys, o.Key)
@@ -193,52 +201,52 @@ func (s *site) logged() (keys []string) {
 }
 
 // Instance implements delivery.Shard.
-func (s *site) Instance(id fleet.InstanceID) (fleet.Instance, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, ok := s.instances[id]
+func (f *fixture) Instance(id fleet.InstanceID) (fleet.Instance, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i, ok := f.instances[id]
 	return i, ok
 }
 
 // Group implements delivery.Shard.
-func (s *site) Group(key fleet.GroupKey) (fleet.Group, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g, ok := s.groups[key]
+func (f *fixture) Group(key fleet.GroupKey) (fleet.Group, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g, ok := f.groups[key]
 	return g, ok
 }
 
 // Static implements delivery.Shard.
-func (s *site) Static() *config.Shard {
-	return locked(s, func() *config.Shard { return s.static })
+func (f *fixture) Static() *config.Shard {
+	return locked(f, func() *config.Shard { return f.static })
 }
 
 // Facts implements delivery.Shard.
-func (s *site) Facts(_ context.Context, i fleet.Instance, g fleet.Group) (config.Facts, error) {
+func (f *fixture) Facts(_ context.Context, i fleet.Instance, g fleet.Group) (config.Facts, error) {
 	return config.Facts{Instance: config.InstanceFacts{ID: string(i.ID), Hostname: i.Hostname, IP4: i.IPs[0]}, Vars: g.Vars}, nil
 }
 
 // Get implements delivery.Secrets.
-func (s *site) Get(_ context.Context, name string) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reads++
-	if s.noSecrets != nil {
-		return nil, s.noSecrets
+func (f *fixture) Get(_ context.Context, name string) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads++
+	if f.noSecrets != nil {
+		return nil, f.noSecrets
 	}
-	value, ok := s.secrets[name]
+	value, ok := f.secrets[name]
 	if !ok {
 		return nil, fmt.Errorf("no secret %s", name)
 	}
 	return []byte(value), nil
 }
 
-func (s *site) reported() (messages []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.problems {
+func (f *fixture) reported() (messages []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.problems {
 		messages = append(messages, p.Group.String()+" "+p.Reason+": "+p.Message)
 	}
-	s.problems = nil
+	f.problems = nil
 	return messages
 }

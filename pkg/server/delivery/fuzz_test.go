@@ -12,7 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
-// FuzzSubmit: of what an agent submits only keys are taken that were asked for.
+// FuzzSubmit: only requested keys are accepted.
 func FuzzSubmit(f *testing.F) {
 	key, err := pki.GenerateKey(rand.Reader)
 	if err != nil {
@@ -28,7 +28,7 @@ func FuzzSubmit(f *testing.F) {
 	f.Add("k\x00", strings.Repeat("-", 2000))
 	ctx, cancel := context.WithCancel(context.Background())
 	f.Cleanup(cancel)
-	s := newSiteIn(f, ctx, certificate)
+	s := newFixtureIn(f, ctx, certificate)
 	id, err := fleet.NewID("knd", time.Now(), rand.Reader)
 	if err != nil {
 		f.Fatal(err)

@@ -11,14 +11,13 @@ import (
 	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
-// TestKeyOfAnother: an instance that submits the key of another gets nothing for it, and
-// its file once it submits one of its own. A key is recorded before its certificate is
-// sent.
+// TestKeyOfAnother: an instance that submits another's key gets nothing for it, and gets its
+// file once it submits its own key. A key is recorded before its certificate is sent.
 func TestKeyOfAnother(t *testing.T) {
-	inBubble(t, certificate, func(t *testing.T, s *site) {
-		a := s.connected("default")
+	inBubble(t, certificate, func(t *testing.T, f *fixture) {
+		a := f.connected("default")
 		a.receives("k.crt")
-		b := s.instance("default")
+		b := f.instance("default")
 		b.keyless = true
 		b.connect()
 		own := b.held["k"]
@@ -28,7 +27,7 @@ func TestKeyOfAnother(t *testing.T) {
 			t.Errorf("the key of another: %v", err)
 		}
 		b.receivesNothing()
-		if owners := slices.Collect(maps.Values(s.bound)); !slices.Equal(owners, []fleet.InstanceID{a.id}) {
+		if owners := slices.Collect(maps.Values(f.bound)); !slices.Equal(owners, []fleet.InstanceID{a.id}) {
 			t.Errorf("recorded are keys of %v", owners)
 		}
 		b.held["k"] = own
@@ -37,8 +36,8 @@ func TestKeyOfAnother(t *testing.T) {
 		}
 		synctest.Wait()
 		b.receives("k.crt")
-		if len(s.bound) != 2 {
-			t.Errorf("recorded are %v", s.bound)
+		if len(f.bound) != 2 {
+			t.Errorf("recorded are %v", f.bound)
 		}
 	})
 }

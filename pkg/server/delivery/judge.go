@@ -2,40 +2,40 @@ package delivery
 
 import "time"
 
-// Issued is a certificate that an instance is known to hold.
+// Issued is a certificate that an instance is known to have.
 type Issued struct {
 	Content Sum // of the file
-	Request Sum // of what it says, as in Wanted.Sum
+	Request Sum // of the certificate's request, as in Wanted.Sum
 }
 
-// Known is what is known of an instance beside its report.
+// Known is what the server knows about an instance besides its report.
 type Known struct {
-	Keys   map[string]Sum    // that it submitted, by name
-	Issued map[string]Issued // by the name of the file
-	CAEnd  time.Time         // no certificate lasts longer
+	Keys   map[string]Sum    // submitted keys, by name
+	Issued map[string]Issued // by file name
+	CAEnd  time.Time         // no certificate is valid for longer
 }
 
-// Decision is what is to be done about an instance's files.
+// Decision is what to do about an instance's files.
 type Decision struct {
-	Push  bool     // a commit is to be sent, with the files of Send before it
+	Push  bool     // send a commit, after the files of Send
 	Send  []Wanted // in the order of the set
-	Await []string // the names of keys without which nothing can be sent
-	Adopt []Wanted // certificates that the instance shows to hold already
+	Await []string // names of keys that must be submitted before anything is sent
+	Adopt []Wanted // certificates that the instance already has
 }
 
-// Judge compares what an instance is to have with what it says that it has. It
-// knows nothing but its arguments. report must be in the order of the names.
+// Judge compares the desired set with an instance's report. It is a pure function. report must
+// be sorted by name.
 //
-// A certificate is in order when it is for the submitted key, has more than a
-// third of its life left (or can't last longer, because its CA does not), and
-// says what it should. What it says shows only in that it is one that was issued
-// before; one that nobody remembers is taken for right if the whole set is said
-// to be of the wanted hash.
+// A certificate is up to date if it is for the submitted key, has more than a third of its
+// life left (or can't be valid for longer, because the CA is not), and has the desired
+// contents. The contents are known only for remembered certificates; another one is accepted
+// if the report has the desired config hash.
 func Judge(want *Set, report *FileReport, known Known, now time.Time) Decision {
 	d := Decision{Push: report.ConfigHash != want.Hash}
 	for _, f := range want.Files {
 		st := report.file(f.Name)
 		switch {
+		case f.Left:
 		case f.Key != "":
 			d.certificate(f, st, report.ConfigHash == want.Hash, known, now)
 		case st.State != Present || st.SHA256 != f.Sum:
@@ -49,8 +49,7 @@ func Judge(want *Set, report *FileReport, known Known, now time.Time) Decision {
 	return d
 }
 
-// certificate judges one certificate. current: the whole set is said to be the
-// wanted one.
+// certificate judges one certificate. current: the report has the desired config hash.
 func (d *Decision) certificate(f Wanted, st FileStatus, current bool, known Known, now time.Time) {
 	key, submitted := known.Keys[f.Key]
 	if !submitted {
@@ -70,7 +69,7 @@ func (d *Decision) certificate(f Wanted, st FileStatus, current bool, known Know
 	}
 }
 
-// due reports whether a certificate that ends at notAfter is to be renewed.
+// due reports whether a certificate that expires at notAfter must be renewed.
 func due(notAfter time.Time, life time.Duration, end, now time.Time) bool {
 	return notAfter.Sub(now) <= life/3 && notAfter.Before(end)
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
-// TestJudge: what an agent may say of a set of one text and one certificate, and
-// what follows from it.
+// TestJudge: reports on a set of one text and one certificate, and the decisions on them.
 func TestJudge(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	sum := func(n byte) (s delivery.Sum) { s[0] = n; return s }

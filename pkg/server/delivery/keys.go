@@ -16,25 +16,24 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// KeyRequest asks an agent for a key.
+// KeyRequest requests a key from an agent.
 type KeyRequest struct {
 	Name      string
 	Algorithm string // fleet.KeyEd25519 or fleet.KeyECDSAP256
 }
 
-// ErrNoKeyStream is the error of keys that nobody asked for, because no key
-// stream is open.
-var ErrNoKeyStream = errors.New("no key stream is open: open one and submit the keys that it asks for")
+// ErrNoKeyStream is returned for keys that were not requested, because no key stream is open.
+var ErrNoKeyStream = errors.New("no key stream is open: open one and submit the keys that it requests")
 
-// maxPublicKey is the longest public key that is taken, in bytes: several times
-// that of ECDSA on P-256 in PEM.
+// maxPublicKey is the maximum length of a public key in bytes: several times that of an ECDSA
+// P-256 key in PEM.
 const maxPublicKey = 1024
 
-// keyRequests lists the keys that a group's files need, in the order of names.
+// keyRequests returns the keys that a group's files need, sorted by name.
 func keyRequests(g fleet.Group) []KeyRequest {
 	var out []KeyRequest
 	for _, f := range g.Files {
-		if f.Kind != kindCertificate || f.Key == nil {
+		if f.Kind != KindCertificate || f.Key == nil {
 			continue
 		}
 		r := KeyRequest{Name: f.Key.Name, Algorithm: f.Key.Algorithm}
@@ -49,10 +48,10 @@ func keyRequests(g fleet.Group) []KeyRequest {
 	return slices.CompactFunc(out, func(a, b KeyRequest) bool { return a.Name == b.Name })
 }
 
-// Submit takes the public keys of an instance, PEM by name: those that its key
-// stream asked for, or asked for before the last change, which are not needed any
-// more. All are taken or, with an error that says which is wrong, none: KeysInUse if
-// other instances have some. They last as long as the key stream.
+// Submit accepts the public keys of an instance, PEM by name. Keys requested before the last
+// change, and no longer needed, are ignored. All keys are accepted, or none and the error says
+// which one is wrong; it is KeysInUse if other instances have some of them. Keys are kept as
+// long as the key stream is open.
 func (d *Delivery) Submit(id fleet.InstanceID, texts map[string]string) error {
 	d.mu.Lock()
 	s := d.sessions[id]
@@ -71,13 +70,13 @@ func (d *Delivery) Submit(id fleet.InstanceID, texts map[string]string) error {
 	}
 	d.with(id, func(s *session) {
 		if s.keys == stream {
-			s.take(keys)
+			s.acceptKeys(keys)
 		}
 	})
 	return nil
 }
 
-// KeysInUse are the names of submitted keys that other instances have, sorted.
+// KeysInUse are the sorted names of submitted keys that other instances have.
 type KeysInUse []string
 
 // Error implements error.
@@ -85,7 +84,7 @@ func (e KeysInUse) Error() string {
 	return "keys of other instances: " + strings.Join(e, ", ")
 }
 
-// claim makes the keys the instance's, all or none.
+// claim assigns the keys to the instance, all or none.
 func (d *Delivery) claim(id fleet.InstanceID, keys map[string]pki.LeafKey) error {
 	names := slices.Sorted(maps.Keys(keys))
 	fingerprints := make([]string, len(names))
@@ -105,13 +104,13 @@ func (d *Delivery) claim(id fleet.InstanceID, keys map[string]pki.LeafKey) error
 	return inUse
 }
 
-// fingerprint is a key's as records have it.
+// fingerprint returns a key's fingerprint in the format of records.
 func fingerprint(k pki.LeafKey) string { return hex.EncodeToString(k.SHA256[:]) }
 
-// parseKeys reads the keys that an agent sent.
+// parseKeys parses submitted keys.
 func parseKeys(texts map[string]string, asked, formerly []KeyRequest) (map[string]pki.LeafKey, error) {
 	if len(texts) > files.MaxFiles {
-		return nil, fmt.Errorf("%d public keys: at most %d are taken", len(texts), files.MaxFiles)
+		return nil, fmt.Errorf("%d public keys: at most %d are allowed", len(texts), files.MaxFiles)
 	}
 	keys := make(map[string]pki.LeafKey, len(texts))
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
@@ -119,17 +118,17 @@ func parseKeys(texts map[string]string, asked, formerly []KeyRequest) (map[strin
 		if _, before := find(formerly, name); !ok && before {
 			continue
 		} else if !ok {
-			return nil, fmt.Errorf("public_keys: nobody asked for a key %.80q", name)
+			return nil, fmt.Errorf("public_keys: key %.80q was not requested", name)
 		}
 		if len(texts[name]) > maxPublicKey {
-			return nil, fmt.Errorf("public_keys[%q]: %d bytes: at most %d are taken", name, len(texts[name]), maxPublicKey)
+			return nil, fmt.Errorf("public_keys[%q]: %d bytes: at most %d are allowed", name, len(texts[name]), maxPublicKey)
 		}
 		key, err := pki.ParseLeafKey([]byte(texts[name]))
 		if err != nil {
 			return nil, fmt.Errorf("public_keys[%q]: %w", name, err)
 		}
 		if have := algorithmOf(key); have != r.Algorithm {
-			return nil, fmt.Errorf("public_keys[%q]: a key of %s: want %s", name, have, r.Algorithm)
+			return nil, fmt.Errorf("public_keys[%q]: key algorithm %s: want %s", name, have, r.Algorithm)
 		}
 		keys[name] = key
 	}
@@ -151,12 +150,12 @@ func algorithmOf(k pki.LeafKey) string {
 	case *ecdsa.PublicKey:
 		return fleet.KeyECDSAP256
 	default:
-		return "another algorithm"
+		return "unknown"
 	}
 }
 
-// take keeps keys that are still asked for.
-func (s *session) take(keys map[string]pki.LeafKey) {
+// acceptKeys stores keys that are still requested.
+func (s *session) acceptKeys(keys map[string]pki.LeafKey) {
 	for name, key := range keys {
 		if r, ok := find(s.asked, name); !ok || r.Algorithm != algorithmOf(key) {
 			continue
@@ -168,9 +167,8 @@ func (s *session) take(keys map[string]pki.LeafKey) {
 	}
 }
 
-// ask makes requests what the key stream asks for, and reports whether there is
-// anything to say about it.
-func (s *session) ask(requests []KeyRequest, of string) bool {
+// setRequests sets the requests of the key stream, and reports whether they must be sent.
+func (s *session) setRequests(requests []KeyRequest, of string) bool {
 	s.formerly, s.asked, s.askedOf = s.asked, requests, of
 	for name, key := range s.submitted {
 		if r, ok := find(requests, name); !ok || r.Algorithm != algorithmOf(key) {

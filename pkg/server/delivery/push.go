@@ -10,9 +10,9 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// push sends an instance what differs. r is the set as it was just rendered, or
-// nil; large sets are rendered (again) only when it is their turn to be sent, so
-// that not all of a thousand instances' contents are in memory at one time.
+// push sends an instance the files that differ. r is the set if it was just rendered, or nil;
+// a large set is rendered (again) only when it is its turn to be sent, so that the contents
+// for a thousand instances are never in memory at once.
 func (d *Delivery) push(s *session, i fleet.Instance, g fleet.Group, v version, r *rendering) error {
 	d.mu.Lock()
 	size := s.want.size
@@ -46,7 +46,7 @@ func (d *Delivery) push(s *session, i fleet.Instance, g fleet.Group, v version, 
 	return nil
 }
 
-// order is a push that is being made.
+// order is a push being prepared.
 type order struct {
 	set    *Set
 	stream *Stream[Push]
@@ -57,7 +57,8 @@ type order struct {
 	sent   map[string]Issued
 }
 
-// order judges once more, by what was rendered to be sent; nil: not any more.
+// order judges the instance again with the rendered set; nil if there is nothing to push any
+// more.
 func (d *Delivery) order(s *session, v version, r *rendering) *order {
 	now := d.cfg.Now()
 	d.mu.Lock()
@@ -76,12 +77,12 @@ func (d *Delivery) order(s *session, v version, r *rendering) *order {
 			o.keys[f.Key] = s.submitted[f.Key]
 		}
 	}
-	o.push = Push{ConfigHash: r.set.Hash, Names: r.set.names()}
+	o.push = Push{ConfigHash: r.set.Hash, Names: r.set.names(s.report)}
 	return o
 }
 
-// fingerprints are those of the keys that certificates are issued for, in the order of
-// the keys' names.
+// fingerprints returns those of the keys that certificates are issued for, in the order of the
+// key names.
 func (o *order) fingerprints() (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(o.keys)) {
 		all = append(all, fingerprint(o.keys[name]))
@@ -89,8 +90,7 @@ func (o *order) fingerprints() (all []string) {
 	return all
 }
 
-// fill makes the files to be sent, and issues the certificates among them, all in
-// one batch.
+// fill adds the files to the push and issues its certificates, in one batch.
 func (d *Delivery) fill(o *order, i fleet.Instance) (ledger.CertificateBatch, error) {
 	batch := ledger.CertificateBatch{Tenant: i.Tenant, Instance: i.ID, IssuedAt: d.cfg.Now()}
 	release, err := acquire(d.ctx, d.making, 1)
@@ -118,8 +118,8 @@ func (d *Delivery) fill(o *order, i fleet.Instance) (ledger.CertificateBatch, er
 	return batch, nil
 }
 
-// log makes durable what was issued and for which keys: a certificate that is in use
-// and in no log is what nobody can find when it has to be found.
+// log durably records the issued certificates and their keys: a certificate in use must be in
+// the log.
 func (d *Delivery) log(o *order, batch ledger.CertificateBatch) error {
 	if len(batch.Certificates) == 0 {
 		return nil
@@ -138,8 +138,7 @@ func (d *Delivery) log(o *order, batch ledger.CertificateBatch) error {
 	return nil
 }
 
-// send sends what was ordered, on the stream for which it was. What the agent
-// makes of it, it reports.
+// send sends the push on the stream that it was prepared for. The agent reports the outcome.
 func (d *Delivery) send(s *session, o *order) {
 	p := &push{sending: true, hash: o.set.Hash, sent: o.sent}
 	d.mu.Lock()

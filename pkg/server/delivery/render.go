@@ -17,17 +17,19 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// The kinds of files, as templates name them.
+// KindCertificate is the kind of files that are certificates of the instance.
+const KindCertificate = "certificate"
+
+// Other kinds of files, as templates name them.
 const (
-	kindCertificate = "certificate"
-	kindSecret      = "secret"
-	kindStorage     = "storage"
-	kindEnv         = "env"
-	kindJSON        = "json"
-	kindString      = "string"
+	kindSecret  = "secret"
+	kindStorage = "storage"
+	kindEnv     = "env"
+	kindJSON    = "json"
+	kindString  = "string"
 )
 
-// fileError is why a file can't be made.
+// fileError is the reason why a file can't be rendered.
 type fileError struct {
 	name   string
 	reason string // ReasonFiles or ReasonStorage
@@ -38,29 +40,33 @@ func (e *fileError) Error() string { return "file " + e.name + ": " + e.err.Erro
 
 func (e *fileError) Unwrap() error { return e.err }
 
-// content is what a set's file is made of.
+// content is the content of a file of a set.
 type content struct {
-	body    []byte           // of anything but a certificate
-	request *pki.LeafRequest // of a certificate: without key and time
+	body    []byte           // of all kinds but certificates
+	request *pki.LeafRequest // of a certificate, without key and time
 }
 
-// rendering is a set with all that is needed to send it.
+// rendering is a set with everything needed to send it.
 type rendering struct {
 	set      *Set
 	contents map[string]content
 }
 
-// recipe is what a set is rendered from.
+// recipe holds the inputs of a rendering.
 type recipe struct {
 	cluster      string
 	group        fleet.Group
 	certificates map[string]config.Certificate
 	facts        config.Facts
+	permit       func(*pki.LeafRequest) error // returns an error if the instance must not have a certificate
+	// allowed returns an error if the tenant may not have a file any more: a newer config may
+	// have revoked it after the group was defined.
+	allowed func(fleet.File) error
 	// fetch returns a secret or an object, or a *sourceError.
 	fetch func(source) ([]byte, error)
 }
 
-// render makes the whole set, or says which of its files can't be made.
+// render renders the whole set; the error says which file can't be rendered.
 func (r recipe) render() (*rendering, error) {
 	out := &rendering{set: &Set{Hash: r.group.Hashes.Runtime}, contents: make(map[string]content, len(r.group.Files))}
 	names := slices.Sorted(maps.Keys(r.group.Files))
@@ -69,6 +75,10 @@ func (r recipe) render() (*rendering, error) {
 	}
 	for _, name := range names {
 		f := r.group.Files[name]
+		if r.group.Disabled != "" && r.allowed(f) != nil { // reported as the group's problem
+			out.set.Files = append(out.set.Files, Wanted{Name: name, Left: true})
+			continue
+		}
 		c, wanted, err := r.file(name, f)
 		if err != nil {
 			reason := ReasonFiles
@@ -88,19 +98,22 @@ func (r recipe) render() (*rendering, error) {
 	return out, nil
 }
 
-// certificateRoom is what a set leaves for its certificates of what an agent
-// takes: a few kilobytes each.
+// certificateRoom is the part of the agent's size limit reserved for certificates, a few
+// kilobytes each.
 const certificateRoom = 1 << 20
 
 func (r recipe) file(name string, f fleet.File) (content, Wanted, error) {
-	if f.Kind == kindCertificate {
+	if err := r.allowed(f); err != nil {
+		return content{}, Wanted{}, err
+	}
+	if f.Kind == KindCertificate {
 		return r.certificate(f)
 	}
 	body, err := r.body(f)
 	if err != nil {
 		return content{}, Wanted{}, err
 	}
-	// The agent's own test: what it would refuse for ever is not sent.
+	// The agent makes the same check; don't send what it would always refuse.
 	if err := files.CheckContent(name, body); err != nil {
 		return content{}, Wanted{}, err
 	}
@@ -134,7 +147,7 @@ func (r recipe) body(f fleet.File) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// jsonFile writes a value so that the same value gives the same bytes.
+// jsonFile encodes a value deterministically.
 func jsonFile(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -146,7 +159,7 @@ func jsonFile(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// certificate renders what a certificate is to say.
+// certificate renders the request of a certificate.
 func (r recipe) certificate(f fleet.File) (content, Wanted, error) {
 	t, ok := r.certificates[f.Template]
 	if !ok || f.Key == nil {
@@ -166,7 +179,7 @@ func (r recipe) certificate(f fleet.File) (content, Wanted, error) {
 	for _, text := range texts(names["ip"]) {
 		ip, err := netip.ParseAddr(text)
 		if err != nil {
-			return content{}, Wanted{}, fmt.Errorf("certificates.%s.ip: %.80q is no IP address", f.Template, text)
+			return content{}, Wanted{}, fmt.Errorf("certificates.%s.ip: %.80q is not an IP address", f.Template, text)
 		}
 		request.IP = append(request.IP, ip)
 	}
@@ -176,6 +189,9 @@ func (r recipe) certificate(f fleet.File) (content, Wanted, error) {
 		}
 	}
 	if err := request.Check(r.cluster); err != nil {
+		return content{}, Wanted{}, fmt.Errorf("certificates.%s: %w", f.Template, err)
+	}
+	if err := r.permit(request); err != nil {
 		return content{}, Wanted{}, fmt.Errorf("certificates.%s: %w", f.Template, err)
 	}
 	text, err := json.Marshal([]any{t.Kind, names, t.TTL, f.Key.Name})

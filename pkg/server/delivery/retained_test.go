@@ -9,18 +9,18 @@ import (
 	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
-// TestReportsRetained: what an agent writes about its failures, however much, does
-// not stay in the server's memory as long as its streams do.
+// TestReportsRetained: an agent's reported errors, however long, do not stay in the server's
+// memory while its streams are open.
 func TestReportsRetained(t *testing.T) {
 	const agents, size = 64, 1 << 20
-	inBubble(t, allKinds, func(t *testing.T, s *site) {
+	inBubble(t, allKinds, func(t *testing.T, f *fixture) {
 		var held []*agent
 		for range agents {
-			held = append(held, s.instance("default"))
+			held = append(held, f.instance("default"))
 		}
 		before := heap()
 		for _, a := range held {
-			s.d.Reported(a.id, delivery.FileReport{Files: []delivery.FileStatus{
+			f.d.Reported(a.id, delivery.FileReport{Files: []delivery.FileStatus{
 				{Name: "a.env", State: delivery.Failed, Error: strings.Repeat("x", size)},
 			}})
 		}

@@ -8,64 +8,62 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// session is what is known of an instance that has a stream open. Delivery.mu
-// guards it.
+// session is the state of an instance with an open stream. Guarded by Delivery.mu.
 type session struct {
 	group     fleet.GroupKey
-	working   bool // a goroutine does what there is to do
-	again     bool // there may be more since it looked
+	working   bool // a goroutine runs work
+	again     bool // something changed since it last read the state
 	allowance allowance
 
 	keys      *Stream[[]KeyRequest]
 	asked     []KeyRequest // sent on that stream
-	formerly  []KeyRequest // sent before asked
-	askedOf   string       // the runtime hash of the group when asked was made; empty: it was not
+	formerly  []KeyRequest // requested before asked
+	askedOf   string       // the group's runtime hash when asked was set; empty: not set
 	submitted map[string]pki.LeafKey
 	sums      map[string]Sum // of submitted
 
 	files  *Stream[Push]
-	report *FileReport // the last one; nil: none yet
+	report *FileReport // the last report, or nil
 
-	want     *Set // nil: not rendered
+	want     *Set // nil if not rendered
 	version  version
 	rendered time.Time
 	issued   map[string]Issued
 
-	push     *push // that is not confirmed
-	lastPush Sum   // of the last set that was pushed
-	failures int   // in a row, of making or of delivering
+	push     *push // not confirmed yet
+	lastPush Sum   // id of the last set that was pushed
+	failures int   // consecutive failures to render or deliver
 	retryAt  time.Time
-	// unsettled: the group's problem, if it had one, may be over as soon as all is in
-	// order here.
+	// unsettled: the group's problem, if any, may be over once this instance is up to date.
 	unsettled bool
 }
 
-// version is what a set was rendered from.
+// version identifies the inputs of a rendering.
 type version struct {
 	hashes     fleet.Hashes
 	rev        uint64 // of the record
 	generation uint64
 }
 
-// push is a set that was sent.
+// push is a set that was sent, or is being sent.
 type push struct {
 	sending bool
 	at      time.Time // when it was sent
 	hash    string
-	sent    map[string]Issued // every file that was sent; Request is of certificates
+	sent    map[string]Issued // every file that was sent; Request is set for certificates
 }
 
-// lostAfter is how old a push must be for a report that does not speak of it to
-// say that it was lost. An agent reports as soon as it has taken a set over.
+// lostAfter is the age from which a push counts as lost if a report does not show it. An agent
+// reports as soon as it has applied a set.
 const lostAfter = 5 * time.Second
 
-// deliveryBackoff is the pause after deliveries that failed in a row.
+// deliveryBackoff is the back-off after consecutive failed deliveries.
 func deliveryBackoff() retry.Backoff {
 	return retry.Backoff{First: 5 * time.Second, Limit: 10 * time.Minute}
 }
 
-// hear takes a report, and settles with it what became of the last push: it
-// returns a file that the agent could not take over.
+// hear stores a report and resolves the last push with it. It returns a file that the agent
+// failed to write, or nil.
 func (s *session) hear(r *FileReport, now time.Time) (failed *FileStatus) {
 	s.report = r
 	p := s.push
@@ -78,7 +76,7 @@ func (s *session) hear(r *FileReport, now time.Time) (failed *FileStatus) {
 		return nil
 	}
 	if p.sending {
-		return nil // it was on its way when the agent wrote this
+		return nil // the report was written before the push arrived
 	}
 	failed = r.failed()
 	lost := failed == nil && now.Sub(p.at) >= lostAfter
@@ -87,12 +85,12 @@ func (s *session) hear(r *FileReport, now time.Time) (failed *FileStatus) {
 		s.fail(now)
 	}
 	if lost && s.failures == 1 {
-		s.retryAt = time.Time{} // streams do break
+		s.retryAt = time.Time{} // a lost push is retried at once, since streams break
 	}
 	return failed
 }
 
-// remember keeps what certificates the instance now has.
+// remember records the certificates that the instance now has.
 func (s *session) remember(p *push) {
 	for name, is := range p.sent {
 		if is.Request != (Sum{}) {
@@ -108,7 +106,7 @@ func (s *session) hold(name string, is Issued) {
 	s.issued[name] = is
 }
 
-// confirmed reports whether a report shows that the set was taken over.
+// confirmed reports whether a report shows that the set was applied.
 func (p *push) confirmed(r *FileReport) bool {
 	if r.ConfigHash != p.hash {
 		return false
@@ -121,19 +119,19 @@ func (p *push) confirmed(r *FileReport) bool {
 	return true
 }
 
-// fail puts the next attempt off.
+// fail schedules the next attempt.
 func (s *session) fail(now time.Time) {
 	s.failures++
 	s.unsettled = true
 	s.retryAt = now.Add(deliveryBackoff().Delay(s.failures))
 }
 
-// renderedFrom reports whether want is what v asks for.
+// renderedFrom reports whether want was rendered from v and is recent enough.
 func (s *session) renderedFrom(v version, now time.Time) bool {
 	return s.want != nil && s.version == v && (len(s.want.Files) == 0 || now.Sub(s.rendered) < renderMaxLife)
 }
 
-// calm reports whether there is certainly nothing to do. end is that of the CA.
+// calm reports whether there is certainly nothing to do. end is the CA's expiry.
 func (s *session) calm(v version, end, now time.Time) bool {
 	if s.keys != nil && s.askedOf != v.hashes.Runtime {
 		return false
@@ -154,13 +152,13 @@ func (s *session) calm(v version, end, now time.Time) bool {
 	return !d.Push && len(d.Adopt) == 0 && !s.unsettled
 }
 
-// known is what Judge needs. end is that of the CA.
+// known returns the input of Judge. end is the CA's expiry.
 func (s *session) known(end time.Time) Known {
 	return Known{Keys: s.sums, Issued: s.issued, CAEnd: end}
 }
 
-// allowance bounds how often the same set is pushed to an instance, whatever its
-// agent says: a certificate in it costs a signature and a request to the store.
+// allowance limits how often the same set is pushed to an instance, whatever its agent
+// reports: a certificate in it costs a signature and a request to the store.
 type allowance struct {
 	left float64
 	at   time.Time
@@ -168,7 +166,7 @@ type allowance struct {
 
 const (
 	allowanceMost   = 5
-	allowanceRefill = 20 * time.Second // for one more
+	allowanceRefill = 20 * time.Second // per additional push
 )
 
 func (a allowance) now(now time.Time) allowance {
@@ -181,7 +179,7 @@ func (a allowance) now(now time.Time) allowance {
 
 func (a allowance) full(now time.Time) bool { return a.now(now).left >= allowanceMost }
 
-// take uses one up, if one is left.
+// take uses one push, and reports false if none is left.
 func (a *allowance) take(now time.Time) bool {
 	*a = a.now(now)
 	if a.left < 1 {

@@ -10,37 +10,44 @@ import (
 	"github.com/nstance/nstance/pkg/files"
 )
 
-// Sum is a SHA-256.
+// Sum is a SHA-256 digest.
 type Sum [sha256.Size]byte
 
-// Set is what an instance is to have.
+// Set is the desired files of an instance.
 type Set struct {
 	Hash  string   // of the group's definition
-	Files []Wanted // in the order of their names
+	Files []Wanted // sorted by name
 
-	size int64 // bytes of all contents but certificates
+	size int64 // bytes of all contents except certificates
 }
 
 // Wanted is one file of a set.
 type Wanted struct {
 	Name string
-	// Sum is of the content. Of a certificate, whose content differs with each
-	// issue, it is of what the certificate is to say.
+	// Sum is the digest of the content. For a certificate, whose content differs with each
+	// issue, it is the digest of its request.
 	Sum Sum
-	Key string        // of a certificate: the name of its key; else empty
-	TTL time.Duration // of a certificate: its life
+	Key string        // of a certificate: the name of its key; otherwise empty
+	TTL time.Duration // of a certificate: its lifetime
+	// Left: the instance may no longer get this file, and keeps the one that it has.
+	Left bool
 }
 
-// names are those of the whole set.
-func (s *Set) names() []string {
-	out := make([]string, len(s.Files))
-	for n, f := range s.Files {
-		out[n] = f.Name
+// names returns the names of the whole set, without left files that are not on the machine,
+// since they are not sent.
+func (s *Set) names(report *FileReport) []string {
+	out := make([]string, 0, len(s.Files))
+	cut := report.ConfigHash != "" && slices.ContainsFunc(s.Files, func(f Wanted) bool { return !f.Left && !report.speaksOf(f.Name) })
+	for _, f := range s.Files {
+		st := report.file(f.Name)
+		if !f.Left || st.SHA256 != (Sum{}) || cut && !report.speaksOf(f.Name) { // a long report is truncated
+			out = append(out, f.Name)
+		}
 	}
 	return out
 }
 
-// id tells sets apart.
+// id identifies a set.
 func (s *Set) id() Sum {
 	h := sha256.New()
 	h.Write([]byte(s.Hash))
@@ -52,41 +59,40 @@ func (s *Set) id() Sum {
 	return Sum(h.Sum(nil))
 }
 
-// FileState is what an agent says of a file.
+// FileState is the state of a file according to the agent.
 type FileState int
 
-// The states of a file. What an agent does not speak of is Missing.
+// The states of a file. A file that is not in a report is Missing.
 const (
 	Missing FileState = iota
 	Present
 	Failed
 )
 
-// FileStatus is what an agent says of one file.
+// FileStatus is one file of a report.
 type FileStatus struct {
 	Name      string
 	State     FileState
-	Error     string    // of a failed one
+	Error     string    // set if failed
 	SHA256    Sum       // of the content on disk
 	NotAfter  time.Time // of a certificate
-	PublicKey Sum       // of a certificate: of its key's PKIX DER
+	PublicKey Sum       // of a certificate: digest of its key's PKIX DER
 }
 
-// FileReport is what an agent says of its files. It is not to be trusted further
-// than that it concerns the agent's own instance.
+// FileReport is an agent's report on its files. It is untrusted, except that it concerns the
+// agent's own instance.
 type FileReport struct {
 	ConfigHash string
 	Files      []FileStatus
 }
 
-// The longest config hash and error that are kept of what an agent says, in bytes.
+// Maximum lengths of reported config hashes and errors that are kept, in bytes.
 const (
 	maxHash  = 128
 	maxError = 512
 )
 
-// tidy returns what is worth keeping of a report: in the order of the names, each
-// once, and bounded.
+// tidy returns the report sorted by name, without duplicates, and bounded in size.
 func (r FileReport) tidy() *FileReport {
 	out := FileReport{ConfigHash: strings.Clone(r.ConfigHash[:min(len(r.ConfigHash), maxHash)])}
 	if len(r.Files) > 0 {
@@ -102,7 +108,7 @@ func (r FileReport) tidy() *FileReport {
 	return &out
 }
 
-// file finds what a tidy report says of a file.
+// file returns the status of a file in a tidy report.
 func (r *FileReport) file(name string) FileStatus {
 	n, ok := slices.BinarySearchFunc(r.Files, name, func(f FileStatus, name string) int { return cmp.Compare(f.Name, name) })
 	if !ok {
@@ -111,7 +117,12 @@ func (r *FileReport) file(name string) FileStatus {
 	return r.Files[n]
 }
 
-// failed returns the first file that the agent could not take over; nil: none.
+// speaksOf reports whether a tidy report contains a file.
+func (r *FileReport) speaksOf(name string) bool {
+	return slices.ContainsFunc(r.Files, func(f FileStatus) bool { return f.Name == name })
+}
+
+// failed returns the first file that the agent failed to write, or nil.
 func (r *FileReport) failed() *FileStatus {
 	n := slices.IndexFunc(r.Files, func(f FileStatus) bool { return f.State == Failed })
 	if n < 0 {

@@ -15,25 +15,25 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// Secrets are the cluster's; secrets.Secrets is one.
+// Secrets is implemented by secrets.Secrets.
 type Secrets interface {
 	Get(ctx context.Context, name string) ([]byte, error)
 }
 
-// Storage is the bucket; object.Store is one.
+// Storage is implemented by object.Store.
 type Storage interface {
 	Get(ctx context.Context, key string) (object.Object, error)
 	List(ctx context.Context, prefix, token string) (object.Page, error)
 }
 
 const (
-	// sourceLife is how long what was read counts as what is there. An idle shard
-	// has few requests to spare; who changed a source and wants it delivered at
-	// once has the config refreshed.
+	// sourceLife is how long a read value is cached. An idle shard should send few requests; a
+	// config refresh delivers a changed source at once.
 	sourceLife = 15 * time.Minute
-	// readTimeout bounds a read, which goes on for others when its caller leaves.
+	// readTimeout bounds a read. A read continues for other callers when its first caller
+	// leaves.
 	readTimeout = 10 * time.Second
-	// The bounds of the cache. What is beyond is read again when it is needed.
+	// Limits of the cache. Sources beyond them are read again when needed.
 	maxSources     = 1024
 	maxSourceBytes = 64 << 20
 )
@@ -41,39 +41,39 @@ const (
 // source names a secret or an object.
 type source struct{ kind, name string }
 
-// unreachable is an error that says nothing about what there is to read.
+// unreachable wraps an error that does not tell whether the source exists.
 type unreachable struct{ err error }
 
 func (e *unreachable) Error() string { return e.err.Error() }
 func (e *unreachable) Unwrap() error { return e.err }
 
-// sources reads secrets and objects, each once for all who need it. It is safe
-// for concurrent use.
+// sources reads secrets and objects; concurrent callers share one read. It is safe for
+// concurrent use.
 type sources struct {
 	secrets Secrets
 	storage Storage
 	now     func() time.Time
-	changed func() // called when a source turned out to have changed
+	changed func() // called when a source has changed
 
 	mu    sync.Mutex
 	known map[source]*reading
 	bytes int
 }
 
-// reading is what is known of one source. Its content is never changed.
+// reading is the cached state of one source. Its content is immutable.
 type reading struct {
 	content  []byte
 	etag     object.ETag   // of an object
 	err      error         // of the last read
-	until    time.Time     // counts until then; zero: not
-	failures int           // in a row
-	under    chan struct{} // closed when the read under way is over; nil: none is
-	outdated bool          // the read under way may have begun before a change
-	readOnce bool          // has been read without an error
-	usedAt   time.Time     // when somebody last asked for it
+	until    time.Time     // when it expires; zero: expired
+	failures int           // consecutive
+	under    chan struct{} // closed when the read in progress ends; nil: none
+	outdated bool          // the read in progress may have started before a change
+	readOnce bool          // was read without an error at least once
+	usedAt   time.Time     // last requested
 }
 
-// get returns a source's content, which is not to be changed.
+// get returns a source's content, which must not be modified.
 func (s *sources) get(ctx context.Context, src source) ([]byte, error) {
 	for {
 		s.mu.Lock()
@@ -102,7 +102,7 @@ func (s *sources) get(ctx context.Context, src source) ([]byte, error) {
 	}
 }
 
-// read reads a source anew.
+// read reads a source again.
 func (s *sources) read(ctx context.Context, src source, r *reading) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -129,9 +129,8 @@ func (s *sources) read(ctx context.Context, src source, r *reading) {
 	}
 }
 
-// fetch asks the secrets or the store. An object's size and etag are asked for
-// first: one that is listed as too large is not read, and one that has not changed
-// need not be.
+// fetch reads from the secrets or the store. It first lists an object's size and etag: an
+// object that is too large or has not changed is not read.
 func (s *sources) fetch(ctx context.Context, src source, old *reading) ([]byte, object.ETag, error) {
 	if src.kind == kindSecret {
 		value, err := s.secrets.Get(ctx, src.name)
@@ -141,14 +140,14 @@ func (s *sources) fetch(ctx context.Context, src source, old *reading) ([]byte, 
 		return value, "", err
 	}
 	if !strings.HasPrefix(src.name, config.StoragePrefix) || object.CheckKey(src.name) != nil {
-		return nil, "", fmt.Errorf("%.80q lies outside %s", src.name, config.StoragePrefix)
+		return nil, "", fmt.Errorf("%.80q is not under %s", src.name, config.StoragePrefix)
 	}
 	info, found, err := first(ctx, s.storage, src.name)
 	if err != nil {
 		return nil, "", &unreachable{err}
 	}
-	// In the order of keys, the key itself comes before whatever begins with it. That it
-	// is not listed is no proof that there is none: it is read all the same.
+	// In key order, the key itself sorts before keys that it is a prefix of. A listing may
+	// lag, so an object that is not listed is read all the same.
 	if found && info.Key == src.name {
 		if err := allowedSize(src.name, info.Size); err != nil {
 			return nil, "", err
@@ -160,7 +159,7 @@ func (s *sources) fetch(ctx context.Context, src source, old *reading) ([]byte, 
 	o, err := s.storage.Get(ctx, src.name)
 	switch {
 	case errors.Is(err, object.ErrNotFound):
-		return nil, "", fmt.Errorf("there is no object %s", src.name)
+		return nil, "", fmt.Errorf("object %s does not exist", src.name)
 	case err != nil:
 		return nil, "", &unreachable{err}
 	}
@@ -178,7 +177,7 @@ func allowedSize(name string, size int64) error {
 	return nil
 }
 
-// first is the first object whose key begins with prefix.
+// first returns the first object whose key begins with prefix.
 func first(ctx context.Context, s Storage, prefix string) (info object.Info, found bool, err error) {
 	for page, err := range object.Pages(ctx, s, prefix) {
 		if err != nil || len(page) > 0 {
@@ -188,7 +187,7 @@ func first(ctx context.Context, s Storage, prefix string) (info object.Info, fou
 	return object.Info{}, false, nil
 }
 
-// expire has every source read again when it is needed next.
+// expire makes the next use of every source read it again.
 func (s *sources) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +196,7 @@ func (s *sources) expire() {
 	}
 }
 
-// makeRoom drops what is beyond the bounds, those first that count no more.
+// makeRoom evicts sources beyond the limits, expired ones first.
 func (s *sources) makeRoom() {
 	now := s.now()
 	for _, expired := range []bool{true, false} {
@@ -213,7 +212,7 @@ func (s *sources) makeRoom() {
 	}
 }
 
-// readBackoff is how long a source is left alone after failed reads in a row.
+// readBackoff is the back-off after consecutive failed reads of a source.
 func readBackoff() retry.Backoff {
 	return retry.Backoff{First: 5 * time.Second, Limit: 5 * time.Minute}
 }

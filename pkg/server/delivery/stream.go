@@ -8,33 +8,33 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Why a stream is to end.
+// Reasons for ending a stream.
 var (
-	ErrReplaced = errors.New("a newer stream of this instance took over")
-	ErrSlow     = errors.New("what was sent was not received in time")
+	ErrReplaced = errors.New("a newer stream of this instance replaced this one")
+	ErrSlow     = errors.New("the agent did not receive the message in time")
 )
 
 // sendTimeout is how long an agent may take to receive a set.
 const sendTimeout = 30 * time.Second
 
-// Stream is the way to one agent's stream.
+// Stream sends to one agent's stream.
 type Stream[T any] struct {
 	send func(T) error
 
 	once  sync.Once
 	ended chan struct{}
-	err   error // set when ended is closed
+	err   error // set before ended is closed
 }
 
 func newStream[T any](send func(T) error) *Stream[T] {
 	return &Stream[T]{send: send, ended: make(chan struct{})}
 }
 
-// Ended is closed when whoever serves the stream is to end it, for the reason
-// that Err then gives. Sending stops then, as it does when send fails.
+// Ended is closed when the handler must end the stream, for the reason that Err then returns.
+// Sending stops then, or when send fails.
 func (s *Stream[T]) Ended() <-chan struct{} { return s.ended }
 
-// Err is why the stream is to end; to be asked when Ended is closed.
+// Err returns why the stream must end; valid once Ended is closed.
 func (s *Stream[T]) Err() error { return s.err }
 
 func (s *Stream[T]) end(err error) {
@@ -44,8 +44,8 @@ func (s *Stream[T]) end(err error) {
 	})
 }
 
-// deliver sends one thing. When that takes too long the stream ends, and with its
-// handler the sending.
+// deliver sends one message. If it takes too long the stream ends, and with its handler the
+// send.
 func (s *Stream[T]) deliver(v T) error {
 	late := time.AfterFunc(sendTimeout, func() { s.end(ErrSlow) })
 	defer late.Stop()
@@ -59,20 +59,18 @@ func (s *Stream[T]) deliver(v T) error {
 // File is one file of a push.
 type File struct {
 	Name    string
-	Content []byte // not to be changed
+	Content []byte // must not be modified
 }
 
-// Push is what is sent for one commit: the files that differ, and the hash and
-// the names of the whole set.
+// Push is one commit: the files that differ, and the hash and names of the whole set.
 type Push struct {
 	Files      []File
 	ConfigHash string
 	Names      []string
 }
 
-// OpenFiles makes a stream the one that an instance's files are sent on; one
-// before it ends. send is called by one goroutine at a time, and must fail soon
-// after the stream has ended.
+// OpenFiles registers the stream for an instance's files, ending a previous one. send is
+// called by one goroutine at a time, and must fail soon after the stream has ended.
 func (d *Delivery) OpenFiles(id fleet.InstanceID, send func(Push) error) *Stream[Push] {
 	stream := newStream(send)
 	d.with(id, func(s *session) {
@@ -84,7 +82,7 @@ func (d *Delivery) OpenFiles(id fleet.InstanceID, send func(Push) error) *Stream
 	return stream
 }
 
-// CloseFiles tells that a stream is over.
+// CloseFiles unregisters a stream.
 func (d *Delivery) CloseFiles(id fleet.InstanceID, stream *Stream[Push]) {
 	stream.end(nil)
 	d.mu.Lock()
@@ -95,9 +93,9 @@ func (d *Delivery) CloseFiles(id fleet.InstanceID, stream *Stream[Push]) {
 	}
 }
 
-// OpenKeys makes a stream the one on which an instance is told what keys it
-// needs, the first thing and again when that changes; one before it ends, and the
-// keys that were submitted are forgotten. send is as in OpenFiles.
+// OpenKeys registers the stream for an instance's key requests, ending a previous one and
+// dropping the keys that were submitted for it. The requests are sent first, and again when
+// they change. send is as in OpenFiles.
 func (d *Delivery) OpenKeys(id fleet.InstanceID, send func([]KeyRequest) error) *Stream[[]KeyRequest] {
 	stream := newStream(send)
 	d.with(id, func(s *session) {
@@ -110,7 +108,7 @@ func (d *Delivery) OpenKeys(id fleet.InstanceID, send func([]KeyRequest) error) 
 	return stream
 }
 
-// CloseKeys tells that a stream is over, and drops the keys with it.
+// CloseKeys unregisters a stream and drops its keys.
 func (d *Delivery) CloseKeys(id fleet.InstanceID, stream *Stream[[]KeyRequest]) {
 	stream.end(nil)
 	d.mu.Lock()

@@ -7,12 +7,11 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// TidyInterval is how often Tidy is to be called. Until then there is one allowance at
-// most for each instance that had files pushed since the last time.
+// TidyInterval is how often Tidy should be called. In between, at most one allowance is kept
+// per instance that had files pushed since the last call.
 const TidyInterval = 10 * time.Minute
 
-// Tidy forgets what says nothing any more: allowances that are whole again, the
-// problems of groups that are gone, and sources that nobody has asked for of late.
+// Tidy drops full allowances, problems of groups that are gone, and unused sources.
 func (d *Delivery) Tidy(gone func(fleet.GroupKey) bool) {
 	now := d.cfg.Now()
 	var lost []fleet.GroupKey
@@ -33,8 +32,8 @@ func (d *Delivery) Tidy(gone func(fleet.GroupKey) bool) {
 	d.sources.tidy(now)
 }
 
-// tidy drops the sources that no set was rendered from for as long as two of them
-// live: each instance that is there has its set rendered anew at least once in a life.
+// tidy drops sources unused for two lifetimes: each connected instance has its set rendered at
+// least once in a lifetime.
 func (s *sources) tidy(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +46,7 @@ func (s *sources) tidy(now time.Time) {
 	})
 }
 
-// Entries counts what is kept for single instances, groups and sources.
+// Entries counts the entries kept for instances, groups and sources.
 func (d *Delivery) Entries() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

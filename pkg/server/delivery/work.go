@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/pki"
 )
 
-// work does what there is to do for a session until nothing is left. There is one
-// at a time for a session.
+// work does a session's pending work until none is left. At most one runs per session.
 func (d *Delivery) work(id fleet.InstanceID, s *session) {
 	for {
 		d.mu.Lock()
@@ -20,7 +21,7 @@ func (d *Delivery) work(id fleet.InstanceID, s *session) {
 		d.mu.Unlock()
 		i, known := d.cfg.Shard.Instance(id)
 		if g, ok := d.group(i); known && ok {
-			d.ask(s, g)
+			d.requestKeys(s, g)
 			d.deliver(s, i, g)
 		}
 		d.mu.Lock()
@@ -34,19 +35,19 @@ func (d *Delivery) work(id fleet.InstanceID, s *session) {
 	}
 }
 
-// ask tells an agent what keys its instance needs, when that has changed.
-func (d *Delivery) ask(s *session, g fleet.Group) {
+// requestKeys sends an agent the keys that its instance needs, if they have changed.
+func (d *Delivery) requestKeys(s *session, g fleet.Group) {
 	requests := keyRequests(g)
 	d.mu.Lock()
 	stream := s.keys
-	news := stream != nil && s.askedOf != g.Hashes.Runtime && s.ask(requests, g.Hashes.Runtime)
+	news := stream != nil && s.askedOf != g.Hashes.Runtime && s.setRequests(requests, g.Hashes.Runtime)
 	d.mu.Unlock()
 	if news {
-		_ = stream.deliver(requests) // fails with the stream, after which the agent opens another
+		_ = stream.deliver(requests) // fails only if the stream ends, and then the agent opens another
 	}
 }
 
-// deliver judges an instance by its last report and pushes what differs.
+// deliver judges an instance by its last report and pushes files that differ.
 func (d *Delivery) deliver(s *session, i fleet.Instance, g fleet.Group) {
 	now := d.cfg.Now()
 	d.mu.Lock()
@@ -66,8 +67,8 @@ func (d *Delivery) deliver(s *session, i fleet.Instance, g fleet.Group) {
 	var r *rendering
 	if want == nil {
 		var err error
-		if r, err = d.render(i, g); !d.keep(s, v, r, err, now) {
-			d.tellFile(g.Key, err)
+		if r, err = d.render(i, g); !d.setRendering(s, v, r, err, now) {
+			d.reportFile(g.Key, err)
 			return
 		}
 		want = r.set
@@ -79,11 +80,11 @@ func (d *Delivery) deliver(s *session, i fleet.Instance, g fleet.Group) {
 		d.mu.Lock()
 		s.fail(d.cfg.Now())
 		d.mu.Unlock()
-		d.tellFile(g.Key, err)
+		d.reportFile(g.Key, err)
 	}
 }
 
-// render makes an instance's set, one of a few at a time.
+// render renders an instance's set; the number of concurrent renderings is limited.
 func (d *Delivery) render(i fleet.Instance, g fleet.Group) (*rendering, error) {
 	static := d.cfg.Shard.Static()
 	g, err := static.ForInstance(g, i)
@@ -104,13 +105,14 @@ func (d *Delivery) render(i fleet.Instance, g fleet.Group) (*rendering, error) {
 	defer release()
 	return recipe{
 		cluster: static.Cluster.ID, group: g, certificates: static.Certificates, facts: facts,
-		fetch: func(src source) ([]byte, error) { return d.sources.get(d.ctx, src) },
+		permit:  func(r *pki.LeafRequest) error { return d.cfg.Permit(i.ID, r) },
+		allowed: func(f fleet.File) error { return static.CheckFile(i.Tenant, f) },
+		fetch:   func(src source) ([]byte, error) { return d.sources.get(d.ctx, src) },
 	}.render()
 }
 
-// prefetch reads a group's secrets and objects, so that nobody who renders waits
-// for the store while others could. What fails is left to the rendering, which
-// knows the file's name.
+// prefetch reads a group's secrets and objects, so that no rendering waits for the store while
+// others could run. Errors are left to the rendering, which knows the file's name.
 func (d *Delivery) prefetch(g fleet.Group) error {
 	for _, f := range g.Files {
 		if f.Kind == kindSecret || f.Kind == kindStorage {
@@ -120,9 +122,9 @@ func (d *Delivery) prefetch(g fleet.Group) error {
 	return d.ctx.Err()
 }
 
-// keep makes a rendering the session's; of a failed one only the time of the next
+// setRendering stores a rendering in the session, or after an error the time of the next
 // attempt.
-func (d *Delivery) keep(s *session, v version, r *rendering, err error, now time.Time) bool {
+func (d *Delivery) setRendering(s *session, v version, r *rendering, err error, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.version, s.rendered, s.want = v, now, nil
@@ -134,7 +136,7 @@ func (d *Delivery) keep(s *session, v version, r *rendering, err error, now time
 	return true
 }
 
-// differs reports whether a push is called for and may be made now.
+// differs reports whether a push is needed and allowed now.
 func (d *Delivery) differs(s *session, want *Set, now time.Time) bool {
 	d.mu.Lock()
 	if s.report == nil || s.files == nil || s.push != nil {
@@ -154,13 +156,13 @@ func (d *Delivery) differs(s *session, want *Set, now time.Time) bool {
 	group := s.group
 	d.mu.Unlock()
 	if settled {
-		d.settle(group)
+		d.clearProblem(group)
 	}
 	return allowed
 }
 
-// tellFile reports why a set can't be made or sent.
-func (d *Delivery) tellFile(key fleet.GroupKey, err error) {
+// reportFile reports why a set can't be rendered or sent.
+func (d *Delivery) reportFile(key fleet.GroupKey, err error) {
 	if err == nil || d.ctx.Err() != nil {
 		return
 	}
@@ -169,18 +171,18 @@ func (d *Delivery) tellFile(key fleet.GroupKey, err error) {
 	switch {
 	case errors.As(err, &file):
 		reason = file.reason
-	case errors.As(err, new(*unreachable)):
+	case errors.As(err, new(*unreachable)), errors.Is(err, object.ErrUnknown), errors.Is(err, context.DeadlineExceeded):
 		reason = ReasonStorage
 	}
-	d.tell(key, reason, err.Error())
+	d.report(key, reason, err.Error())
 }
 
-// toldFor is how long a problem that comes up again is not told again.
+// toldFor is how long the same problem is not reported again.
 const toldFor = time.Minute
 
-// tell reports a problem, unless it was just told. A thousand instances have it
+// report reports a problem, unless it was reported recently: a thousand instances may have it
 // at the same time.
-func (d *Delivery) tell(key fleet.GroupKey, reason, message string) {
+func (d *Delivery) report(key fleet.GroupKey, reason, message string) {
 	p := fleet.Problem{At: d.cfg.Now(), Reason: reason, Message: fmt.Sprintf("%.600s", message), Group: key}
 	d.mu.Lock()
 	last, ok := d.told[key]
@@ -194,8 +196,8 @@ func (d *Delivery) tell(key fleet.GroupKey, reason, message string) {
 	}
 }
 
-// settle tells that a group's problem is over.
-func (d *Delivery) settle(key fleet.GroupKey) {
+// clearProblem reports that a group's problem is over.
+func (d *Delivery) clearProblem(key fleet.GroupKey) {
 	d.mu.Lock()
 	_, had := d.told[key]
 	delete(d.told, key)
@@ -205,7 +207,7 @@ func (d *Delivery) settle(key fleet.GroupKey) {
 	}
 }
 
-// acquire takes a part of what may be under way at one time.
+// acquire acquires n units of a semaphore.
 func acquire(ctx context.Context, s *semaphore.Weighted, n int64) (release func(), err error) {
 	if err := s.Acquire(ctx, n); err != nil {
 		return nil, err

@@ -2,11 +2,11 @@ package election
 
 import "time"
 
-// Moment is one reading of a host's two clocks. Moments of different hosts, or
-// of different processes, mean nothing to each other.
+// Moment is one reading of a host's two clocks. Moments of different hosts or processes can't be
+// compared.
 type Moment struct {
-	Mono time.Duration // monotonic, from an arbitrary start; stands still in suspend
-	Wall time.Time     // may be set forward or back at any time
+	Mono time.Duration // monotonic, from an arbitrary start; stops during suspend
+	Wall time.Time     // may jump forward or back at any time
 }
 
 // Clock reads both clocks. Implementations are safe for concurrent use.
@@ -25,21 +25,20 @@ func (c systemClock) Now() Moment {
 	return Moment{Mono: now.Sub(c.start), Wall: now.Round(0)}
 }
 
-// instant is how much time has passed since the process started: at least and at
-// most, as far as two imperfect clocks can tell.
+// instant is a lower and an upper bound of the time since the process started, as far as two
+// imperfect clocks can tell.
 type instant struct{ least, most time.Duration }
 
-// since is the time that may have passed from o to i.
+// since returns the upper bound of the time from o to i.
 func (i instant) since(o instant) time.Duration { return i.most - o.most }
 
-// surelySince is the time that has certainly passed from o to i.
+// surelySince returns the lower bound of the time from o to i.
 func (i instant) surelySince(o instant) time.Duration { return i.least - o.least }
 
-// stopwatch turns readings into instants. From one reading to the next at most
-// the larger of what both clocks measured has passed. It adds up step by step
-// because a wall clock that was set back before a suspend would otherwise hide
-// the suspend. At least what the monotonic clock measured has passed: it can only
-// run behind.
+// stopwatch converts readings to instants. The upper bound adds the larger of both clocks'
+// differences between readings. It adds up step by step because a wall clock that was set back
+// before a suspend would otherwise hide the suspend. The lower bound is the monotonic clock:
+// it can only lag.
 type stopwatch struct {
 	last  Moment
 	now   instant

@@ -7,16 +7,16 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// command is one thing that the machine asks its driver to do.
+// command is a request of the machine to its driver.
 type command interface{ String() string }
 
-// getRecord is answered by machine.gotRecord with the same id.
+// getRecord reads the record; the result is machine.gotRecord with the same id.
 type getRecord struct {
 	id      uint64
 	timeout time.Duration
 }
 
-// putRecord is answered by machine.putDone with the same id.
+// putRecord writes the record; the result is machine.putDone with the same id.
 type putRecord struct {
 	id      uint64
 	record  Record
@@ -24,41 +24,41 @@ type putRecord struct {
 	timeout time.Duration
 }
 
-// askFirstEpoch is answered by machine.gotFirstEpoch with the same id.
+// askFirstEpoch results in machine.gotFirstEpoch with the same id.
 type askFirstEpoch struct{ id uint64 }
 
-// dialPeer is answered by machine.peerLine, or by one of peerClosed, peerRefused
-// and peerFailed, with the same id; after a line more may follow.
+// dialPeer results in machine.peerLine, peerClosed, peerRefused or peerFailed with the same id;
+// further events may follow a line.
 type dialPeer struct {
 	id      uint64
 	addr    string
 	timeout time.Duration
 }
 
-// hangUp ends the connection; what it still reports is ignored.
+// hangUp closes the connection; later events of it are ignored.
 type hangUp struct{ id uint64 }
 
-// publish tells connected peers what the record is now. The zero value: we hold
-// none, connections end.
+// publish sends the current record to connected peers. The zero value means that this server
+// holds none, and ends connections.
 type publish struct {
 	record Record
 	etag   object.ETag
 }
 
-// askPeers asks all who listen whether they could act; machine.gotAnswer is told of
-// each that says so.
+// askPeers asks all connected peers whether they could act; each answer results in
+// machine.gotAnswer.
 type askPeers struct{ id uint64 }
 
-// proveReady finds out whether this server could act, and tells the one that asked.
+// proveReady checks whether this server could act, and answers the leader that asked.
 type proveReady struct {
 	leader string
 	addr   string
 	epoch  uint64
 	ask    uint64
-	window time.Duration // a write that takes longer is of no use
+	window time.Duration // a slower write does not count
 }
 
-// startLead begins a term; its end is answered by machine.leadReturned.
+// startLead starts a term; its end results in machine.leadReturned.
 type startLead struct{ epoch uint64 }
 
 // stopLead ends the term at once.

@@ -10,16 +10,15 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// Timing is how often a leader renews, how long others leave it alone, and how
-// long one renewal lets it act.
+// Timing is the timing of the election.
 type Timing struct {
-	RenewInterval time.Duration // default in a shard's config: 10 s
-	LeaseDuration time.Duration // 30 s
-	FenceWindow   time.Duration // 1 s
-	GiveUp        time.Duration // 30 s: without what it needs for this long, a leader asks others; 0: never
+	RenewInterval time.Duration // interval of renewals; default in a shard's config: 10 s
+	LeaseDuration time.Duration // how long standbys wait for a renewal; 30 s
+	FenceWindow   time.Duration // how long a renewal lets the leader act; 1 s
+	GiveUp        time.Duration // how long the leader may lack what it needs before it asks standbys; 30 s; 0: never
 }
 
-// Validate reports what is wrong with t, naming the setting.
+// Validate returns an error that names the invalid setting.
 func (t Timing) Validate() error {
 	switch {
 	case t.RenewInterval <= 0:
@@ -38,13 +37,13 @@ func (t Timing) Validate() error {
 	return nil
 }
 
-// onRecord is the part of t that the record speaks of.
+// onRecord returns the part of t that is in the record.
 func (t Timing) onRecord() Timing {
 	t.GiveUp = 0
 	return t
 }
 
-// Config is what an Elector needs.
+// Config is the configuration of an Elector.
 type Config struct {
 	Store  object.Store
 	Key    string // of the record, leader/{shard}.json
@@ -52,14 +51,18 @@ type Config struct {
 	Addrs  Addrs
 	Timing Timing
 
-	// FirstEpoch returns 1 + the highest epoch found in any instance record. It
-	// is called only when there is no election record.
+	// FirstEpoch returns 1 + the highest epoch in any record. It is called only if there is no
+	// election record.
 	FirstEpoch func(context.Context) (uint64, error)
 
-	// Probe reports whether this server can do what a leader does outside of the
-	// election: it is called on a standby when the leader can't act. Nil: it can.
+	// Probe checks whether this server can do what a leader does apart from the election. It is
+	// called on a standby when the leader can't act. Nil: it always can.
 	Probe func(context.Context) error
-	// Needs is what attempts of the term are noted in. Nil: only the fence's are.
+	// Prepare is called whenever this server starts to take the record, and may do in the time of
+	// that write what makes a term start sooner. Its context ends with Run; nothing waits for it,
+	// except the end of Run. Nil: nothing.
+	Prepare func(context.Context)
+	// Needs records the term's attempts. Nil: only the fence's are recorded.
 	Needs *Needs
 
 	Peers  Dialer                                // nil: no peers, standbys poll the store
@@ -68,7 +71,7 @@ type Config struct {
 	Logger *slog.Logger                          // nil: discard
 }
 
-// Validate reports what is missing or out of range.
+// Validate returns an error for a missing or invalid field.
 func (c Config) Validate() error {
 	switch {
 	case c.Store == nil:

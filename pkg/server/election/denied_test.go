@@ -12,7 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/election"
 )
 
-// marked is a store with a delete marker that refuses if-absent, while it is on.
+// marked is a store with a delete marker that refuses if-absent while on is true.
 type marked struct {
 	object.Store
 	on atomic.Bool
@@ -25,8 +25,8 @@ func (s *marked) Put(ctx context.Context, key string, body []byte, pre object.Pr
 	return s.Store.Put(ctx, key, body, pre)
 }
 
-// TestDeniedRecord holds that an elector says so when the store refuses to make the
-// record and finds none, and leads once the store lets it.
+// TestDeniedRecord: an elector reports that the store refuses to create the record although none
+// exists, and leads once the store accepts it.
 func TestDeniedRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &marked{Store: mem.New(mem.Config{})}
@@ -45,14 +45,14 @@ func TestDeniedRecord(t *testing.T) {
 		}()
 		within, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		p, err := e.AwaitPlight(within, election.Plight{})
+		p, err := e.AwaitBlocked(within, election.Blocked{})
 		if err != nil || !p.Denied {
-			t.Errorf("plight %+v, %v: want Denied", p, err)
+			t.Errorf("blocked %+v, %v: want Denied", p, err)
 		}
 		store.on.Store(false)
 		soon(t, leads, "the lead")
-		if p, err = e.AwaitPlight(within, p); err != nil || p != (election.Plight{}) {
-			t.Errorf("plight %+v, %v: want none", p, err)
+		if p, err = e.AwaitBlocked(within, p); err != nil || p != (election.Blocked{}) {
+			t.Errorf("blocked %+v, %v: want none", p, err)
 		}
 		stop()
 		soon(t, done, "the end of the elector")

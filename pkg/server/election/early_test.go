@@ -13,8 +13,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/election"
 )
 
-// TestAskedBeforeRun: the address is open before the campaign begins, and another
-// server asks at once. That must not keep this one from campaigning.
+// TestAskedBeforeRun: the address is open before the campaign starts, and another server calls
+// at once. That must not prevent this one from campaigning.
 func TestAskedBeforeRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := election.New(election.Config{

@@ -20,22 +20,23 @@ type Elector struct {
 	mu      sync.Mutex
 	machine *machine
 	needs   *Needs
-	plight  Plight // as last told
+	blocked Blocked // as last reported
 	time    stopwatch
 	running bool
-	changed chan struct{} // closed when the phase or the last renewal changed
-	rearm   chan struct{} // tells Run that wake may have changed
-	ended   chan struct{} // closed when the campaign is over
+	changed chan struct{} // closed when phase, sent or blocked changes
+	rearm   chan struct{} // signals Run that wake may have changed
+	ended   chan struct{} // closed when the campaign ends
 
-	// Of the campaign under way.
+	// The running campaign.
 	perform  func(command)
+	prepare  func()
 	lead     func(context.Context, *Term) error
 	stopTerm context.CancelCauseFunc
 	hangUp   map[uint64]context.CancelFunc
 	work     sync.WaitGroup
 }
 
-// New checks the configuration. Nothing happens before Run.
+// New returns an Elector that does nothing until Run is called.
 func New(c Config) (*Elector, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -59,13 +60,12 @@ func New(c Config) (*Elector, error) {
 	return e, nil
 }
 
-// Handler serves GET /leader to other servers. The caller serves it with mutual
-// TLS and admits only servers of the same shard. It answers before, during and
-// after Run.
+// Handler serves GET /leader to other servers. The caller serves it with mutual TLS and admits
+// only servers of the same shard. It works before, during and after Run.
 func (e *Elector) Handler() http.Handler { return e.board }
 
-// Leader returns the record seen last, whose holder is where callers should turn
-// to. False: nobody is known to lead.
+// Leader returns the last record seen, which has the leader's addresses. It returns false if no
+// leader is known.
 func (e *Elector) Leader() (Record, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -74,17 +74,16 @@ func (e *Elector) Leader() (Record, bool) {
 
 // Run campaigns until ctx ends, then returns nil. It may be called once.
 //
-// Each time this server leads, which is when the record is its own and the wait
-// is over, Run calls lead. The term's context ends, with a cause, the moment the
-// term does; lead must then return promptly, and must not return while anything
-// that acts in the term's name still runs. When ctx ends in a term, Run ends the
-// term, waits for lead, and writes a release, so that the next leader need not
-// wait. When lead returns of its own accord the same happens, and this server
-// campaigns again only after a pause, so that another may do better.
+// Each time this server becomes leader, which is when it holds the record and the wait is
+// over, Run calls lead. The term's context ends, with a cause, as soon as the term does; lead
+// must then return promptly, and must not return while anything that acts for the term still
+// runs. If ctx ends during a term, Run ends the term, waits for lead, and writes a release, so
+// that the next leader need not wait. If lead returns on its own, the same happens, and this
+// server campaigns again only after a pause, to let another server lead.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, t *Term) error) error {
 	// Requests outlive ctx until the release is written.
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	if err := e.begin(requests, lead); err != nil {
+	if err := e.start(requests, lead); err != nil {
 		cancel()
 		return err
 	}
@@ -95,7 +94,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, t *Ter
 	return nil
 }
 
-func (e *Elector) begin(ctx context.Context, lead func(context.Context, *Term) error) error {
+func (e *Elector) start(ctx context.Context, lead func(context.Context, *Term) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.running {
@@ -103,10 +102,15 @@ func (e *Elector) begin(ctx context.Context, lead func(context.Context, *Term) e
 	}
 	e.running, e.lead = true, lead
 	e.perform = func(c command) { e.do(ctx, c) }
+	e.prepare = func() {
+		if e.cfg.Prepare != nil {
+			e.work.Go(func() { e.cfg.Prepare(ctx) })
+		}
+	}
 	return nil
 }
 
-// loop wakes the machine when it asked for it, until the campaign is over.
+// loop runs the machine's wake-ups until the campaign ends.
 func (e *Elector) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -137,13 +141,11 @@ func (e *Elector) wake() time.Duration {
 	return e.machine.wake
 }
 
-// step tells the machine what happened and starts what it asks for. The clocks
-// are read under the lock, so that the machine never sees them run backwards
-// by being overtaken.
+// step feeds an event to the machine and executes its commands. The clocks are read under the
+// lock, so that the machine never sees time run backwards.
 //
-// Before Run nothing can be started, so nothing happens: another server may ask as
-// soon as the address is open, and a machine that asked for something in vain would
-// wait for it for ever.
+// Before Run it is a no-op: another server may call as soon as the address is open, and a
+// machine whose command was not executed would wait for its result forever.
 func (e *Elector) step(happened func(*machine, instant)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,7 +156,7 @@ func (e *Elector) step(happened func(*machine, instant)) {
 
 func (e *Elector) stepLocked(happened func(*machine, instant)) instant {
 	m := e.machine
-	phase, sent, plight := m.phase, m.sent, e.plight
+	phase, sent, blocked := m.phase, m.sent, e.blocked
 	m.lack = e.needs.longest()
 	now := e.time.read(e.cfg.Clock.Now())
 	happened(m, now)
@@ -165,8 +167,11 @@ func (e *Elector) stepLocked(happened func(*machine, instant)) instant {
 		e.log.Info("election phase changed", slog.String("from", phase.String()), slog.String("to", m.phase.String()),
 			slog.String("holder", m.view.record.Holder), slog.Uint64("epoch", m.view.record.Epoch))
 	}
-	e.plight = m.plight(now)
-	if m.phase != phase || m.sent != sent || e.plight != plight {
+	if m.phase == taking && phase != taking {
+		e.prepare()
+	}
+	e.blocked = m.blocked(now)
+	if m.phase != phase || m.sent != sent || e.blocked != blocked {
 		close(e.changed)
 		e.changed = make(chan struct{})
 	}
@@ -180,16 +185,16 @@ func (e *Elector) stepLocked(happened func(*machine, instant)) instant {
 	return now
 }
 
-// standing is what a term may know at one moment.
+// standing is a term's state at one moment.
 type standing struct {
 	fenced  bool
 	inTerm  bool
 	sent    instant
-	changed <-chan struct{} // closed when another look is worth it
+	changed <-chan struct{} // closed when the state may have changed
 }
 
-// checkFence reads the clocks and judges; if nothing is left of the window, or
-// with early less than half of it, a renewal gets under way.
+// checkFence returns the term's state. If nothing is left of the fence window, or if early is
+// set and less than half of it is left, a renewal is started.
 func (e *Elector) checkFence(epoch uint64, early bool) standing {
 	e.mu.Lock()
 	defer e.mu.Unlock()

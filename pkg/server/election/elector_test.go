@@ -16,7 +16,7 @@ const key = "leader/dev-1.json"
 
 var defaults = election.Timing{RenewInterval: 10 * time.Second, LeaseDuration: 30 * time.Second, FenceWindow: time.Second}
 
-// server is one elector with what surrounds it in a process.
+// server is one elector with its environment.
 type server struct {
 	t       *testing.T
 	net     *network
@@ -24,7 +24,7 @@ type server struct {
 	elector *election.Elector
 	stop    context.CancelFunc
 	done    chan struct{}
-	terms   chan *election.Term // each term that began
+	terms   chan *election.Term // each term that started
 	over    chan error          // why each ended
 }
 
@@ -80,8 +80,8 @@ func (s *server) leads(within time.Duration) (*election.Term, time.Duration) {
 	}
 }
 
-// soon waits for what must come, for an hour of simulated time: timers that go on
-// would make a wait without a bound last for ever.
+// soon waits up to an hour of simulated time: with running timers, an unbounded wait would never
+// end.
 func soon[T any](t *testing.T, from <-chan T, what string) (v T) {
 	t.Helper()
 	select {
@@ -162,7 +162,7 @@ func TestKilledLeader(t *testing.T) {
 	})
 }
 
-// A server that is stopped in its tracks neither closes connections nor answers.
+// A stopped server neither closes connections nor responds.
 func TestFrozenLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, n := mem.New(mem.Config{Latency: latency}), newNetwork()
@@ -189,6 +189,29 @@ func TestFrozenLeader(t *testing.T) {
 		}
 		if err := term.Check(t.Context()); err != nil {
 			t.Errorf("the old leader's return hurt the new one: %v", err)
+		}
+	})
+}
+
+// A standby whose stream from the leader is silent does not need a second lease to find out that
+// the leader renewed meanwhile.
+func TestLeaderDiesBehindASilentStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, n := mem.New(mem.Config{Latency: latency}), newNetwork()
+		cut := &switchable{Store: store}
+		a := startServer(t, cut, n, "a", "host-a")
+		defer a.close()
+		a.leads(5 * time.Second)
+		b := startServer(t, store, n, "b", "host-b")
+		defer b.close()
+		time.Sleep(time.Minute)
+		n.silence("host-a")
+		time.Sleep(25 * time.Second) // two renewals that only the store shows
+		cut.down.Store(true)
+		_, took := b.leads(2 * time.Minute)
+		t.Logf("acts %s after the leader's end", took)
+		if most := 33*time.Second + 5*time.Second; took > most {
+			t.Errorf("leads after %s, want at most %s: a lease, a tenth and the interval of reads", took, most)
 		}
 	})
 }
@@ -272,7 +295,7 @@ func TestStoreOutage(t *testing.T) {
 	})
 }
 
-// A lead that can't do its work lets another server try.
+// A lead that returns lets another server try.
 func TestLeadGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, n := mem.New(mem.Config{Latency: latency}), newNetwork()
@@ -313,7 +336,7 @@ func TestLeadGivesUp(t *testing.T) {
 	})
 }
 
-// Whoever is still waiting has no right to let others act at once.
+// A server that is still waiting must not write a release.
 func TestNoReleaseWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mem.New(mem.Config{Latency: latency})

@@ -7,13 +7,17 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// follow watches the record and campaigns when it may.
+// follow watches the record and campaigns if permitted.
 func (m *machine) follow(now instant) {
 	m.followPeer(now)
 	if m.op != opNone {
 		return
 	}
-	poll := m.due(now, m.lastOp, m.pollWait)
+	wait := m.pollWait
+	if m.streamSilent(now) {
+		wait = m.pollInterval()
+	}
+	poll := m.due(now, m.lastOp, wait)
 	if !m.known {
 		if !m.failed || poll {
 			m.poll(now)
@@ -24,12 +28,12 @@ func (m *machine) follow(now instant) {
 		m.campaign(now)
 		return
 	}
-	if poll {
+	if poll && !m.peer.grace { // a read would hold up the take that is about to follow
 		m.poll(now)
 	}
 }
 
-// mayCampaign reports whether the record seen last may be replaced now.
+// mayCampaign reports whether the last record seen may be replaced now.
 func (m *machine) mayCampaign(now instant) bool {
 	if m.holdoff > 0 && !m.due(now, m.holdoffFrom, m.holdoff) || m.exhausted() {
 		return false
@@ -41,7 +45,7 @@ func (m *machine) mayCampaign(now instant) bool {
 	case !m.view.present, r.Released:
 		return true
 	case r.Holder == m.holder:
-		return true // a write of ours that landed after we had given it up
+		return true // an abandoned write of this server that landed late
 	case m.due(now, m.view.seen, withMargin(r.LeaseDuration)):
 		return true
 	case m.peer.dead:
@@ -50,9 +54,9 @@ func (m *machine) mayCampaign(now instant) bool {
 	return false
 }
 
-// mayTryEarly reports whether a sign of death may be acted on: once within a lease, as
-// it may be wrong. Once more when that try met a write of the holder's, which may have
-// been under way when it died. A holder that is dead has no second one.
+// mayTryEarly reports whether a sign of death may be acted on: once per lease, as it may be
+// wrong, and once more if the first try met a write of the holder, which may have been in
+// flight when the holder died. A dead holder has no second one.
 func (m *machine) mayTryEarly(now instant, lease time.Duration) bool {
 	switch {
 	case m.early == earlyUnused || m.due(now, m.earlyAt, lease):
@@ -68,17 +72,17 @@ func (m *machine) mayTryEarly(now instant, lease time.Duration) bool {
 func (m *machine) campaign(now instant) {
 	m.holdoff = 0
 	if !m.view.present {
-		m.emit(askFirstEpoch{id: m.begin(now, opFirstEpoch)})
+		m.emit(askFirstEpoch{id: m.startOp(now, opFirstEpoch)})
 		return
 	}
 	m.plan(m.view.record.Epoch + 1)
 }
 
-// gotFirstEpoch is the answer to askFirstEpoch.
+// gotFirstEpoch is the result of askFirstEpoch.
 func (m *machine) gotFirstEpoch(now instant, id uint64, epoch uint64, err error) {
-	if m.settled(opFirstEpoch, id) && m.phase == following {
+	if m.finishOp(opFirstEpoch, id) && m.phase == following {
 		if err != nil {
-			m.failed, m.known = true, false // look again first: it may have taken long
+			m.failed, m.known = true, false // read the record again first: this may have taken long
 		} else {
 			m.plan(max(epoch, 1))
 		}
@@ -86,8 +90,8 @@ func (m *machine) gotFirstEpoch(now instant, id uint64, epoch uint64, err error)
 	m.decide(now)
 }
 
-// poll reads the record. While its holder tells us of each renewal the store is
-// asked only in case what we are told has come off the rails.
+// poll reads the record. While the holder streams its renewals in time, the store is read only as
+// a safeguard.
 func (m *machine) poll(now instant) {
 	m.pollWait = m.pollInterval()
 	if m.peer.state == peerLive {
@@ -97,8 +101,16 @@ func (m *machine) poll(now instant) {
 	m.get(now)
 }
 
-// pollInterval bounds how late a standby without a stream sees a renewal, and so
-// how late it suspects: a sixth of the lease, at most 5 s.
+// streamSilent reports whether the holder's stream is open but has brought no renewal for half a
+// lease: its host may have vanished or its network may be cut. That is no sign of death, but the
+// stream can't be relied on: a renewal that was missed would otherwise be noticed only by the
+// take that conflicts with it at the end of the lease, and a second lease would begin then.
+func (m *machine) streamSilent(now instant) bool {
+	return m.peer.state == peerLive && m.due(now, m.view.seen, m.view.record.LeaseDuration/2)
+}
+
+// pollInterval returns the poll interval of a standby without a stream, which bounds how late it
+// sees a renewal: a sixth of the lease, at most 5 s.
 func (m *machine) pollInterval() time.Duration {
 	lease := m.timing.LeaseDuration
 	if m.view.present {
@@ -107,8 +119,8 @@ func (m *machine) pollInterval() time.Duration {
 	return min(lease/6, maxPoll)
 }
 
-// see takes note of what the store holds. An unreadable record is left alone:
-// whoever wrote it may be leading.
+// see records what the store holds. An unreadable record is left alone: its writer may be
+// leading.
 func (m *machine) see(now instant, r Record, etag object.ETag, err error) {
 	switch {
 	case errors.Is(err, object.ErrNotFound):
@@ -120,13 +132,13 @@ func (m *machine) see(now instant, r Record, etag object.ETag, err error) {
 	default:
 		m.known = true
 		told := m.peer.state == peerLive && r.Epoch == m.view.record.Epoch && r.Rev < m.view.record.Rev
-		if !told { // else the holder told us of a newer one while we read
+		if !told { // otherwise the holder sent a newer one during the read
 			m.update(now, r, etag)
 		}
 	}
 }
 
-// update takes note of a record, from the store or from its holder.
+// update records a record from the store or from its holder.
 func (m *machine) update(now instant, r Record, etag object.ETag) {
 	if m.view.present && m.view.etag == etag {
 		return

@@ -18,7 +18,7 @@ var (
 	firstFlag     = flag.Uint64("first", 0, "the first of the seeds")
 )
 
-// play is one history: some time of faults, then calm until someone acts.
+// play runs one history: a period of faults, then calm until a server acts.
 func play(seed uint64, spoil mutation, trace *strings.Builder) (*world, error) {
 	w := newWorld(seed, spoil)
 	w.trace = trace
@@ -33,7 +33,7 @@ func play(seed uint64, spoil mutation, trace *strings.Builder) (*world, error) {
 		w.run(w.now + time.Second)
 	}
 	if w.broken == nil && !w.judge.calmed {
-		w.fail("nobody acts within %s of the end of faults", leaderWithin)
+		w.fail("no server acts within %s of the end of faults", leaderWithin)
 		w.unsafe = false
 	}
 	return w, w.broken

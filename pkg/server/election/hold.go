@@ -4,30 +4,29 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// expire ends what time ends, whatever woke us, and reports whether it did.
+// expire handles deadlines that passed, and reports whether there were any.
 func (m *machine) expire(now instant) bool {
 	if m.due(now, m.sent, m.view.record.LeaseDuration) {
 		m.lose(errLeaseOver)
 		return true
 	}
-	if m.phase != waiting || !m.passed(now.surelySince(m.takenAt), m.take.wait) {
+	if m.phase != waiting || !m.passed(now.surelySince(m.take.waitFrom), m.take.wait) {
 		return false
 	}
 	m.phase = leading
-	// Whatever a predecessor could start has been started: from here on our writes
-	// speak of our own acts alone.
+	// The predecessor's actions are over: from here on, writes cover only this server's own.
 	m.carried = m.timing.FenceWindow
-	m.lack, m.gaveUpTo = Lack{}, Plight{}
+	m.lack, m.gaveUpTo = Lack{}, Blocked{}
 	m.emit(startLead{epoch: m.view.record.Epoch})
 	return true
 }
 
-// hold renews: regularly, when someone wants to act, when the timing changed, and
-// soon after an attempt whose outcome is unknown.
+// hold renews: regularly, when a caller wants to act, when the timing changed, and soon after an
+// attempt with an unknown outcome.
 func (m *machine) hold(now instant) {
 	m.wakeIn(maxSleepHolding)
 	if m.phase == leading {
-		m.askOthers(now)
+		m.pollStandbys(now)
 	}
 	regular := m.due(now, m.tried, m.timing.RenewInterval)
 	if !m.mayAsk(now, m.retryPause()) {
@@ -41,8 +40,8 @@ func (m *machine) hold(now instant) {
 	}
 }
 
-// landed takes note of a write of ours that is known to be the record now. All
-// other attempts were conditional on an older etag and can't land any more.
+// landed records that a write of this server is known to be the current record. All other
+// attempts were conditional on an older etag and can't land any more.
 func (m *machine) landed(now instant, a attempt, etag object.ETag) {
 	m.view = view{record: m.recordOf(a), etag: etag, present: true, seen: now}
 	m.ours, m.sent, m.demanded = true, a.sent, false
@@ -50,11 +49,11 @@ func (m *machine) landed(now instant, a attempt, etag object.ETag) {
 	m.attempts, m.readBack, m.failed = nil, false, false
 	m.emit(publish{record: m.view.record, etag: etag})
 	if a.released {
-		m.giveUpRecord()
+		m.abandonRecord()
 	}
 }
 
-// holdFound is what a read found after one of our writes met a conflict.
+// holdFound handles the record that was read after a conflict.
 func (m *machine) holdFound(now instant, r Record, etag object.ETag, err error) {
 	m.readBack = false
 	switch {
@@ -63,7 +62,7 @@ func (m *machine) holdFound(now instant, r Record, etag object.ETag, err error) 
 	case r.Holder != m.holder || r.Epoch != m.view.record.Epoch:
 		m.lose(errSuperseded)
 	case r.Rev == m.view.record.Rev:
-		m.view.etag, m.failed = etag, true // nothing landed yet: again, paced
+		m.view.etag, m.failed = etag, true // nothing landed yet: retry after a pause
 	default:
 		a, ok := m.attemptOf(r.Rev)
 		if !ok {
@@ -74,28 +73,27 @@ func (m *machine) holdFound(now instant, r Record, etag object.ETag, err error) 
 	}
 }
 
-// lose ends our hold on the record without a release.
+// lose gives up the record without a release.
 func (m *machine) lose(cause error) {
 	m.disown()
 	switch m.phase {
 	case leading:
 		m.endTerm(cause)
 	case waiting, releasing:
-		m.giveUpRecord()
-	default: // stopping: what runs in the term must return first
+		m.abandonRecord()
+	default: // stopping: the term's work must return first
 	}
 }
 
-// endTerm stops the term at once; nothing may act from here on.
+// endTerm ends the term at once; nothing may act from here on.
 func (m *machine) endTerm(cause error) {
 	m.phase = stopping
 	m.emit(stopLead{cause: cause})
 }
 
-// giveUpRecord goes back to following, or ends the campaign. A request that is
-// still under way has no one left who wants its answer; what it did to the record
-// is seen when the record is read again.
-func (m *machine) giveUpRecord() {
+// abandonRecord returns to following, or ends the campaign. The result of a running request is
+// ignored; its effect on the record is seen when the record is read again.
+func (m *machine) abandonRecord() {
 	m.disown()
 	m.attempts, m.readBack, m.failed, m.successor = nil, false, false, ""
 	m.orphan = m.op != opNone
@@ -106,7 +104,7 @@ func (m *machine) giveUpRecord() {
 	}
 }
 
-// disown tells peers that we hold no record, unless the release has told them.
+// disown tells peers that this server holds no record, unless the release did.
 func (m *machine) disown() {
 	if m.ours && !m.view.record.Released {
 		m.emit(publish{})

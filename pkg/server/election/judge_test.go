@@ -2,17 +2,16 @@ package election
 
 import "time"
 
-// judge watches what must never happen.
+// judge checks the safety properties.
 type judge struct {
 	epoch  uint64 // highest epoch that started an act
-	holder string // who did
+	holder string // the holder of that epoch
 	acts   int
 	terms  map[uint64]string // which process led an epoch
 	calmed bool              // an act was started after faults had ended
 }
 
-// act is called at the moment an act starts: when the fence was found to hold,
-// after the write that precedes the act had returned.
+// act is called when an action starts: the fence held, after the preceding write had returned.
 func (j *judge) act(w *world, p *proc, epoch uint64) {
 	if w.trace != nil {
 		w.logf(p.name, "ACT in epoch %d", epoch)
@@ -28,7 +27,7 @@ func (j *judge) act(w *world, p *proc, epoch uint64) {
 	j.calmed = j.calmed || w.calm
 }
 
-// command watches what a machine asks for: an epoch is led once.
+// command checks that an epoch is led once.
 func (j *judge) command(w *world, p *proc, c command) {
 	start, ok := c.(startLead)
 	if !ok {
@@ -43,8 +42,8 @@ func (j *judge) command(w *world, p *proc, c command) {
 	j.terms[start.epoch] = p.name
 }
 
-// stuck watches that no machine falls asleep for ever: it waits for a time, for
-// an answer, or for what runs in its term.
+// stuck checks that no machine sleeps forever: it waits for a time, for a result, or for its
+// term's work.
 func (j *judge) stuck(w *world, p *proc) {
 	m := p.m
 	if m.wake < 0 && m.op == opNone && m.phase != stopping && m.phase != done {
@@ -52,8 +51,8 @@ func (j *judge) stuck(w *world, p *proc) {
 	}
 }
 
-// write watches the record: the epoch grows with each change of holder, the rev
-// within an epoch, and a release is not followed by a renewal.
+// write checks the record: the epoch increases with each change of holder, the rev within an
+// epoch, and no renewal follows a release.
 func (j *judge) write(w *world, old, next Record) {
 	if next.Epoch > old.Epoch {
 		return
@@ -63,7 +62,7 @@ func (j *judge) write(w *world, old, next Record) {
 	}
 }
 
-// lead is what runs in a term: one act after the other, and some at once.
+// lead is a term's work: sequential actions, and some concurrent ones.
 func (p *proc) lead(epoch uint64) {
 	for range 1 + p.w.rng.IntN(2) {
 		p.later(p.w.upTo(30*time.Millisecond), func() { p.work(epoch) })
@@ -78,7 +77,7 @@ func (p *proc) lead(epoch uint64) {
 	}
 }
 
-// work is Term.Act, and a pause.
+// work calls Term.Act and pauses.
 func (p *proc) work(epoch uint64) {
 	w := p.w
 	if !p.m.inTerm(epoch) {

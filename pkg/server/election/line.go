@@ -6,10 +6,10 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// Line is one line of the answer to GET /leader. The first says who answers and,
-// when that server holds the record, what the record is. Each renewal and the
-// release follow with etag and rev; a record is beside them when more changed. Ask
-// is a question: could the one who reads it act? It is answered by an Answer.
+// Line is one line of the response to GET /leader. The first has the server's holder and, if
+// it holds the record, the record. Each renewal and the release follow with etag and rev, and
+// with the record if more changed. Ask is the number of a question: could the reader act? The
+// reply is an Answer.
 type Line struct {
 	Server   string      `json:"server,omitempty"`
 	ETag     object.ETag `json:"etag,omitempty"`
@@ -19,7 +19,7 @@ type Line struct {
 	Ask      uint64      `json:"ask,omitempty"`
 }
 
-// ParseLine reads one line, as strictly as ParseRecord.
+// ParseLine parses one line, as strictly as ParseRecord.
 func ParseLine(b []byte) (Line, error) {
 	var l Line
 	if err := parseOne(b, &l); err != nil {
@@ -31,9 +31,9 @@ func ParseLine(b []byte) (Line, error) {
 	case len(l.Server) > maxHolder:
 		return Line{}, fmt.Errorf("parse leader line: server: %.80q is longer than %d characters", l.Server, maxHolder)
 	case (l.Record != nil || l.Released) && l.ETag == "":
-		return Line{}, fmt.Errorf("parse leader line: etag is missing beside the record")
+		return Line{}, fmt.Errorf("parse leader line: etag is missing for the record")
 	case l.Record != nil && l.Record.Rev != l.Rev:
-		return Line{}, fmt.Errorf("parse leader line: rev: %d beside a record of rev %d", l.Rev, l.Record.Rev)
+		return Line{}, fmt.Errorf("parse leader line: rev: %d, but the record has rev %d", l.Rev, l.Record.Rev)
 	}
 	return l, nil
 }

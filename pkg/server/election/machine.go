@@ -7,17 +7,17 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// phase is where a server stands.
+// phase is the state of a server in the election.
 type phase int
 
 const (
-	following phase = iota // not ours; watching who leads
-	taking                 // a write that would make it ours is under way or in doubt
-	waiting                // ours; what the predecessor may start is not yet over
+	following phase = iota // the record is not ours; watching it
+	taking                 // a write that would make it ours is in flight or in doubt
+	waiting                // ours; waiting until the predecessor's actions are over
 	leading                // ours, and the term runs
-	stopping               // the term has ended, what ran in it has not returned yet
-	releasing              // nothing runs any more; writing that others need not wait
-	done                   // campaigning is over
+	stopping               // the term has ended, its work has not returned yet
+	releasing              // nothing runs; writing the release
+	done                   // the campaign is over
 )
 
 func (p phase) String() string {
@@ -33,7 +33,7 @@ var (
 	errLeadOver    = errors.New("lead returned")
 )
 
-// op is the kind of the one request to the store that may be under way.
+// op is the kind of the one store request that may be in flight.
 type op int
 
 const (
@@ -47,8 +47,8 @@ const (
 type attempt struct {
 	rev      uint64
 	sent     instant
-	window   time.Duration // the fence window it carries
-	lease    time.Duration // the lease that it carries
+	window   time.Duration // its fence window
+	lease    time.Duration // its lease
 	released bool
 }
 
@@ -60,19 +60,18 @@ type view struct {
 	seen    instant // when this etag was first seen
 }
 
-// early is what became of the tries after a sign of death, within a lease.
+// early counts the tries after a sign of death, within a lease.
 type early int
 
 const (
-	earlyUnused early = iota // there was none
-	earlyTried               // there was one
-	earlyMet                 // it met a write of the holder's
-	earlyUsedUp              // there was a second one
+	earlyUnused early = iota // none
+	earlyTried               // one
+	earlyMet                 // one, which met a write of the holder
+	earlyUsedUp              // two
 )
 
-// machine decides. It does no I/O and reads no clock: its driver tells it what
-// happened and when, executes the commands it asks for, and calls tick when the
-// time from wake has passed. One caller at a time.
+// machine decides. It does no I/O and reads no clock: its driver passes events and times,
+// executes its commands, and calls tick when wake has passed. Not safe for concurrent use.
 type machine struct {
 	holder   string
 	addrs    Addrs
@@ -81,51 +80,50 @@ type machine struct {
 	jitter   func(time.Duration) time.Duration
 
 	phase phase
-	quit  bool // the campaign shall end
+	quit  bool // the campaign has to end
 	out   []command
-	wake  time.Duration // until something is due; negative: nothing is
+	wake  time.Duration // time until something is due; negative: nothing is
 
-	// The one store request under way. orphan: whoever wanted its answer is gone.
+	// The one store request in flight. orphan: its result is ignored.
 	op       op
 	opID     uint64
 	orphan   bool
 	lastOp   instant // when the last request was sent
 	failed   bool    // the last request's outcome is unknown: pace the next one
-	readBack bool    // an attempt met a conflict: find out who holds the record
+	readBack bool    // an attempt met a conflict: find out which server holds the record
 	nextID   uint64
 
 	view     view
-	known    bool // view is what was seen last; else the store must be asked first
+	known    bool // view is current; otherwise the store must be read first
 	pollWait time.Duration
 
-	holdoffFrom instant // no campaign of our own until holdoff after this
+	holdoffFrom instant // no campaign until holdoff after this
 	holdoff     time.Duration
 	earlyAt     instant // the first try after a sign of death within a lease
 	early       early
 	peer        peer
 
-	// The record that is ours, or that we try to make ours.
-	take     takePlan
-	ours     bool // view is our last write known to have landed
-	lastRev  uint64
-	attempts []attempt
-	carried  time.Duration // fence window that our writes carry
-	sent     instant       // when our last write known to have landed was sent
-	tried    instant       // when our last write was sent
-	takenAt  instant       // when we knew that our first write had landed
-	demanded bool          // someone wants to act and needs a fresh renewal
-	retimed  bool          // the record does not say yet what the timing is now
-	floor    uint64        // our next epoch is above this
-	giveUpAt instant       // when the release began
+	// The record that is ours or being taken.
+	take          takePlan
+	ours          bool // view is our last write known to have landed
+	lastRev       uint64
+	attempts      []attempt
+	carried       time.Duration // fence window in our writes
+	sent          instant       // when our last write known to have landed was sent
+	tried         instant       // when our last write was sent
+	demanded      bool          // a caller wants to act and needs a fresh renewal
+	retimed       bool          // the record does not have the current timing yet
+	floor         uint64        // our next epoch must exceed this
+	steppedDownAt instant       // start of the release
 
-	// What the term does without; its driver keeps lack up to date.
+	// The unmet need of the term; the driver updates lack.
 	lack      Lack
-	giveUp    giveUp
-	successor string // whom the release is for; empty: for anybody
-	denied    int    // in a row: making the record was refused, and a read found none
-	refused   bool   // the last write was answered with a conflict
-	gaveUpTo  Plight // why this server does not lead, if it gave up the last term
-	proved    bool   // this server has been asked whether it could act
+	stepDown  stepDown
+	successor string  // the server that the release is for; empty: any
+	denied    int     // writes in a row that were refused although no record exists
+	refused   bool    // the last write met a conflict
+	gaveUpTo  Blocked // why this server gave up its last term
+	proved    bool    // this server was asked whether it could act
 	provedAt  instant
 }
 
@@ -140,25 +138,25 @@ func newMachine(c Config) *machine {
 	}
 }
 
-// Durations that follow from the timing.
+// Durations, some of them derived from the timing.
 const (
-	graceAfterClose  = 250 * time.Millisecond // for a closed connection's holder to be reached again
+	graceAfterClose  = 250 * time.Millisecond // to reach the holder of a closed connection again
 	redialPause      = 50 * time.Millisecond  // between dials within that grace
 	safetyPoll       = 5 * time.Minute        // of the store while the holder's stream is open
-	maxPoll          = 5 * time.Second        // of the store without a stream
+	maxPoll          = 5 * time.Second        // without a stream
 	releaseBudget    = time.Second
 	releasePause     = 50 * time.Millisecond
-	maxSleepHolding  = time.Second // so that a jump of the wall clock is noticed
+	maxSleepHolding  = time.Second // so that jumps of the wall clock are noticed
 	maxRetryPause    = 500 * time.Millisecond
 	retriesPerRenew  = 20
 	attemptsPerRenew = 3
 )
 
-// withMargin is a tenth more, for clocks that run at different rates.
+// withMargin adds a tenth, for clocks that run at different rates.
 func withMargin(d time.Duration) time.Duration { return d + d/10 }
 
-// attemptTimeout leaves room for several attempts in the lease that the record
-// speaks of, which may be shorter than the one to come.
+// attemptTimeout leaves time for several attempts within the lease of the record, which may be
+// shorter than the next one.
 func (m *machine) attemptTimeout() time.Duration {
 	timeout := m.timing.RenewInterval / attemptsPerRenew
 	if m.ours {
@@ -171,7 +169,7 @@ func (m *machine) retryPause() time.Duration {
 	return min(m.timing.RenewInterval/retriesPerRenew, maxRetryPause)
 }
 
-// fenced reports whether an act of the term of this epoch may start now.
+// fenced reports whether an action of the term may start now.
 func (m *machine) fenced(now instant, epoch uint64) bool {
 	return m.inTerm(epoch) && now.since(m.sent) < m.window()
 }
@@ -180,8 +178,8 @@ func (m *machine) inTerm(epoch uint64) bool {
 	return m.phase == leading && m.view.record.Epoch == epoch
 }
 
-// demand asks for a renewal because someone is about to act. slack says how much
-// of the fence window must be left for the present one to do.
+// demand requests a renewal because a caller is about to act, unless more than slack is left
+// of the fence window.
 func (m *machine) demand(now instant, slack time.Duration) {
 	if m.phase == leading && now.since(m.sent) >= m.window()-slack {
 		m.demanded = true
@@ -189,10 +187,10 @@ func (m *machine) demand(now instant, slack time.Duration) {
 	m.decide(now)
 }
 
-// start begins the campaign.
+// start starts the campaign.
 func (m *machine) start(now instant) { m.decide(now) }
 
-// tick is called when the time from wake has passed; more often does no harm.
+// tick is called when wake has passed; extra calls are harmless.
 func (m *machine) tick(now instant) { m.decide(now) }
 
 // stop ends the campaign: at once, or after a release when leading.
@@ -203,14 +201,13 @@ func (m *machine) stop(now instant) {
 		m.endTerm(errCampaignEnd)
 	case following, taking, waiting:
 		m.finish()
-	default: // on the way to its end already
+	default: // already ending
 	}
 	m.decide(now)
 }
 
-// decide asks for whatever the state calls for at this moment. A decision may lead
-// to another phase, which then decides in turn: no phase is left without having
-// asked for something or set the wake-up.
+// decide emits the commands that the state requires. A decision may change the phase, which then
+// decides in turn: each phase emits a command or sets the wake-up.
 func (m *machine) decide(now instant) {
 	for {
 		before := m.phase
@@ -226,7 +223,7 @@ func (m *machine) decide(now instant) {
 			}
 		case releasing:
 			m.release(now)
-		default: // only an event goes on from here
+		default: // waiting for an event
 		}
 		if m.phase == before {
 			return
@@ -255,7 +252,7 @@ func (m *machine) wakeIn(d time.Duration) {
 
 func (m *machine) emit(c command) { m.out = append(m.out, c) }
 
-// commands returns what is to be done, in order, and forgets it.
+// commands returns the pending commands, in order, and clears them.
 func (m *machine) commands() []command {
 	out := m.out
 	m.out = nil
@@ -267,13 +264,13 @@ func (m *machine) id() uint64 {
 	return m.nextID
 }
 
-func (m *machine) begin(now instant, o op) uint64 {
+func (m *machine) startOp(now instant, o op) uint64 {
 	m.op, m.opID, m.orphan, m.lastOp, m.failed = o, m.id(), false, now, false
 	return m.opID
 }
 
-// settled takes note of an answer and reports whether anyone still wants it.
-func (m *machine) settled(o op, id uint64) bool {
+// finishOp records a result and reports whether it is still wanted.
+func (m *machine) finishOp(o op, id uint64) bool {
 	if m.op != o || m.opID != id {
 		return false
 	}
@@ -282,19 +279,19 @@ func (m *machine) settled(o op, id uint64) bool {
 }
 
 func (m *machine) get(now instant) {
-	m.emit(getRecord{id: m.begin(now, opGet), timeout: m.attemptTimeout()})
+	m.emit(getRecord{id: m.startOp(now, opGet), timeout: m.attemptTimeout()})
 }
 
-// mayAsk reports whether a next request may be sent: none is under way, and the
-// last one did not fail just now.
+// mayAsk reports whether the next request may be sent: none is in flight, and the last one did
+// not just fail.
 func (m *machine) mayAsk(now instant, pause time.Duration) bool {
 	return m.op == opNone && (!m.failed || m.due(now, m.lastOp, pause))
 }
 
-// gotRecord is the answer to getRecord. err is nil, or wraps ErrNotFound or
-// ErrUnknown, or is anything else for a record that can't be read.
+// gotRecord is the result of getRecord. err is nil, wraps ErrNotFound or ErrUnknown, or is any
+// other error for a record that can't be read.
 func (m *machine) gotRecord(now instant, id uint64, r Record, etag object.ETag, err error) {
-	if !m.settled(opGet, id) {
+	if !m.finishOp(opGet, id) {
 		m.decide(now)
 		return
 	}
@@ -307,23 +304,23 @@ func (m *machine) gotRecord(now instant, id uint64, r Record, etag object.ETag, 
 	case following:
 		m.see(now, r, etag, err)
 	case taking:
-		m.takeFound(now, r, etag, err)
+		m.resolveTake(now, r, etag, err)
 	case waiting, leading, stopping, releasing:
 		m.holdFound(now, r, etag, err)
-	default: // too late to matter
+	default: // too late
 	}
 	m.decide(now)
 }
 
-// putDone is the answer to putRecord.
+// putDone is the result of putRecord.
 func (m *machine) putDone(now instant, id uint64, etag object.ETag, err error) {
-	if !m.settled(opPut, id) {
+	if !m.finishOp(opPut, id) {
 		m.decide(now)
 		return
 	}
 	switch {
 	case err == nil && m.phase == taking:
-		m.taken(now, m.attempts[len(m.attempts)-1], etag)
+		m.acquired(now, m.attempts[len(m.attempts)-1], etag)
 	case err == nil:
 		m.landed(now, m.attempts[len(m.attempts)-1], etag)
 	case errors.Is(err, object.ErrConflict):
@@ -335,27 +332,27 @@ func (m *machine) putDone(now instant, id uint64, etag object.ETag, err error) {
 	m.decide(now)
 }
 
-// leader is where callers should turn to, if anyone is known to lead.
+// leader returns the record of the leader, if one is known.
 func (m *machine) leader() (Record, bool) {
 	r := m.view.record
 	stale := r.Holder == m.holder && m.phase != waiting && m.phase != leading
 	return r, m.view.present && !r.Released && !stale
 }
 
-// leadReturned says that nothing of the term runs any more.
+// leadReturned reports that all work of the term has ended.
 func (m *machine) leadReturned(now instant) {
 	switch {
-	case m.phase == leading: // by its own will: let another server try
+	case m.phase == leading: // voluntarily: let another server try
 		m.endTerm(errLeadOver)
 		m.holdoffFrom, m.holdoff = now, m.timing.RenewInterval/2+m.jitter(m.timing.RenewInterval/2)
-		m.phase, m.giveUpAt = releasing, now
+		m.phase, m.steppedDownAt = releasing, now
 	case m.phase == stopping && (m.quit || m.successor != "") && m.ours:
 		if m.successor != "" {
 			m.holdoffFrom, m.holdoff = now, m.timing.LeaseDuration
 		}
-		m.phase, m.giveUpAt = releasing, now
+		m.phase, m.steppedDownAt = releasing, now
 	case m.phase == stopping:
-		m.giveUpRecord()
+		m.abandonRecord()
 	}
 	m.decide(now)
 }

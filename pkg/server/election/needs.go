@@ -7,45 +7,45 @@ import (
 	"time"
 )
 
-// Need is something without which a leader can't do its work.
+// Need is something a leader needs to do its work.
 type Need int
 
 // The needs of a leader. The zero value is none.
 const (
 	NeedNothing  Need = iota
-	NeedFence         // a renewal that is back soon enough for an act
+	NeedFence         // a renewal within the fence window
 	NeedList          // the provider's list of VMs, page by page
 	NeedRead          // objects of the store
-	NeedTakeover      // all that comes before the first decision of a term, the others among it
+	NeedTakeover      // everything before the first decision of a term, including the other needs
 	needsEnd
 )
 
-// String says what is missing.
+// String says what fails.
 func (n Need) String() string {
 	return [...]string{
-		"nothing is missing", "no renewal comes back within the fence window", "the provider lists no VMs",
-		"object storage gives no object", "the takeover does not succeed",
+		"nothing is missing", "renewals miss the fence window", "VM listings fail",
+		"object storage reads fail", "the takeover fails",
 	}[n]
 }
 
-// Lack is a need that attempts have not met, and for how long they have not.
+// Lack is an unmet need, and for how long it has been unmet.
 type Lack struct {
 	Need Need
 	For  time.Duration
 }
 
-// Needs keeps account of what a leader tried to get and got, so that one that
-// gets nothing can be told from one that has nothing to do. Only attempts count:
-// what nobody asks for is not missing. Its methods are safe for concurrent use.
+// Needs records a leader's attempts to meet its needs, to distinguish a leader whose attempts
+// fail from one that has nothing to do. A need without attempts is not missing. Safe for
+// concurrent use.
 type Needs struct {
 	clock Clock
 
 	mu   sync.Mutex
-	term uint64 // attempts of an earlier one say nothing about this
+	term uint64 // attempts of earlier terms are ignored
 	of   [needsEnd]need
 }
 
-// NewNeeds returns an account without entries. A nil clock means SystemClock.
+// NewNeeds returns empty Needs. A nil clock means SystemClock.
 func NewNeeds(clock Clock) *Needs {
 	if clock == nil {
 		clock = SystemClock()
@@ -53,27 +53,26 @@ func NewNeeds(clock Clock) *Needs {
 	return &Needs{clock: clock}
 }
 
-// Attempt is one try to meet a need. Its methods are safe for concurrent use; End
-// is called once.
+// Attempt is one attempt to meet a need. Safe for concurrent use; End is called once.
 type Attempt struct {
 	needs *Needs
 	need  Need
 	term  uint64
 }
 
-// Begin notes that something is tried.
-func (n *Needs) Begin(what Need) *Attempt {
+// Start records the start of an attempt.
+func (n *Needs) Start(what Need) *Attempt {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.of[what].begin(n.clock.Now().Mono)
+	n.of[what].start(n.clock.Now().Mono)
 	return &Attempt{needs: n, need: what, term: n.term}
 }
 
-// Progress notes that a part came, however slowly.
+// Progress records partial success.
 func (a *Attempt) Progress() { a.note((*need).progress) }
 
-// End notes how the try ended. Nil: the need was met. One that was called off,
-// and one whose term ended, says nothing; any other error says that it failed.
+// End records the result of the attempt: nil means success. Cancellation and the end of the term
+// say nothing; any other error is a failure.
 func (a *Attempt) End(err error) {
 	a.note(func(n *need, now time.Duration) {
 		n.open--
@@ -96,14 +95,14 @@ func (a *Attempt) note(do func(*need, time.Duration)) {
 	}
 }
 
-// met notes that a need was met without a try.
+// met records that a need was met without an attempt.
 func (n *Needs) met(what Need) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.of[what].progress(n.clock.Now().Mono)
 }
 
-// reset begins the account of another term.
+// reset starts the records of another term.
 func (n *Needs) reset() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,9 +110,9 @@ func (n *Needs) reset() {
 	n.of = [needsEnd]need{}
 }
 
-// longest is for how long any need was unmet, and the need that was unmet for
-// longest. A takeover fails for want of something else, which says more: where that
-// was unmet for half the time or longer, it is what is named.
+// longest returns the need that has been unmet for longest. A takeover fails because of another
+// need, which is more specific: if that was unmet for at least half as long, it is returned
+// instead.
 func (n *Needs) longest() (worst Lack) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,19 +131,19 @@ func (n *Needs) longest() (worst Lack) {
 	return worst
 }
 
-// forgetAfter is how far apart two failures are that say nothing about the time
-// in between. It is above the longest pause between two tries of a term.
+// forgetAfter is the interval between two failures after which they are unrelated. It exceeds
+// the longest pause between two attempts of a term.
 const forgetAfter = 6 * time.Minute
 
-// need is the account of one need, in times of the monotonic clock.
+// need is the record of one need, in monotonic time.
 type need struct {
-	open   int           // attempts under way
-	failed bool          // one failed, and nothing came since
-	from   time.Duration // since when nothing came
-	until  time.Duration // when the last attempt failed
+	open   int           // attempts in progress
+	failed bool          // an attempt failed since the last success
+	from   time.Duration // start of the time without success
+	until  time.Duration // time of the last failure
 }
 
-func (n *need) begin(now time.Duration) {
+func (n *need) start(now time.Duration) {
 	if n.open == 0 && (!n.failed || now-n.until > forgetAfter) {
 		n.failed, n.from = false, now
 	}
@@ -153,8 +152,8 @@ func (n *need) begin(now time.Duration) {
 
 func (n *need) progress(now time.Duration) { n.failed, n.from = false, now }
 
-// unmet is for how long attempts have been fruitless. What nobody tries any more
-// counts until the last try failed, so that one failure alone is no long one.
+// unmet returns for how long attempts have failed. Without further attempts it ends at the last
+// failure, so that a single failure does not count for long.
 func (n *need) unmet(now time.Duration) time.Duration {
 	switch {
 	case n.open > 0:

@@ -60,7 +60,7 @@ func TestNeeds(t *testing.T) {
 				clock.mono = time.Duration(s.at) * time.Second
 				switch s.what {
 				case "begin":
-					try = n.Begin(NeedList)
+					try = n.Start(NeedList)
 				case "page":
 					try.Progress()
 				case "end":
@@ -76,8 +76,8 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestTakeoverIsNamedLast: what a takeover fails for says more than that it fails,
-// even if it was unmet for a moment less. What was met in between is not the cause.
+// TestTakeoverIsNamedLast: the need that a takeover fails for is more specific, even if it was
+// unmet for slightly less long. A need met in between is not the cause.
 func TestTakeoverIsNamedLast(t *testing.T) {
 	failed := errors.New("no route to host")
 	for name, c := range map[string]struct {
@@ -91,11 +91,11 @@ func TestTakeoverIsNamedLast(t *testing.T) {
 		n := NewNeeds(clock)
 		for try := range 4 {
 			if c.others {
-				n.Begin(NeedRead).End(nil)
+				n.Start(NeedRead).End(nil)
 			}
-			n.Begin(NeedRead).End(failed)
+			n.Start(NeedRead).End(failed)
 			clock.mono += time.Duration(try) * time.Millisecond
-			n.Begin(NeedTakeover).End(failed)
+			n.Start(NeedTakeover).End(failed)
 			clock.mono += 10 * time.Second
 		}
 		// The takeover counts from its first failure to its last.
@@ -105,20 +105,20 @@ func TestTakeoverIsNamedLast(t *testing.T) {
 	}
 }
 
-// TestNeedsOfATerm: what an earlier term tried says nothing about the next, and
-// the need that is unmet for longest is the one that is told.
+// TestNeedsOfATerm: attempts of an earlier term are ignored, and the need that has been unmet
+// for longest is returned.
 func TestNeedsOfATerm(t *testing.T) {
 	clock := &handClock{}
 	n := NewNeeds(clock)
-	old := n.Begin(NeedRead)
+	old := n.Start(NeedRead)
 	clock.mono = time.Minute
 	n.reset()
 	if got := n.longest(); got != (Lack{}) {
 		t.Errorf("another term begins with %s for %s", got.Need, got.For)
 	}
-	list := n.Begin(NeedList)
+	list := n.Start(NeedList)
 	clock.mono += 5 * time.Second
-	n.Begin(NeedFence)
+	n.Start(NeedFence)
 	clock.mono += 5 * time.Second
 	old.End(errors.New("late"))
 	if got := n.longest(); got != (Lack{NeedList, 10 * time.Second}) {

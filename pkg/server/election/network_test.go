@@ -13,14 +13,14 @@ import (
 	"github.com/nstance/nstance/pkg/server/election"
 )
 
-// network connects electors in one process: an address is a handler, and what it
-// writes is read by whoever dialed.
+// network connects electors in one process: an address is a handler, and the dialer reads what
+// it writes.
 type network struct {
 	mu    sync.Mutex
 	hosts map[string]*host
 }
 
-// host is what answers at an address. Its state decides what a dial meets.
+// host is the listener of an address. Its state determines the result of a dial.
 type host struct {
 	handler http.Handler
 	answers http.Handler
@@ -31,7 +31,7 @@ type host struct {
 
 func newNetwork() *network { return &network{hosts: map[string]*host{}} }
 
-// listen puts e at addr until kill.
+// listen serves e at addr until kill.
 func (n *network) listen(addr string, e *election.Elector) {
 	ctx, stop := context.WithCancel(context.Background())
 	n.mu.Lock()
@@ -39,7 +39,7 @@ func (n *network) listen(addr string, e *election.Elector) {
 	n.hosts[addr] = &host{handler: e.Handler(), answers: e.Answers(), ctx: ctx, stop: stop}
 }
 
-// kill ends what listens at addr and closes its connections.
+// kill closes the listener at addr and its connections.
 func (n *network) kill(addr string) {
 	n.mu.Lock()
 	h := n.hosts[addr]
@@ -48,7 +48,7 @@ func (n *network) kill(addr string) {
 	h.stop()
 }
 
-// silence makes addr drop everything without a word.
+// silence makes addr drop everything silently.
 func (n *network) silence(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -11,9 +11,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nstance/nstance/pkg/freeport"
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/server/election"
 )
@@ -47,19 +49,39 @@ func mutualTLS(t *testing.T) *tls.Config {
 // httpServer serves an elector's handler over TLS on loopback.
 func httpServer(t *testing.T, h http.Handler, c *tls.Config) *httptest.Server {
 	t.Helper()
+	return httpServerAt(t, freeport.Host+":0", h, c)
+}
+
+func httpServerAt(t *testing.T, addr string, h http.Handler, c *tls.Config) *httptest.Server {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := httptest.NewUnstartedServer(h)
-	s.Config.WriteTimeout = 500 * time.Millisecond // must not cut a stream
-	s.TLS = c
+	s.Listener.Close()
+	s.Listener, s.TLS = l, c
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
 }
 
-func newElector(t *testing.T, store *mem.Store, holder, addr string, peers election.Dialer) *election.Elector {
+// stepClock goes on by a step at each look and not in between, so that it does not matter
+// to an elector how long anything takes.
+type stepClock struct{ looks atomic.Int64 }
+
+func (c *stepClock) Now() election.Moment {
+	mono := time.Duration(c.looks.Add(1)) * 10 * time.Millisecond
+	return election.Moment{Mono: mono, Wall: time.Unix(0, 0).Add(mono)}
+}
+
+// newElector makes an elector that renews when it acts, and by itself only after longer
+// than a test takes. clock nil: the system's.
+func newElector(t *testing.T, store *mem.Store, holder, addr string, peers election.Dialer, clock election.Clock) *election.Elector {
 	t.Helper()
 	e, err := election.New(election.Config{
-		Store: store, Key: key, Holder: holder, Addrs: election.Addrs{Election: addr}, Peers: peers,
-		Timing:     election.Timing{RenewInterval: 200 * time.Millisecond, LeaseDuration: 2 * time.Second, FenceWindow: 50 * time.Millisecond},
+		Store: store, Key: key, Holder: holder, Addrs: election.Addrs{Election: addr}, Peers: peers, Clock: clock,
+		Timing:     election.Timing{RenewInterval: 30 * time.Minute, LeaseDuration: time.Hour, FenceWindow: 10 * time.Millisecond},
 		FirstEpoch: func(context.Context) (uint64, error) { return 1, nil },
 	})
 	if err != nil {
@@ -69,14 +91,14 @@ func newElector(t *testing.T, store *mem.Store, holder, addr string, peers elect
 }
 
 // run runs e until stop, and says when it leads.
-func run(t *testing.T, e *election.Elector) (leads <-chan uint64, stop func()) {
+func run(t *testing.T, e *election.Elector) (leads <-chan *election.Term, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	terms, done := make(chan uint64, 10), make(chan struct{})
+	terms, done := make(chan *election.Term, 10), make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = e.Run(ctx, func(ctx context.Context, term *election.Term) error {
-			terms <- term.Epoch()
+			terms <- term
 			<-ctx.Done()
 			return nil
 		})
@@ -91,12 +113,18 @@ func TestPeersOverHTTP(t *testing.T) {
 	dialer := election.NewHTTPDialer(config)
 	store := mem.New(mem.Config{})
 	handler := http.NotFoundHandler()
-	a := httpServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }), config)
+	a := httpServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// As if the server's write timeout were over: it must not cut a stream.
+		if err := http.NewResponseController(w).SetWriteDeadline(time.Now()); err != nil {
+			t.Error(err)
+		}
+		handler.ServeHTTP(w, r)
+	}), config)
 	addr := a.Listener.Addr().String()
-	e := newElector(t, store, "a", addr, dialer)
+	e := newElector(t, store, "a", addr, dialer, &stepClock{})
 	handler = e.Handler()
 	leads, stop := run(t, e)
-	<-leads
+	term := <-leads
 
 	s, err := dialer.Dial(t.Context(), addr)
 	if err != nil {
@@ -107,13 +135,20 @@ func TestPeersOverHTTP(t *testing.T) {
 	if err != nil || first.Server != "a" || first.Record == nil || first.Record.Epoch != 1 {
 		t.Fatalf("first line is %+v %v", first, err)
 	}
+	told := errors.New("the renewal was told")
 	for rev := first.Rev + 1; rev < first.Rev+4; rev++ {
-		l, err := s.Next()
-		if err != nil || l.Rev != rev || l.ETag == "" {
-			t.Fatalf("line is %+v %v, want rev %d", l, err, rev)
+		err := term.Act(t.Context(), func(context.Context) error { // one renewal is under way beside it
+			l, err := s.Next()
+			if err != nil || l.Rev != rev || l.ETag == "" {
+				t.Fatalf("line is %+v %v, want rev %d", l, err, rev)
+			}
+			return told
+		})
+		if !errors.Is(err, told) {
+			t.Fatal(err)
 		}
 	}
-	b := newElector(t, store, "b", "127.0.0.1:1", dialer)
+	b := newElector(t, store, "b", "127.0.0.1:1", dialer, nil)
 	next, _ := run(t, b)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if r, ok := b.Leader(); ok && r.Holder == "a" {
@@ -137,7 +172,7 @@ func TestPeersOverHTTP(t *testing.T) {
 	if !first.Released {
 		t.Errorf("last line is %+v, want the release", first)
 	}
-	if epoch := <-next; epoch != 2 {
+	if epoch := (<-next).Epoch(); epoch != 2 {
 		t.Errorf("the standby leads epoch %d, want 2", epoch)
 	}
 	l := nextLine(t, dialer, addr)
@@ -160,18 +195,22 @@ func nextLine(t *testing.T, d election.Dialer, addr string) election.Line {
 	return l
 }
 
-// What ends a connection decides whether it is a sign of death.
+// How a connection ends decides whether it is a sign of death.
 func TestDialerTellsDeathFromSilence(t *testing.T) {
 	config := mutualTLS(t)
 	dialer := election.NewHTTPDialer(config)
 	store := mem.New(mem.Config{})
-	e := newElector(t, store, "a", "", nil)
+	e := newElector(t, store, "a", "", nil, nil)
 	leads, _ := run(t, e)
 	<-leads
 
 	t.Run("killed", func(t *testing.T) {
-		a := httpServer(t, e.Handler(), config)
-		addr := a.Listener.Addr().String()
+		ports, err := freeport.Find(1) // one that nothing takes when its server is gone
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := freeport.Address(ports[0])
+		a := httpServerAt(t, addr, e.Handler(), config)
 		s, err := dialer.Dial(t.Context(), addr)
 		if err != nil {
 			t.Fatal(err)
@@ -197,7 +236,7 @@ func TestDialerTellsDeathFromSilence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // connections are made by the kernel, nobody answers
+		defer l.Close() // the kernel accepts connections, which get no response
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, err = dialer.Dial(ctx, l.Addr().String())

@@ -7,19 +7,19 @@ type peerState int
 const (
 	peerIdle peerState = iota
 	peerDialing
-	peerLive // its holder tells us of each renewal
+	peerLive // the holder streams its renewals
 )
 
-// peer is the connection to the holder of the record seen last.
+// peer is the connection to the holder of the last record seen.
 type peer struct {
 	state  peerState
 	id     uint64
-	epoch  uint64 // of the record that the stream is about
+	epoch  uint64 // of the streamed record
 	dialed bool
 	dialAt instant
 
-	// A sign of death: dead when there is one; grace while a closed connection's
-	// holder may still be reached again.
+	// Signs of death: dead if there is one; grace while the holder of a closed connection may
+	// still be reached again.
 	dead    bool
 	grace   bool
 	closeAt instant
@@ -80,7 +80,7 @@ func (m *machine) peerLine(now instant, id uint64, l Line) {
 	m.decide(now)
 }
 
-// peerAnswered judges the first line: who is it that answers?
+// peerAnswered handles the first line, which identifies the server.
 func (m *machine) peerAnswered(now instant, l Line) {
 	known := m.view.record
 	leads := l.Record != nil && l.Record.Holder == l.Server
@@ -95,7 +95,7 @@ func (m *machine) peerAnswered(now instant, l Line) {
 		m.emit(hangUp{id: m.peer.id})
 		m.peer.state, m.peer.dead, m.peer.grace = peerIdle, false, false
 		return
-	case newer: // also of another server that took over at this address
+	case newer: // or another server took over at this address
 		m.view = view{record: *l.Record, etag: l.ETag, present: true, seen: now}
 	}
 	m.peer.state, m.peer.epoch = peerLive, l.Record.Epoch
@@ -103,7 +103,7 @@ func (m *machine) peerAnswered(now instant, l Line) {
 	m.pollWait = safetyPoll - m.jitter(safetyPoll/4)
 }
 
-// peerClosed says that the other side closed the connection (FIN or RST).
+// peerClosed reports that the peer closed the connection (FIN or RST).
 func (m *machine) peerClosed(now instant, id uint64) {
 	if !m.peerEnded(id) {
 		return
@@ -115,7 +115,7 @@ func (m *machine) peerClosed(now instant, id uint64) {
 	m.decide(now)
 }
 
-// peerRefused says that nobody listens at the address.
+// peerRefused reports that no process listens at the address.
 func (m *machine) peerRefused(now instant, id uint64) {
 	if !m.peerEnded(id) {
 		return
@@ -124,16 +124,16 @@ func (m *machine) peerRefused(now instant, id uint64) {
 	m.decide(now)
 }
 
-// peerFailed says that the connection, or the attempt to make one, ended in any
-// other way, a timeout above all. It says nothing about the holder.
+// peerFailed reports that the connection or dial failed in any other way, such as a timeout. It
+// says nothing about the holder.
 func (m *machine) peerFailed(now instant, id uint64) {
 	if m.peerEnded(id) {
 		m.decide(now)
 	}
 }
 
-// peerEnded reports whether id was the current connection. The poll interval is
-// that of a standby without a stream again.
+// peerEnded reports whether id was the current connection, and restores the poll interval of a
+// standby without a stream.
 func (m *machine) peerEnded(id uint64) bool {
 	if m.peer.state == peerIdle || m.peer.id != id {
 		return false

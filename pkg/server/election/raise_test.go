@@ -14,8 +14,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/election"
 )
 
-// A leader that finds a later epoch takes its own record again above it, once, while
-// a standby watches, and waits as everybody who takes a record does.
+// A leader that finds a later epoch takes its own record again above it, once, while a standby
+// watches, and waits like every server that takes a record.
 func TestRiseAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, n := mem.New(mem.Config{Latency: latency}), newNetwork()
@@ -47,8 +47,8 @@ func TestRiseAbove(t *testing.T) {
 	})
 }
 
-// The later epoch may be that of another leader: the record says so, and the one who
-// found it follows.
+// The later epoch may be another leader's: the record shows that, and the server that found it
+// follows.
 func TestRiseAboveOfOneThatIsNotTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mem.New(mem.Config{Latency: latency})
@@ -71,8 +71,8 @@ func TestRiseAboveOfOneThatIsNotTheLeader(t *testing.T) {
 	})
 }
 
-// A renewal that was in doubt when the term ended, and lands only then, keeps the
-// record this server's: the next term is above what was found all the same.
+// A renewal in doubt that lands after the end of the term leaves the record with this server:
+// the next term is still above the epoch found.
 func TestRiseAboveWithARenewalInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := objecttest.NewFaults(mem.New(mem.Config{Latency: latency}), nil)
@@ -83,7 +83,7 @@ func TestRiseAboveWithARenewalInDoubt(t *testing.T) {
 			store.Set(objecttest.Script(objecttest.Outcome{Fault: objecttest.Late, Delay: delay}))
 			time.Sleep(2 * time.Second) // more than the fence window
 			checked, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			_ = term.Check(checked) // has it renew
+			_ = term.Check(checked) // triggers a renewal
 			cancel()
 			met := term.Epoch() + 1000
 			term.RiseAbove(met)
@@ -97,11 +97,11 @@ func TestRiseAboveWithARenewalInDoubt(t *testing.T) {
 	})
 }
 
-// lastEpoch is the highest that a record may have.
+// lastEpoch is the maximum epoch of a record.
 const lastEpoch = election.MaxEpoch + 1<<32
 
-// A record whose epoch leaves no room is no record that can be read, and none that
-// is the last possible is followed by another.
+// A record whose epoch exceeds the maximum is unreadable, and one at the maximum has no
+// successor.
 func TestNoRoomForALaterEpoch(t *testing.T) {
 	record := func(epoch uint64) []byte {
 		return fmt.Appendf(nil, `{"holder":"b","epoch":%d,"rev":1,"addrs":{"election":"","registration":"","operator":"","agent":""},`+

@@ -13,25 +13,25 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// ReadyPath is where a server's election address serves Elector.Answers.
+// ReadyPath is the path of Elector.Answers.
 const ReadyPath = "/ready"
 
 const (
 	maxAnswerBytes = 4 << 10
-	proveWithin    = 50 * time.Second // for all that a standby does to find out whether it could act
-	answerTimeout  = 5 * time.Second  // for a leader to be told
+	proveWithin    = 50 * time.Second // bounds a standby's check whether it could act
+	answerTimeout  = 5 * time.Second  // bounds the call to the leader
 )
 
-// Answer says whether a server could act in a leader's stead. It goes to the
-// leader that asked, in a POST to ReadyPath.
+// Answer says whether a server could act as leader. It is posted to ReadyPath of the leader that
+// asked.
 type Answer struct {
-	Server string `json:"server"` // the holder that answers
-	Leader string `json:"leader"` // the holder that asked
-	Ask    uint64 `json:"ask"`    // which question of it
+	Server string `json:"server"` // the answering holder
+	Leader string `json:"leader"` // the asking holder
+	Ask    uint64 `json:"ask"`    // the number of the question
 	Ready  bool   `json:"ready"`
 }
 
-// ParseAnswer reads an answer. Fields that it does not know mean nothing to it.
+// ParseAnswer parses an answer. It ignores unknown fields.
 func ParseAnswer(b []byte) (Answer, error) {
 	var a Answer
 	if len(b) > maxAnswerBytes {
@@ -51,8 +51,8 @@ func ParseAnswer(b []byte) (Answer, error) {
 	return a, nil
 }
 
-// Answers serves POST /ready: what other servers answer to a question in the
-// stream of GET /leader. The same callers are admitted as to Handler.
+// Answers serves POST /ready: other servers' answers to questions in the stream of GET
+// /leader. It admits the same callers as Handler.
 func (e *Elector) Answers() http.Handler { return http.HandlerFunc(e.serveAnswer) }
 
 func (e *Elector) serveAnswer(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +61,7 @@ func (e *Elector) serveAnswer(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "method not allowed, want POST", http.StatusMethodNotAllowed)
 		return
 	}
-	// Not every ResponseWriter has deadlines; without them the server's hold.
+	// Not every ResponseWriter supports deadlines; the server's apply otherwise.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(answerTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAnswerBytes))
 	if err != nil {
@@ -73,14 +73,14 @@ func (e *Elector) serveAnswer(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	e.log.Info("another server says whether it could act", slog.String("server", a.Server), slog.Bool("ready", a.Ready))
+	e.log.Info("standby answered whether it could act", slog.String("server", a.Server), slog.Bool("ready", a.Ready))
 	e.step(func(m *machine, now instant) { m.gotAnswer(now, a) })
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// prove finds out whether this server could act, and tells the leader that asked.
+// prove checks whether this server could act, and answers the leader that asked.
 func (e *Elector) prove(ctx context.Context, c proveReady) {
-	// No two proofs share a key, so the write's condition holds unless the store errs.
+	// Each check has its own key, so the write's condition holds unless the store is wrong.
 	key := fmt.Sprintf("probe/%s.%d.%d", e.cfg.Holder, c.epoch, c.ask)
 	err := e.couldAct(ctx, key, c.window)
 	if err != nil {
@@ -92,7 +92,7 @@ func (e *Elector) prove(ctx context.Context, c proveReady) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	_ = e.cfg.Store.Delete(ctx, key) // what is left behind does no harm
+	_ = e.cfg.Store.Delete(ctx, key) // a leftover object is harmless
 }
 
 func (e *Elector) answer(ctx context.Context, addr string, a Answer) error {
@@ -101,8 +101,8 @@ func (e *Elector) answer(ctx context.Context, addr string, a Answer) error {
 	return e.cfg.Peers.Answer(ctx, addr, a)
 }
 
-// couldAct does what a leader needs to be able to do: its own probe, and a
-// conditional write, on an object of no meaning, within the fence window.
+// couldAct does what a leader must be able to do: the configured probe, and a conditional
+// write of a scratch object within the fence window.
 func (e *Elector) couldAct(ctx context.Context, key string, window time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, proveWithin)
 	defer cancel()
@@ -118,17 +118,17 @@ func (e *Elector) couldAct(ctx context.Context, key string, window time.Duration
 	case err != nil:
 		return fmt.Errorf("write %s: %w", key, err)
 	case took >= window:
-		return fmt.Errorf("write %s: it took %s, an act needs less than %s", key, took.Round(time.Millisecond), window)
+		return fmt.Errorf("write %s: took %s, want less than the fence window of %s", key, took.Round(time.Millisecond), window)
 	}
 	return nil
 }
 
-// AwaitPlight returns what keeps this server from acting once that is something
-// else than last, or the cause of ctx's end.
-func (e *Elector) AwaitPlight(ctx context.Context, last Plight) (Plight, error) {
+// AwaitBlocked returns what keeps this server from acting, once that differs from last, or the
+// cause of ctx's end.
+func (e *Elector) AwaitBlocked(ctx context.Context, last Blocked) (Blocked, error) {
 	for {
 		e.mu.Lock()
-		now, changed := e.plight, e.changed
+		now, changed := e.blocked, e.changed
 		e.mu.Unlock()
 		if now != last {
 			return now, nil

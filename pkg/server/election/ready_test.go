@@ -18,13 +18,13 @@ import (
 	"github.com/nstance/nstance/pkg/server/election"
 )
 
-// worker is a server whose term works only as long as it is not broken.
+// worker is a server whose term works only while it is not broken.
 type worker struct {
 	elector *election.Elector
 	needs   *election.Needs
 	broken  atomic.Bool
 	probes  atomic.Int64
-	leads   chan time.Time // when each term began
+	leads   chan time.Time // start of each term
 	stop    context.CancelFunc
 	done    chan struct{}
 }
@@ -42,7 +42,7 @@ func (w *worker) try() error {
 func (w *worker) work(ctx context.Context, _ *election.Term) error {
 	w.leads <- time.Now()
 	for ctx.Err() == nil {
-		w.needs.Begin(election.NeedList).End(w.try())
+		w.needs.Start(election.NeedList).End(w.try())
 		select {
 		case <-ctx.Done():
 		case <-time.After(5 * time.Second):
@@ -78,8 +78,8 @@ func startWorker(t *testing.T, store object.Store, n *network, name string) *wor
 	return w
 }
 
-// TestLeadGoesToOneThatCanAct: of two standbys one can't act either; the other
-// leads, and what the proofs wrote is gone.
+// TestLeadGoesToOneThatCanAct: of two standbys one can't act either; the other one leads, and
+// the objects of the checks are deleted.
 func TestLeadGoesToOneThatCanAct(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, n := mem.New(mem.Config{Latency: latency}), newNetwork()
@@ -98,7 +98,7 @@ func TestLeadGoesToOneThatCanAct(t *testing.T) {
 		if len(b.leads) > 0 {
 			t.Error("b leads, which can't act")
 		}
-		if p, err := a.elector.AwaitPlight(t.Context(), election.Plight{}); err != nil || p.To != "c" || p.Need != election.NeedList {
+		if p, err := a.elector.AwaitBlocked(t.Context(), election.Blocked{}); err != nil || p.To != "c" || p.Need != election.NeedList {
 			t.Errorf("a says %+v %v, want that it gave up to c for want of a list", p, err)
 		}
 		if left, err := object.All(t.Context(), store, "probe/"); err != nil || len(left) > 0 {
@@ -107,7 +107,7 @@ func TestLeadGoesToOneThatCanAct(t *testing.T) {
 	})
 }
 
-// TestLeadStaysWhereNobodyCanAct for hours, and the standbys are asked rarely.
+// TestLeadStaysWhereNobodyCanAct: the lead stays for hours, and the standbys are asked rarely.
 func TestLeadStaysWhereNobodyCanAct(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, n := mem.New(mem.Config{Latency: latency}), newNetwork()
@@ -131,8 +131,8 @@ func TestLeadStaysWhereNobodyCanAct(t *testing.T) {
 	})
 }
 
-// TestLeadIsNotPassedOn: whoever leads can't act, though each passes its proof.
-// The lead changes less and less often.
+// TestLeadIsNotPassedOn: no leader can act, although each passes its check. The lead changes
+// less and less often.
 func TestLeadIsNotPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, n := mem.New(mem.Config{Latency: latency}), newNetwork()
@@ -145,22 +145,21 @@ func TestLeadIsNotPassedOn(t *testing.T) {
 				case <-w.done:
 					return
 				case <-time.After(time.Second):
-					w.needs.Begin(election.NeedFence).End(election.ErrUnfenced)
+					w.needs.Start(election.NeedFence).End(election.ErrUnfenced)
 				}
 			}
 		}
 		go fails(a)
 		go fails(b)
 		time.Sleep(6 * time.Hour)
-		// Each may at 0, 10, 30, 70, 150, 310 minutes and after.
+		// Each may step down at 0, 10, 30, 70, 150, 310 minutes and so on.
 		if terms := len(a.leads) + len(b.leads); terms < 6 || terms > 13 {
 			t.Errorf("%d terms in 6h, want at most 13", terms)
 		}
 	})
 }
 
-// TestSlowWriteIsNoProof: a standby whose writes take longer than the fence
-// window is of no use.
+// TestSlowWriteIsNoProof: a standby whose writes take longer than the fence window can't act.
 func TestSlowWriteIsNoProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, n := mem.New(mem.Config{Latency: latency}), newNetwork()
@@ -179,8 +178,8 @@ func TestSlowWriteIsNoProof(t *testing.T) {
 	})
 }
 
-// TestNamedServerIsGone: the lead is given to a server that dies that moment. A
-// lease later the one that gave it up leads again.
+// TestNamedServerIsGone: the lead is given to a server that dies at that moment. A lease later
+// the previous leader leads again.
 func TestNamedServerIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, n := mem.New(mem.Config{Latency: latency}), newNetwork()
@@ -206,10 +205,10 @@ func TestNamedServerIsGone(t *testing.T) {
 	})
 }
 
-// TestAnswersOverHTTP posts to a leader that did not ask, and worse.
+// TestAnswersOverHTTP posts to a leader that did not ask, and invalid answers.
 func TestAnswersOverHTTP(t *testing.T) {
 	config := mutualTLS(t)
-	e := newElector(t, mem.New(mem.Config{}), "a", "", nil)
+	e := newElector(t, mem.New(mem.Config{}), "a", "", nil, nil)
 	leads, _ := run(t, e)
 	<-leads
 	mux := http.NewServeMux()
@@ -262,7 +261,7 @@ func FuzzParseAnswer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Bytes that are no text come back longer.
+		// Invalid UTF-8 is longer when encoded again.
 		if back, err := election.ParseAnswer(again); err == nil && back != a {
 			t.Errorf("%+v does not survive a round trip: %+v", a, back)
 		}

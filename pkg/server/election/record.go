@@ -15,8 +15,8 @@ const (
 	maxDuration    = time.Hour
 )
 
-// Addrs are a server's own addresses, host:port each, where others reach its
-// services. Never the leader's moving address: they say where one holder is.
+// Addrs are a server's own addresses, each host:port, at which others reach its services. They
+// never contain the leader's moving address, as they identify one holder.
 type Addrs struct {
 	Election     string `json:"election"`
 	Registration string `json:"registration"`
@@ -24,18 +24,18 @@ type Addrs struct {
 	Agent        string `json:"agent"`
 }
 
-// Record is the one object that says who leads. Holder is unique per start of a
-// process, so it names the writer too. Rev differs between any two attempts to
-// write within an epoch, so the body, and an etag that is a hash, always changes.
+// Record is the object that says which server leads. Holder is unique per start of a process,
+// so it also identifies the writer. Rev differs between any two attempts to write within an
+// epoch, so the body, and an etag that is a hash of it, always changes.
 type Record struct {
 	Holder        string
-	Epoch         uint64 // grows by at least one with each change of leader
+	Epoch         uint64 // incremented by at least one with each change of leader
 	Rev           uint64
 	Addrs         Addrs
-	LeaseDuration time.Duration // how long unchanged until others may suspect the holder
-	FenceWindow   time.Duration // a successor waits 1.1 times this
-	Released      bool          // the holder stopped acting before it wrote this
-	Successor     string        // of a release: others wait a lease before they take it; empty: for anybody
+	LeaseDuration time.Duration // the holder may be suspected when unchanged for this long
+	FenceWindow   time.Duration // a successor waits 1.1 times this long
+	Released      bool          // the holder had stopped acting before this write
+	Successor     string        // of a release: other servers wait a lease before they take it; empty: any server may
 }
 
 type recordJSON struct {
@@ -57,9 +57,9 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON rejects values that no holder could have meant. Fields of a newer
-// version are left out of account, and the next holder's record is without them:
-// a server of any version must be able to take over from one of any other.
+// UnmarshalJSON rejects invalid values. It ignores fields of newer versions, and the next
+// holder's record drops them: servers of different versions must be able to take over from
+// each other.
 func (r *Record) UnmarshalJSON(b []byte) error {
 	var w recordJSON
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -106,9 +106,8 @@ func parseDuration(field, s string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseRecord reads a stored record. Anything after the record is an error, and so
-// is a value out of range, by the name of its field. Unknown fields are a newer
-// version's.
+// ParseRecord parses a stored record. Trailing data and values out of range are errors, which
+// name the field. Unknown fields are ignored.
 func ParseRecord(b []byte) (Record, error) {
 	var r Record
 	if err := parseOne(b, &r); err != nil {

@@ -48,8 +48,8 @@ func TestParseRecord(t *testing.T) {
 	}
 }
 
-// TestNewerRecords: a version to come says more. It must not keep this one from
-// following, or from taking what was released.
+// TestNewerRecords: unknown fields of a later version must not prevent this one from
+// following, or from taking a released record.
 func TestNewerRecords(t *testing.T) {
 	plain, err := election.ParseRecord([]byte(goodRecord))
 	if err != nil {

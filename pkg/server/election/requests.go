@@ -12,14 +12,14 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// firstEpochTimeout bounds a look at every instance record of the shard.
+// firstEpochTimeout bounds reading all records of the shard.
 const firstEpochTimeout = 5 * time.Minute
 
 var errPeerTimeout = errors.New("peer did not answer in time")
 
-// do starts what the machine asks for. It never blocks: requests run on their own
-// and report back by a step. Called with the lock held. ctx is that of the whole
-// campaign, whoever made the machine ask.
+// do starts a command. It never blocks: requests run in the background and report their
+// results by a step. The caller holds mu. ctx is that of the whole campaign, not of the call
+// that caused the command.
 func (e *Elector) do(ctx context.Context, c command) {
 	switch c := c.(type) {
 	case getRecord:
@@ -37,7 +37,7 @@ func (e *Elector) do(ctx context.Context, c command) {
 	case publish:
 		e.board.post(notice(c))
 	case askPeers:
-		e.board.ask(c.id)
+		e.board.postQuestion(c.id)
 	case proveReady:
 		e.work.Go(func() { e.prove(ctx, c) })
 	case startLead:
@@ -85,7 +85,7 @@ func (e *Elector) firstEpoch(ctx context.Context, c askFirstEpoch) {
 	e.step(func(m *machine, now instant) { m.gotFirstEpoch(now, c.id, epoch, err) })
 }
 
-// warn logs what is tried again anyway.
+// warn logs a failure that is retried anyway.
 func (e *Elector) warn(ctx context.Context, doing string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -98,18 +98,18 @@ func (e *Elector) warn(ctx context.Context, doing string, err error) {
 	e.log.LogAttrs(ctx, level, "election request failed", slog.String("key", e.cfg.Key), slog.Any("error", err))
 }
 
-// warnAgain is how often the same failure is told: a leader tries a store that
-// is away several times a second.
+// warnAgain is how often the same failure is logged as a warning: a leader retries an
+// unreachable store several times a second.
 const warnAgain = 10 * time.Second
 
-// lastWarning is the last failure that was told, and when.
+// lastWarning is the last failure that was logged.
 type lastWarning struct {
 	mu   sync.Mutex
 	text string
 	at   time.Duration
 }
 
-// repeats reports whether text was told a moment ago; if not, it is from now on.
+// repeats reports whether text was logged a moment ago; if not, it is recorded.
 func (w *lastWarning) repeats(text string, now time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +120,7 @@ func (w *lastWarning) repeats(text string, now time.Duration) bool {
 	return false
 }
 
-// forget ends a connection to a peer. Called with the lock held.
+// forget closes a connection to a peer. The caller holds mu.
 func (e *Elector) forget(id uint64) {
 	if cancel, ok := e.hangUp[id]; ok {
 		delete(e.hangUp, id)
@@ -128,7 +128,7 @@ func (e *Elector) forget(id uint64) {
 	}
 }
 
-// dial follows one connection to its end.
+// dial follows one connection until it ends.
 func (e *Elector) dial(ctx context.Context, c dialPeer) {
 	err := e.listen(ctx, c)
 	e.mu.Lock()
@@ -147,8 +147,8 @@ func (e *Elector) dial(ctx context.Context, c dialPeer) {
 	})
 }
 
-// listen reports line by line until the connection ends. Only the first line has
-// a limit of time; after it, silence is what the lease is for.
+// listen reports line by line until the connection ends. Only the first line has a timeout;
+// after it, the lease covers silence.
 func (e *Elector) listen(ctx context.Context, c dialPeer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -16,9 +16,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the machine does into the scripts")
 
-// TestScripts plays testdata/scripts/*.txt on one machine. A line is a time on
-// the monotonic clock and what happens then; the lines with > below it are what
-// the machine asks for, and where it then stands.
+// TestScripts plays testdata/scripts/*.txt on one machine. A line is a time on the monotonic
+// clock and an event; the lines with > below it are the machine's commands and its resulting
+// phase.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/scripts/*.txt")
 	if err != nil || len(files) == 0 {
@@ -52,7 +52,7 @@ type player struct {
 	time stopwatch
 	op   uint64
 	peer uint64
-	wall time.Duration // by how much the wall clock was set forward
+	wall time.Duration // offset of the wall clock
 }
 
 func playScript(script string) (string, error) {
@@ -185,7 +185,7 @@ func (p *player) happen(now instant, what string, args []string) error {
 	return nil
 }
 
-// scriptTiming reads "renew lease window".
+// scriptTiming parses "renew lease window".
 func scriptTiming(args []string) (t Timing, err error) {
 	for n, to := range []*time.Duration{&t.RenewInterval, &t.LeaseDuration, &t.FenceWindow} {
 		if *to, err = time.ParseDuration(args[n]); err != nil {
@@ -195,7 +195,7 @@ func scriptTiming(args []string) (t Timing, err error) {
 	return t, t.Validate()
 }
 
-// scriptRecord reads "holder epoch rev window etag [released [successor]]".
+// scriptRecord parses "holder epoch rev window etag [released [successor]]".
 func scriptRecord(args []string) (Record, object.ETag, error) {
 	if len(args) < 5 {
 		return Record{}, "", fmt.Errorf("want holder epoch rev window etag, have %q", args)

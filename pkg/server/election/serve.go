@@ -15,7 +15,7 @@ const (
 	drainTimeout = 100 * time.Millisecond
 )
 
-// notice is what connected peers are to know: our record, or nothing.
+// notice is the published state: this server's record, or none.
 type notice struct {
 	record Record
 	etag   object.ETag
@@ -23,11 +23,10 @@ type notice struct {
 
 func (n notice) held() bool { return n.record.Holder != "" }
 
-// board shows the latest notice to any number of peers. Those who are slow skip
-// what is outdated.
+// board streams the latest notice to any number of peers. Slow peers skip outdated notices.
 type board struct {
 	server string
-	joined func() // called when a peer has begun to listen
+	joined func() // called when a peer starts to listen
 
 	mu      sync.Mutex
 	latest  notice
@@ -49,8 +48,8 @@ func (b *board) post(n notice) {
 	b.changed = make(chan struct{})
 }
 
-// ask puts a question to all who read.
-func (b *board) ask(id uint64) {
+// postQuestion sends a question to all peers.
+func (b *board) postQuestion(id uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asked = id
@@ -64,7 +63,7 @@ func (b *board) read() (notice, uint64, <-chan struct{}) {
 	return b.latest, b.asked, b.changed
 }
 
-// join counts a reader for whose last line drain waits.
+// join registers a reader; drain waits for its last line.
 func (b *board) join() (leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,8 +92,8 @@ func (b *board) drain() {
 	}
 }
 
-// ServeHTTP answers GET /leader with newline-delimited JSON: who we are and, as
-// long as we hold the record, each change of it. The answer ends with our hold.
+// ServeHTTP serves GET /leader as newline-delimited JSON: this server's holder and, while it
+// holds the record, each change of it. The response ends when the record is lost.
 func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
@@ -105,10 +104,12 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	control := http.NewResponseController(w)
-	// The request is read: the connection is only watched for its end from here on,
-	// which must not come of a read timeout. Not every ResponseWriter has deadlines.
+	// The request has been read: from here on, the connection is only watched for its end, which
+	// must not be caused by a read timeout. Not every ResponseWriter supports deadlines.
 	_ = control.SetReadDeadline(time.Time{})
 	b.stream(r.Context(), lineWriter{control, json.NewEncoder(w)})
+	// The end of the answer is written after this, and the last line's deadline may be over.
+	_ = control.SetWriteDeadline(time.Now().Add(lineTimeout))
 }
 
 func (b *board) stream(ctx context.Context, w lineWriter) {
@@ -117,7 +118,7 @@ func (b *board) stream(ctx context.Context, w lineWriter) {
 	if first.held() {
 		line.ETag, line.Rev, line.Released, line.Record = first.etag, first.record.Rev, first.record.Released, &first.record
 	}
-	last, heard := first, asked // a question from before is not for one who comes late
+	last, heard := first, asked // earlier questions are not sent to new readers
 	b.joined()
 	for w.write(line) == nil && last.held() && !last.record.Released {
 		next := last
@@ -148,10 +149,10 @@ type lineWriter struct {
 	encode  *json.Encoder
 }
 
-// write sends one line now. A peer that takes nothing is given up, whatever
-// write timeout the server has for other answers.
+// write sends one line. It gives up on a peer that does not read, whatever the server's write
+// timeout.
 func (w lineWriter) write(l Line) error {
-	// Not every ResponseWriter has deadlines; without them the server's hold.
+	// Not every ResponseWriter supports deadlines; the server's apply otherwise.
 	_ = w.control.SetWriteDeadline(time.Now().Add(lineTimeout))
 	if err := w.encode.Encode(l); err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// straits have leaders of some histories lack what they need, so that they ask
-// the others and give up the lead. Their draws are their own.
+// straits makes leaders of some histories lack a need, so that they ask the others and step
+// down. It has its own random source.
 type straits struct {
 	rng *rand.Rand
 	on  bool
@@ -22,7 +22,7 @@ func newStraits(seed uint64) straits {
 
 func (s straits) upTo(d time.Duration) time.Duration { return time.Duration(s.rng.Int64N(int64(d))) }
 
-// befall has a process lack something from some moment on, and have it again.
+// befall makes a process lack a need for some time.
 func (w *world) befall(p *proc) {
 	if !w.straits.on {
 		return
@@ -35,7 +35,7 @@ func (w *world) befall(p *proc) {
 	})
 }
 
-// lack is what the process's driver would tell the machine.
+// lack returns what the driver would pass to the machine.
 func (p *proc) lack() Lack {
 	if !p.lacks || p.w.calm {
 		return Lack{}
@@ -43,14 +43,14 @@ func (p *proc) lack() Lack {
 	return Lack{Need: NeedList, For: p.w.now - p.lacksFrom}
 }
 
-// askPeers puts a question to everyone who listens.
+// askPeers sends a question to all listening servers.
 func (p *proc) askPeers(id uint64) {
 	for _, k := range p.readers {
 		k.send(Line{ETag: p.notice.etag, Rev: p.notice.record.Rev, Ask: id}, nil)
 	}
 }
 
-// prove answers, rightly most of the time, after a while.
+// prove answers after a while, correctly most of the time.
 func (p *proc) prove(c proveReady) {
 	w := p.w
 	p.later(w.straits.upTo(3*time.Second), func() {

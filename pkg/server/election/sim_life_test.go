@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// timings that different holders of one record may have.
+// simTimings are timings that holders of one record may have.
 func simTimings() []Timing {
 	return []Timing{
 		{RenewInterval: time.Second, LeaseDuration: 4 * time.Second, FenceWindow: 900 * time.Millisecond},
@@ -28,12 +28,13 @@ func newWorld(seed uint64, spoil mutation) *world {
 	w.tuning = rand.New(rand.NewPCG(seed, 0x74756e65))
 	w.straits = newStraits(seed)
 	if spoil.name != "" {
-		w.straits.on = false // a broken rule is found by the seeds that are known to find it
+		w.straits.on = false // a broken rule is detected by known seeds
 	}
 	w.odds.retime = 0.5 * float64(w.tuning.IntN(3)) / 2 // none in a third of the histories
 	w.store.hashes = w.rng.IntN(2) == 0
 	for n := range 2 + w.rng.IntN(3) {
 		h := &simHost{n: n, addr: fmt.Sprintf("host%d", n), rate: w.drift(), wallRate: w.drift(), wallJump: w.upTo(time.Hour)}
+		h.older = spoil.name == "" && seed>>n%4 == 0
 		w.hosts = append(w.hosts, h)
 		w.after(w.upTo(2*time.Second), func() { w.launch(h) })
 	}
@@ -68,14 +69,13 @@ func (w *world) launch(h *simHost) {
 	p.step((*machine).start)
 }
 
-// kill ends the process at once; its kernel closes its connections unless the
-// whole host went.
+// kill ends the process at once; its kernel closes its connections unless the whole host died.
 func (p *proc) kill(host bool) {
 	p.w.logf(p.name, "killed, host too: %t", host)
 	p.end(!host)
 }
 
-// exit is the end of a process that stopped in good order.
+// exit ends a process that stopped cleanly.
 func (p *proc) exit() {
 	p.w.logf(p.name, "exits")
 	p.end(true)
@@ -132,7 +132,7 @@ func (p *proc) freeze(d time.Duration, suspend bool) {
 	})
 }
 
-// mishap makes one thing go wrong, and the next one later.
+// mishap causes one fault, and schedules the next one.
 func (w *world) mishap() {
 	if w.calm {
 		return
@@ -146,7 +146,7 @@ func (w *world) mishap() {
 	case 1:
 		w.logf("store", "slow for %s", d)
 		w.store.slow = w.now + d
-	case 2, 3, 4: // it is the holder's troubles that matter most
+	case 2, 3, 4: // faults of the holder matter most
 		if r, ok := w.holder(); ok {
 			h = r
 		}
@@ -156,13 +156,13 @@ func (w *world) mishap() {
 	}
 }
 
-// strike makes something go wrong with one host.
+// strike causes a fault of one host.
 func (w *world) strike(h *simHost, d time.Duration) {
 	if w.calm || h.suspended { // nothing happens within a suspended host
 		return
 	}
 	switch w.odds.weighted(w) {
-	case 8: // the worst a successor can meet: alive, and knows nothing of it
+	case 8: // the worst case for a successor: alive, and unaware of it
 		w.logf(h.addr, "cut off from the store and refusing for %s", d)
 		h.storeCut, h.refuses = w.now+d, w.now+d
 		h.reset()
@@ -178,8 +178,8 @@ func (w *world) strike(h *simHost, d time.Duration) {
 		h.reset()
 	case 3:
 		jump := w.upTo(20*time.Second) - 10*time.Second
-		// A clock set back right before a suspend hides it from everyone who had
-		// no look in between: freeze takes care of that.
+		// A clock set back right before a suspend hides that from every server that did not
+		// read it in between: freeze handles that.
 		w.logf(h.addr, "wall clock set by %s", jump)
 		h.wallJump += jump
 		h.setBack = h.setBack || jump < 0
@@ -208,7 +208,7 @@ func (w *world) trouble(p *proc, d time.Duration) {
 	}
 }
 
-// reset breaks the connections of those who listen, for no reason.
+// reset breaks the connections of listeners for no reason.
 func (h *simHost) reset() {
 	if h.proc == nil {
 		return
@@ -226,8 +226,7 @@ func (w *world) holder() (*simHost, bool) {
 	return w.hostAt(w.store.record.Addrs.Election), true
 }
 
-// mayRetime gives a process another timing, as a change of its shard's config
-// does.
+// mayRetime gives a process another timing, like a change of its shard's config.
 func (p *proc) mayRetime() {
 	w := p.w
 	if w.calm || w.tuning.Float64() >= w.odds.retime {

@@ -49,8 +49,7 @@ func (p *proc) dial(c dialPeer) {
 
 func (w *world) hop() time.Duration { return 100*time.Microsecond + w.upTo(5*time.Millisecond) }
 
-// peerTimedOut tells the machine of silence; a rule that takes silence for death
-// can be tried out here.
+// peerTimedOut reports silence to the machine; a mutation may treat silence as death.
 func (p *proc) peerTimedOut(id uint64) {
 	p.step(func(m *machine, now instant) {
 		if p.w.spoil.silenceIsDeath {
@@ -99,7 +98,7 @@ func (k *conn) send(l Line, answered *bool) {
 	})
 }
 
-// close is what the dialer sees as FIN or RST; across a cut it sees nothing.
+// close is seen by the dialer as FIN or RST; across a network cut it is not seen.
 func (k *conn) close() {
 	w := k.from.w
 	if k.gone || k.cut || !w.joined(k.from.host, k.to.host) {
@@ -132,7 +131,7 @@ func (p *proc) hangUp(id uint64) {
 	}
 }
 
-// tell pushes what was published to everyone who listens.
+// tell pushes a published notice to all listening servers.
 func (p *proc) tell(n publish) {
 	old := p.notice
 	p.notice = n

@@ -10,14 +10,13 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// world is one history: hosts with drifting clocks, processes that run machines,
-// one store, and whatever goes wrong between them. Time is simulated; everything
-// follows from the seed.
+// world is one history: hosts with drifting clocks, processes that run machines, one store,
+// and the faults between them. Time is simulated; everything is determined by the seed.
 type world struct {
 	rng     *rand.Rand
-	tuning  *rand.Rand // of changes of the timing, so that those don't change all else
+	tuning  *rand.Rand // for changes of the timing, so that those do not affect all else
 	straits straits
-	now     time.Duration // true time, which no process can see
+	now     time.Duration // true time, invisible to processes
 	queue   eventQueue
 	calm    bool // faults have ended
 	hosts   []*simHost
@@ -31,8 +30,8 @@ type world struct {
 	unsafe  bool             // it was one of safety, not of liveness
 }
 
-// odds differ between histories, so that each kind of trouble comes alone in
-// some and all come together in others.
+// odds differ between histories, so that some have single kinds of faults and others all of
+// them.
 type odds struct {
 	lost, late, dropped float64       // of a write: its reply, its arrival in time, itself
 	stall               float64       // of a process after any step, before its requests leave
@@ -69,7 +68,7 @@ func (w *world) drawOdds() odds {
 	for kind := range o.kinds {
 		o.kinds[kind] = w.rng.IntN(3)
 	}
-	o.kinds[5]++ // one of the troubles of a process
+	o.kinds[5]++ // one of the faults of a process
 	return o
 }
 
@@ -79,17 +78,18 @@ type simHost struct {
 	addr      string
 	rate      float64 // of the monotonic clock
 	wallRate  float64
-	wallJump  time.Duration // what the wall clock was set by, in sum
+	wallJump  time.Duration // total adjustment of the wall clock
 	asleep    time.Duration // time spent suspended: the monotonic clock stood still
 	storeCut  time.Duration // cut off from the store until then
 	peersCut  time.Duration // cut off from other hosts until then
 	refuses   time.Duration // a wall in front of it refuses connections until then
 	proc      *proc         // nil: nothing runs
 	suspended bool
-	setBack   bool // the wall clock was, and the process has not looked since
+	setBack   bool // the wall clock was set back, and the process has not read it since
+	older     bool // its version counts the wait from when its own write is known to have landed
 }
 
-// proc is one process. While it is frozen everything that reaches it waits.
+// proc is one process. While it is frozen, all events wait.
 type proc struct {
 	w       *world
 	host    *simHost
@@ -106,11 +106,11 @@ type proc struct {
 	waiters []func()         // acts that wait for a renewal
 	quit    bool
 
-	lacks     bool // it does without what a leader needs
+	lacks     bool // it lacks a need
 	lacksFrom time.Duration
 }
 
-// read is what the process finds on its host's clocks.
+// read reads the host's clocks.
 func (p *proc) read() instant {
 	h, w := p.host, p.w
 	mono := time.Duration(h.rate * float64(w.now-h.asleep))
@@ -139,7 +139,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// upTo draws evenly from [0, d).
+// upTo draws uniformly from [0, d).
 func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d))) }
 
 // chance is true with probability p while faults last.
@@ -174,22 +174,25 @@ func (p *proc) later(d time.Duration, do func()) {
 	p.w.after(d, func() { p.deliver(do) })
 }
 
-// step is what Elector.step does: it tells the machine, does what that asks for,
-// wakes the waiters and sets the alarm.
+// step does what Elector.step does: it passes an event to the machine, executes its commands,
+// wakes waiters and sets the alarm.
 func (p *proc) step(happened func(m *machine, now instant)) instant {
 	m, w := p.m, p.w
-	phase, sent := m.phase, m.sent
+	was := before{m.phase, m.sent, m.view}
 	now := p.read()
 	m.lack = p.lack()
+	if p.host.older && m.phase == taking {
+		m.take.waitFrom = now
+	}
 	happened(m, now)
-	w.spoil.apply(m, phase, sent, now)
+	w.spoil.apply(m, was, now)
 	for _, c := range m.commands() {
 		p.do(c)
 	}
-	if m.phase != phase && w.trace != nil {
-		w.logf(p.name, "%s -> %s (epoch %d)", phase, m.phase, m.view.record.Epoch)
+	if m.phase != was.phase && w.trace != nil {
+		w.logf(p.name, "%s -> %s (epoch %d)", was.phase, m.phase, m.view.record.Epoch)
 	}
-	if m.phase != phase || m.sent != sent {
+	if m.phase != was.phase || m.sent != was.sent {
 		for _, wake := range p.waiters {
 			p.later(0, wake)
 		}
@@ -197,16 +200,21 @@ func (p *proc) step(happened func(m *machine, now instant)) instant {
 	}
 	p.setAlarm()
 	w.judge.stuck(w, p)
-	if m.phase == waiting && phase != waiting && w.chance(w.odds.ambush) {
+	if p.took(was.phase) && w.chance(w.odds.ambush) {
 		w.after(w.upTo(1200*time.Millisecond), func() { w.strike(p.host, w.upTo(5*time.Second)) })
 	}
-	if m.phase == done && phase != done {
+	if m.phase == done && was.phase != done {
 		p.exit()
 	}
-	if w.chance(w.odds.stall) { // before any of the requests has left
+	if w.chance(w.odds.stall) { // before any of the requests has been sent
 		p.freeze(w.upTo(12*time.Second), w.chance(0.3))
 	}
 	return now
+}
+
+// took reports whether the process has just taken the record.
+func (p *proc) took(was phase) bool {
+	return was == taking && (p.m.phase == waiting || p.m.phase == leading)
 }
 
 func (p *proc) setAlarm() {
@@ -227,7 +235,7 @@ func (p *proc) setAlarm() {
 	})
 }
 
-// do carries out a command; none of it happens at once.
+// do executes a command; results are always delayed.
 func (p *proc) do(c command) {
 	w := p.w
 	if w.trace != nil {
@@ -260,7 +268,7 @@ func (p *proc) do(c command) {
 	}
 }
 
-// event is something that happens at a moment of true time.
+// event is something that happens at a true time.
 type event struct {
 	at  time.Duration
 	seq uint64
@@ -328,7 +336,7 @@ func (s *simStore) latency(w *world) time.Duration {
 func (s *simStore) get(w *world, p *proc, c getRecord) {
 	answer := func(r Record, etag object.ETag, err error) {
 		p.deliver(func() {
-			if p.m.opID == c.id { // else it has timed out
+			if p.m.opID == c.id { // otherwise it has timed out
 				p.step(func(m *machine, now instant) { m.gotRecord(now, c.id, r, etag, err) })
 			}
 		})
@@ -395,7 +403,7 @@ func (s *simStore) apply(w *world, c putRecord) (object.ETag, error) {
 	s.writes++
 	s.etag = object.ETag("w" + strconv.Itoa(s.writes))
 	if s.hashes {
-		r := c.record // the rest of the body is the holder's for the whole of the epoch, or follows from the rev
+		r := c.record // the rest of the body is constant within the epoch, or determined by the rev
 		s.etag = object.ETag(r.Holder + strconv.FormatUint(r.Epoch<<32|r.Rev, 36) + strconv.FormatBool(r.Released))
 	}
 	if w.trace != nil {

@@ -7,31 +7,32 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// takePlan is how a record is to become ours.
+// takePlan is how to take a record.
 type takePlan struct {
 	pre      object.Precondition
 	epoch    uint64
 	baseRev  uint64
-	wait     time.Duration // between knowing it ours and acting
 	replaces bool          // there is a record to replace
+	wait     time.Duration // from waitFrom until acting
+	waitFrom instant       // see acquired
 }
 
-// plan begins to make the seen record ours, or to make the first one.
+// plan starts to take the record seen, or to create the first one.
 func (m *machine) plan(epoch uint64) {
-	old := m.view.record // also of a record that was removed: its holder may still act
+	old := m.view.record // also if the record was removed: its holder may still act
 	p := takePlan{pre: object.IfAbsent(), epoch: max(epoch, old.Epoch+1, m.floor+1), baseRev: old.Rev}
 	if m.view.present {
-		p.pre, p.replaces = object.IfMatch(m.view.etag), true
+		p.pre, p.replaces, p.waitFrom = object.IfMatch(m.view.etag), true, m.view.seen
 	}
 	m.carried = m.timing.FenceWindow
 	if !p.replaces || !old.Released {
-		// Until the predecessor's acts are over our writes must make a successor
-		// wait for them too, should it replace us before that.
+		// Until the predecessor's actions are over, our writes must make a successor that
+		// replaces us wait for them, too.
 		m.carried = max(m.timing.FenceWindow, old.FenceWindow)
 		p.wait = withMargin(old.FenceWindow)
 	}
 	if !p.replaces {
-		p.wait = withMargin(m.carried) // nothing says what came before
+		p.wait = withMargin(m.carried) // the predecessor is unknown
 	}
 	m.take, m.attempts, m.lastRev = p, nil, p.baseRev
 	m.ours, m.readBack = false, false
@@ -39,7 +40,7 @@ func (m *machine) plan(epoch uint64) {
 	m.phase = taking
 }
 
-// pursue sends the next attempt, or finds out what became of the last one.
+// pursue sends the next attempt, or resolves the last one.
 func (m *machine) pursue(now instant) {
 	if !m.mayAsk(now, m.retryPause()) {
 		return
@@ -51,7 +52,7 @@ func (m *machine) pursue(now instant) {
 	m.put(now, m.take.pre, false)
 }
 
-// put sends our record. Each attempt has a rev of its own.
+// put writes our record. Each attempt has its own rev.
 func (m *machine) put(now instant, pre object.Precondition, released bool) {
 	m.lastRev++
 	m.tried, m.demanded = now, false
@@ -59,9 +60,9 @@ func (m *machine) put(now instant, pre object.Precondition, released bool) {
 	m.attempts = append(m.attempts, a)
 	timeout := m.attemptTimeout()
 	if m.phase == releasing {
-		timeout = min(timeout, max(m.releaseFor()-now.since(m.giveUpAt), releasePause))
+		timeout = min(timeout, max(m.releaseFor()-now.since(m.steppedDownAt), releasePause))
 	}
-	m.emit(putRecord{id: m.begin(now, opPut), record: m.recordOf(a), pre: pre, timeout: timeout})
+	m.emit(putRecord{id: m.startOp(now, opPut), record: m.recordOf(a), pre: pre, timeout: timeout})
 }
 
 func (m *machine) recordOf(a attempt) Record {
@@ -75,13 +76,13 @@ func (m *machine) recordOf(a attempt) Record {
 	return r
 }
 
-// takeFound is what a read found while a take was in doubt.
-func (m *machine) takeFound(now instant, r Record, etag object.ETag, err error) {
+// resolveTake handles the record that was read while a take was in doubt.
+func (m *machine) resolveTake(now instant, r Record, etag object.ETag, err error) {
 	m.countDenials(err)
 	m.readBack, m.refused = false, false
 	if err == nil && r.Holder == m.holder && r.Epoch == m.take.epoch {
 		if a, ok := m.attemptOf(r.Rev); ok {
-			m.taken(now, a, etag)
+			m.acquired(now, a, etag)
 			return
 		}
 	}
@@ -90,10 +91,10 @@ func (m *machine) takeFound(now instant, r Record, etag object.ETag, err error) 
 		unchanged = errors.Is(err, object.ErrNotFound)
 	}
 	if unchanged {
-		m.failed = true // try again, but not in a hot loop
+		m.failed = true // retry after a pause
 		return
 	}
-	// Someone else was faster. What of ours is still under way can't land any more.
+	// Another server was faster. Our writes in flight can't land any more.
 	m.attempts = nil
 	m.phase = following
 	before := m.view.record
@@ -103,8 +104,8 @@ func (m *machine) takeFound(now instant, r Record, etag object.ETag, err error) 
 	m.see(now, r, etag, err)
 }
 
-// countDenials counts the writes in a row that were refused for an object being there,
-// while a read finds none.
+// countDenials counts the writes in a row that were refused because an object exists, while a
+// read finds none.
 func (m *machine) countDenials(found error) {
 	if m.refused && !m.take.replaces && errors.Is(found, object.ErrNotFound) {
 		m.denied++
@@ -122,10 +123,15 @@ func (m *machine) attemptOf(rev uint64) (attempt, bool) {
 	return attempt{}, false
 }
 
-// taken begins the wait. It counts from now, when the write is known to have
-// landed: the predecessor may have renewed until the moment before it did.
-func (m *machine) taken(now instant, a attempt, etag object.ETag) {
-	m.phase, m.takenAt, m.denied = waiting, now, 0
+// acquired starts the wait. Since the take was conditional on the version that it replaced, no
+// renewal landed after that version, and every one that counts was sent before it was known
+// here: the wait began then. If nothing was replaced, another server may have written and its
+// record may have been removed until just now.
+func (m *machine) acquired(now instant, a attempt, etag object.ETag) {
+	m.phase, m.denied = waiting, 0
+	if !m.take.replaces {
+		m.take.waitFrom = now
+	}
 	m.demanded = false
 	m.landed(now, a, etag)
 }

@@ -7,51 +7,49 @@ import (
 )
 
 var (
-	// ErrNotLeader means that the term is over. Nothing may be started or
-	// acknowledged in its name any more.
+	// ErrNotLeader means that the term is over. Nothing may be started or acknowledged for it.
 	ErrNotLeader = errors.New("not the leader")
 
-	// ErrUnfenced means that the term goes on, but its renewals come back later
-	// than the fence window allows, so nothing may be started or acknowledged now.
-	// The store is too slow; trying again later may succeed.
+	// ErrUnfenced means that the term goes on, but its renewals take longer than the fence
+	// window, so nothing may be started or acknowledged now. The store is too slow; a retry
+	// may succeed.
 	ErrUnfenced = errors.New("election store too slow to act")
 )
 
-// maxLateRenewals is how many renewals in a row may come back too late to act on
-// until the caller is told.
+// maxLateRenewals is how many renewals in a row may arrive too late before Check returns
+// ErrUnfenced.
 const maxLateRenewals = 3
 
-// Term is one time of leading. Its methods are safe for concurrent use; those
-// that need a renewal share the one under way.
+// Term is one term of leadership. Safe for concurrent use; callers that need a renewal share the
+// one in flight.
 type Term struct {
 	elector *Elector
 	epoch   uint64
 	ctx     context.Context // ends with the term
 }
 
-// Epoch is greater than that of every term before, on any server.
+// Epoch returns the term's epoch, which exceeds that of every earlier term on any server.
 func (t *Term) Epoch() uint64 { return t.epoch }
 
-// Check returns nil when an act may start now: a renewal was sent less than the
-// fence window ago and has landed. If there is none it renews first, trying for
-// as long as the term and ctx last. Otherwise it returns ErrNotLeader or
-// ErrUnfenced, or the cause of ctx's end.
+// Check returns nil if an action may start now: a renewal was sent less than the fence window
+// ago and has landed. If there is none it renews first, for as long as the term and ctx last.
+// Otherwise it returns ErrNotLeader or ErrUnfenced, or the cause of ctx's end.
 //
-// A Check permits what starts right after it, not what starts later: call it
-// before each step of an act that has several, and before each retry.
+// A Check covers only what starts right after it: call it before each step of a multi-step
+// action, and before each retry.
 func (t *Term) Check(ctx context.Context) error {
 	s := t.elector.checkFence(t.epoch, false)
 	if s.fenced {
 		t.elector.needs.met(NeedFence)
 		return nil
 	}
-	try := t.elector.needs.Begin(NeedFence)
+	try := t.elector.needs.Start(NeedFence)
 	err := t.await(ctx, s)
 	try.End(err)
 	return err
 }
 
-// await is Check once a first look, which is s, did not find a fence.
+// await is Check after a first state, s, without a fence.
 func (t *Term) await(ctx context.Context, s standing) error {
 	for late := 0; ; {
 		switch {
@@ -75,11 +73,10 @@ func (t *Term) await(ctx context.Context, s standing) error {
 	}
 }
 
-// Act runs a durable write and, beside it, a renewal if one is needed soon, and
-// checks the fence when both have returned. Nil means: written, and what depends
-// on it may start, or be acknowledged, now. An error of write is returned as it
-// is; ErrNotLeader or ErrUnfenced after it mean that the write may well be
-// durable, and that nothing may follow from it here.
+// Act runs a durable write and, concurrently, a renewal if one is needed soon, and checks the
+// fence once both have returned. Nil means that the write is durable and may be acted on or
+// acknowledged now. An error of write is returned unchanged; after ErrNotLeader or ErrUnfenced
+// the write may well be durable, but must not be acted on here.
 func (t *Term) Act(ctx context.Context, write func(context.Context) error) error {
 	if s := t.elector.checkFence(t.epoch, true); !s.inTerm {
 		return t.over()
@@ -88,6 +85,13 @@ func (t *Term) Act(ctx context.Context, write func(context.Context) error) error
 		return err
 	}
 	return t.Check(ctx)
+}
+
+// Lost reports whether the term has ended because the lease did, or because of another server, and
+// not because this server gave up the lead.
+func (t *Term) Lost() bool {
+	cause := context.Cause(t.ctx)
+	return errors.Is(cause, errLeaseOver) || errors.Is(cause, errSuperseded) || errors.Is(cause, errRecordGone)
 }
 
 func (t *Term) over() error {

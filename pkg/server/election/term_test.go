@@ -64,7 +64,7 @@ func TestActRunsTheRenewalBesideTheWrite(t *testing.T) {
 	})
 }
 
-// A renewal that comes back later than the window permits nothing.
+// A renewal that takes longer than the window permits nothing.
 func TestSlowStoreIsNoPermission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := objecttest.NewFaults(mem.New(mem.Config{Latency: latency}), nil)
@@ -83,8 +83,30 @@ func TestSlowStoreIsNoPermission(t *testing.T) {
 	})
 }
 
-// A renewal whose reply is lost is found by reading back, and counts from when
-// it was sent.
+// A term whose lease ended was lost. One that was given up was not.
+func TestLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := objecttest.NewFaults(mem.New(mem.Config{Latency: latency}), nil)
+		s := startServer(t, store, nil, "a", "host-a")
+		first, _ := s.leads(5 * time.Second)
+		if first.Lost() {
+			t.Error("lost while it leads")
+		}
+		store.Set(objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
+		time.Sleep(2 * time.Minute)
+		if err := first.Check(t.Context()); !errors.Is(err, election.ErrNotLeader) || !first.Lost() {
+			t.Errorf("after a lease without renewal: %v, lost: %v", err, first.Lost())
+		}
+		store.Set(nil)
+		second, _ := s.leads(2 * time.Minute)
+		s.close()
+		if err := second.Check(t.Context()); !errors.Is(err, election.ErrNotLeader) || second.Lost() {
+			t.Errorf("after it was given up: %v, lost: %v", err, second.Lost())
+		}
+	})
+}
+
+// A renewal whose reply is lost is resolved by reading back, and counts from when it was sent.
 func TestLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := objecttest.NewFaults(mem.New(mem.Config{Latency: latency, HashETags: true}), nil)
@@ -126,9 +148,8 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Several servers on a store that fails in every way: whoever acts does so in
-// the order of epochs. The acts go through Term.Act, the requests through the
-// real elector.
+// Several servers on a faulty store: actions are in the order of epochs. They use Term.Act,
+// and the real elector's requests.
 func TestFaultyStore(t *testing.T) {
 	for seed := range uint64(15) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -145,7 +166,7 @@ func faultyStore(t *testing.T, seed uint64) {
 	acts := 0
 	lead := func(ctx context.Context, term *election.Term) error {
 		for ctx.Err() == nil {
-			// The check is judged where it passed, as no other goroutine runs in between.
+			// No other goroutine runs between the check and its evaluation.
 			err := term.Act(ctx, func(context.Context) error { time.Sleep(latency); return nil })
 			if err != nil {
 				time.Sleep(latency)
@@ -182,7 +203,7 @@ func faultyStore(t *testing.T, seed uint64) {
 	time.Sleep(time.Minute)
 	mu.Lock()
 	if acts == before {
-		t.Error("nobody acts with faults over")
+		t.Error("no server acts with faults over")
 	}
 	mu.Unlock()
 	stop()
@@ -192,7 +213,7 @@ func faultyStore(t *testing.T, seed uint64) {
 	}
 }
 
-// campaign starts a server again and again, each living for a while.
+// campaign starts a server repeatedly, each time for a while.
 func campaign(
 	ctx context.Context, t *testing.T, store object.Store, n *network, addr string, lead func(context.Context, *election.Term) error,
 ) {

@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// SetTiming has the elector go on with another timing, in the middle of a term
-// too. A leader renews at once, so that the record says so soon; until a write
-// that carries a longer fence window or lease is known to have landed, the shorter
-// one holds. Others keep to what the record says. It returns at once and is safe
-// for concurrent use. A timing that is not valid is refused, and nothing changes.
+// SetTiming changes the timing, also during a term. A leader renews at once to update the
+// record; until a write with a longer fence window or lease is known to have landed, the
+// shorter one applies. Others follow the record. SetTiming does not block and is safe for
+// concurrent use. An invalid timing is refused without any change.
 func (e *Elector) SetTiming(t Timing) error {
 	if err := t.Validate(); err != nil {
-		return fmt.Errorf("set the election's timing: %w", err)
+		return fmt.Errorf("set election timing: %w", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -24,9 +23,8 @@ func (e *Elector) SetTiming(t Timing) error {
 	return nil
 }
 
-// retime goes on with another timing. A server that takes the record, or waits,
-// has promised the predecessor's window in its writes and keeps to that; when it
-// leads its own is carried.
+// retime changes the timing. A server that is taking the record, or waits, has put the
+// predecessor's window in its writes and keeps it; its own is used once it leads.
 func (m *machine) retime(now instant, t Timing) {
 	timed := t.onRecord() != m.timing.onRecord()
 	m.timing = t
@@ -39,10 +37,10 @@ func (m *machine) retime(now instant, t Timing) {
 	m.decide(now)
 }
 
-// window is how long after a renewal was sent acts may start. A successor waits
-// by the window of the record that it replaced, and that may be the one that we
-// know of or any attempt in doubt; so the shortest of all these holds, and ours
-// if it is shorter still, because the next attempt carries it.
+// window returns how long after a renewal was sent actions may start. A successor waits for
+// the window of the record that it replaced, which may be the one in view or any attempt in
+// doubt; so the shortest of these applies, or our own if it is shorter still, because the next
+// attempt has it.
 func (m *machine) window() time.Duration {
 	w := min(m.timing.FenceWindow, m.view.record.FenceWindow)
 	for _, a := range m.attempts {
@@ -51,8 +49,8 @@ func (m *machine) window() time.Duration {
 	return w
 }
 
-// retimed reports whether r says something else than old about how long others
-// have to wait, which they must be told with the write that says so.
+// retimed reports whether r changes how long others have to wait, which they must learn together
+// with the write.
 func (r Record) retimed(old Record) bool {
 	return r.Successor != old.Successor || r.FenceWindow != old.FenceWindow || r.LeaseDuration != old.LeaseDuration
 }

@@ -26,8 +26,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// TestWarningsAreFew: a store that is away for 25 seconds is told of, but not
-// each time that it is tried.
+// TestWarningsAreFew: an outage of 25 seconds is logged, but not with each attempt.
 func TestWarningsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := objecttest.NewFaults(mem.New(mem.Config{}), nil)

@@ -1,11 +1,10 @@
-// Package images finds the ids of machine images by their properties, and keeps
-// them in memory for one term of leadership.
+// Package images looks up the IDs of machine images by their properties, and caches them for
+// one term.
 //
-// An image is looked up when the first machine needs it, once for all who need it
-// at that moment, and again at every refresh. What was found stays good until
-// something newer is found: a provider that does not answer, or an image that was
-// withdrawn, stops nobody who has an id. Before anything was found the fallback
-// is used, if there is one. An image whose definition changes starts afresh.
+// An image is looked up when the first machine needs it, once for all concurrent callers, and
+// again at every refresh. A found ID stays valid until a newer one is found: a provider error
+// or a withdrawn image does not affect callers while there is an ID. Until an ID is found the
+// fallback is used, if there is one. An image whose definition changes starts over.
 package images
 
 import (
@@ -22,20 +21,19 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Image is an image as the config defines it. One without filters is its
-// fallback, and is never looked up.
+// Image is an image as defined in the config. Without filters it is only its fallback, and is
+// never looked up.
 type Image struct {
 	Query    provider.ImageQuery
-	Fallback string // used before anything was found; empty: none
+	Fallback string // used until an ID is found; empty: none
 }
 
 // Config is what a Cache needs. All fields are required but for Resolver.
 type Config struct {
 	Resolver provider.ImageResolver // nil: the provider can't look images up
-	Interval func() time.Duration   // from a lookup that succeeded to the next, at a refresh
+	Interval func() time.Duration   // from a successful lookup to the next one
 	Timeout  func() time.Duration   // of one lookup
-	// Report is told of every failed lookup, with what is used instead. It must
-	// not block.
+	// Report receives every failed lookup and what is used instead. It must not block.
 	Report func(name string, err error)
 	Logger *slog.Logger
 }
@@ -46,51 +44,51 @@ type Cache struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	over    bool           // Run has ended: nothing is looked up any more
-	ended   chan struct{}  // closed then
-	flights sync.WaitGroup // the lookups under way
+	over    bool           // Run has ended: no more lookups
+	ended   chan struct{}  // closed when over is set
+	flights sync.WaitGroup // lookups in progress
 }
 
-// entry is what is known of one image. Cache.mu guards it.
+// entry is the state of one image. Guarded by Cache.mu.
 type entry struct {
 	image  Image
-	id     string        // last found; empty: nothing yet
-	due    time.Time     // when it is to be looked up next; zero: at once
+	id     string        // last found; empty: none
+	due    time.Time     // time of the next lookup; zero: at once
 	err    error         // of the last lookup
-	flight chan struct{} // closed when the lookup under way is over; nil: there is none
+	flight chan struct{} // closed when the lookup in progress ends; nil: none
 }
 
 const (
-	// pause is how long a failed lookup is not repeated for those who ask.
+	// pause is how long after a failed lookup callers get its error instead of a new lookup.
 	pause = 15 * time.Second
-	// retry is when a refresh repeats a failed lookup, if that is sooner than the
-	// interval. With the step to the refresh it is well below five minutes, after
-	// which a problem of the whole shard that was not reported again is over.
+	// retry is when a refresh repeats a failed lookup, if that is sooner than the interval.
+	// Including step it is well below five minutes, after which a shard-wide problem that is
+	// not reported again counts as over.
 	retry = 3 * time.Minute
-	// step is how often a refresh looks for images that nobody has asked for yet.
+	// step is the longest pause between refreshes.
 	step = time.Minute
 )
 
-// ErrUnsupported says that the provider does not look images up.
-var ErrUnsupported = fmt.Errorf("the provider can't look images up: %w", provider.ErrUnsupported)
+// ErrUnsupported means that the provider can't look up images.
+var ErrUnsupported = fmt.Errorf("the provider can't look up images: %w", provider.ErrUnsupported)
 
 // New returns an empty cache.
 func New(cfg Config) *Cache {
 	return &Cache{cfg: cfg, entries: map[string]*entry{}, ended: make(chan struct{})}
 }
 
-// errOver is what a lookup meets after Run.
-var errOver = errors.New("the term is over")
+// errOver is the error of lookups after Run has ended.
+var errOver = errors.New("the leader's term has ended")
 
-// Resolve returns the ids of images by name, looking up those that are not known.
-// The error names each one that has no id, not even a fallback.
+// Resolve returns the IDs of images by name, looking up unknown ones. The error names each
+// image that has neither an ID nor a fallback.
 func (c *Cache) Resolve(ctx context.Context, wanted map[string]Image) (map[string]string, error) {
 	found := make(map[string]string, len(wanted))
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		id, err := c.resolve(ctx, name, wanted[name])
 		if err != nil {
-			errs = append(errs, fmt.Errorf("find images.%s: %w", name, err))
+			errs = append(errs, fmt.Errorf("look up images.%s: %w", name, err))
 			continue
 		}
 		found[name] = id
@@ -114,7 +112,7 @@ func (c *Cache) resolve(ctx context.Context, name string, image Image) (string, 
 			c.mu.Unlock()
 			return "", errOver
 		}
-		flight := c.begin(ctx, name, e)
+		flight := c.startLookup(ctx, name, e)
 		c.mu.Unlock()
 		select {
 		case <-flight:
@@ -124,7 +122,7 @@ func (c *Cache) resolve(ctx context.Context, name string, image Image) (string, 
 	}
 }
 
-// entry returns what is kept of an image as it is defined now. c.mu is held.
+// entry returns the entry of an image with its current definition. c.mu is held.
 func (c *Cache) entry(name string, image Image) *entry {
 	e := c.entries[name]
 	if e == nil || !reflect.DeepEqual(e.image, image) {
@@ -134,7 +132,7 @@ func (c *Cache) entry(name string, image Image) *entry {
 	return e
 }
 
-// usable is the id to use without asking anybody; empty: there is none.
+// usable returns the ID to use without a lookup; empty: there is none.
 func (e *entry) usable() string {
 	if e.id == "" && (e.err != nil || len(e.image.Query.Filters) == 0) {
 		return e.image.Fallback
@@ -142,9 +140,9 @@ func (e *entry) usable() string {
 	return e.id
 }
 
-// begin looks an image up, unless somebody does already. The lookup outlives the
-// caller who gives up, since others may wait for it, but not Run. c.mu is held.
-func (c *Cache) begin(ctx context.Context, name string, e *entry) <-chan struct{} {
+// startLookup starts a lookup unless one is in progress. It continues if its caller gives up,
+// since others may wait for it, but ends with Run. c.mu is held.
+func (c *Cache) startLookup(ctx context.Context, name string, e *entry) <-chan struct{} {
 	if e.flight != nil {
 		return e.flight
 	}
@@ -172,12 +170,12 @@ func (c *Cache) begin(ctx context.Context, name string, e *entry) <-chan struct{
 		if report != nil {
 			c.cfg.Report(name, report)
 		}
-		close(flight) // who waited finds it reported
+		close(flight) // after the report, so that waiting callers find it
 	})
 	return flight
 }
 
-// end stops the lookups under way and waits for them.
+// end stops the lookups in progress and waits for them.
 func (c *Cache) end() {
 	c.mu.Lock()
 	c.over = true
@@ -192,13 +190,12 @@ func (c *Cache) lookUp(ctx context.Context, q provider.ImageQuery) (string, erro
 	}
 	id, err := c.cfg.Resolver.ResolveImage(ctx, q)
 	if err == nil && id == "" {
-		err = fmt.Errorf("%w: the provider answered without an id", provider.ErrNotFound)
+		err = fmt.Errorf("%w: the provider returned no id", provider.ErrNotFound)
 	}
 	return id, err
 }
 
-// landed takes over the answer to a lookup, and returns what there is to report.
-// c.mu is held.
+// landed stores the result of a lookup, and returns the error to report. c.mu is held.
 func (c *Cache) landed(name string, e *entry, id string, err error) error {
 	now := time.Now()
 	e.flight, e.err = nil, err
@@ -212,16 +209,15 @@ func (c *Cache) landed(name string, e *entry, id string, err error) error {
 	use := e.usable()
 	if use == "" {
 		e.due = now.Add(pause)
-		return fmt.Errorf("find images.%s, without which groups that use it get no instances: %w", name, err)
+		return fmt.Errorf("look up images.%s: no image known yet, so groups that use it get no instances: %w", name, err)
 	}
 	e.due = now.Add(min(retry, c.cfg.Interval()))
-	return fmt.Errorf("find images.%s, for which %s is used meanwhile: %w", name, use, err)
+	return fmt.Errorf("look up images.%s: still using %s: %w", name, use, err)
 }
 
-// Run keeps the images that are used up to date until ctx ends: what is not known
-// is looked up within a minute, what is known at every interval, and what nobody
-// uses any more is forgotten. It is called once, and when it returns nothing is
-// looked up any more, for nobody.
+// Run keeps the used images up to date until ctx ends: unknown ones are looked up within a
+// minute, known ones at every interval, and unused ones are dropped. It is called once; no
+// lookup runs after it returns.
 func (c *Cache) Run(ctx context.Context, used func() map[string]Image) {
 	defer c.end()
 	for {
@@ -236,7 +232,7 @@ func (c *Cache) Run(ctx context.Context, used func() map[string]Image) {
 	}
 }
 
-// refresh looks up what is due, one image after the other.
+// refresh looks up the images that are due, one after the other.
 func (c *Cache) refresh(ctx context.Context, used map[string]Image) {
 	c.mu.Lock()
 	maps.DeleteFunc(c.entries, func(name string, e *entry) bool {
@@ -249,7 +245,7 @@ func (c *Cache) refresh(ctx context.Context, used map[string]Image) {
 		e := c.entry(name, used[name])
 		var flight <-chan struct{}
 		if len(e.image.Query.Filters) > 0 && !time.Now().Before(e.due) {
-			flight = c.begin(ctx, name, e)
+			flight = c.startLookup(ctx, name, e)
 		}
 		c.mu.Unlock()
 		if flight == nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// builder renders what VMs are created with, and what the files of instances may
-// name. Safe for concurrent use.
+// builder renders the specs of VMs and the facts of instances' files. Safe for concurrent use.
 type builder struct {
 	cfg    Config
 	config *running
@@ -23,11 +22,10 @@ type builder struct {
 
 var _ reconcile.Builder = (*builder)(nil)
 
-// Build implements reconcile.Builder: args and userdata from
-// the group's templates, and a registration nonce. The nonce is good by its
-// signature while the record is pending. It is derived from the record, so that a
-// create which is repeated has the same userdata: a cloud that knows creates by a
-// token takes one that comes back with other bytes for another create.
+// Build implements reconcile.Builder: args and userdata from the group's templates, and a
+// registration nonce. The nonce is signed, and valid while the record is pending. It is
+// derived from the record, so that a repeated create has the same userdata: a cloud that
+// identifies creates by a client token rejects the token with a different body.
 func (b *builder) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error) {
 	issued, expires := nonceLife(i.CreatedAt, b.cfg.Now(), time.Duration(b.config.shard().Server.GarbageCollection.RegistrationTimeout))
 	g, err := b.config.shard().ForInstance(g, i)
@@ -65,9 +63,10 @@ func (b *builder) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (p
 	}, nil
 }
 
-// nonceLife is from when to when the nonce of an instance is good that was recorded at
-// created. It is the same for all creates within the same timeout since then, and has a
-// whole one left whenever it is made. A record of a clock that is ahead counts as new.
+// nonceLife returns the validity of the nonce of an instance that was recorded at created. The
+// result is the same for all creates within one timeout period since then, and at least one
+// timeout remains whenever it is called. A created time in the future, from a clock that is
+// ahead, counts as now.
 func nonceLife(created, now time.Time, timeout time.Duration) (issued, expires time.Time) {
 	issued = now
 	if !created.IsZero() && created.Before(now) {
@@ -77,7 +76,7 @@ func nonceLife(created, now time.Time, timeout time.Duration) (issued, expires t
 }
 
 func (b *builder) facts(i fleet.Instance, g fleet.Group, token string) config.Facts {
-	p, at := b.cfg.Boot.Server.Provider, b.cfg.Instances // the provider that was opened
+	p, at := b.cfg.Boot.Server.Provider, b.cfg.Instances // the provider as opened
 	return config.Facts{
 		Instance: config.InstanceFacts{
 			ID: string(i.ID), Kind: g.Kind, Arch: g.Arch, Type: instanceType(i, g), Hostname: string(i.ID), FQDN: string(i.ID),

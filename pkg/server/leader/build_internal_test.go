@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestNonceLife: a create that is repeated soon has the nonce that it had, and however
-// late one is, its nonce outlives the time to register.
+// TestNonceLife: a create that is repeated soon has the same nonce, and however late one is, its
+// nonce outlives the registration timeout.
 func TestNonceLife(t *testing.T) {
 	const timeout = 5 * time.Minute
 	created := time.Unix(1_900_000_000, 7)

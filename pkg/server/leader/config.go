@@ -14,7 +14,9 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/identities"
 	"github.com/nstance/nstance/pkg/server/ledger"
+	"github.com/nstance/nstance/pkg/server/measure"
 )
 
 // Config is what a term needs. All fields without "optional" are required.
@@ -22,33 +24,38 @@ type Config struct {
 	Fence  *election.Term
 	Ledger *ledger.Ledger
 	Static *Static
-	Boot   *config.Shard // what this process was started on
-	Writer string        // names this start of this process in what it writes
+	Boot   *config.Shard // the config this process was started with
+	Writer string        // identifies this start of this process in its writes
 	Store  object.Store
-	// Operators is the store for the operators' records: to read those is no
-	// progress of the shard's own work.
+	// Operators is the store for the records of operators and of elections: reading these does
+	// not count as progress of the shard's own work.
 	Operators object.Store
 	Secrets   delivery.Secrets
 
 	Provider provider.Provider
-	// Listing is told of each attempt to list the VMs (reconcile.Config).
+	// Listing is called for each attempt to list the VMs (reconcile.Config).
 	Listing func() (page func(), ended func(error))
 
 	CA       *pki.CA
 	Bundle   func() []byte // the CA bundle, PEM
 	NonceKey ed25519.PrivateKey
-	// Instances are the addresses that new instances are given.
+	// Instances are the addresses that new instances connect to.
 	Instances    struct{ Registration, Agent []string }
 	OperatorAddr string
+	// Servers are the names and addresses in this server's certificate, including the leader's.
+	Servers identities.Servers
 
-	// Running is told of each config that the term begins to run.
+	// Running is called with each config that the term starts to run.
 	Running func(*config.Shard)
-	// Stuck says what keeps this leader from acting; empty: nothing does.
+	// Stuck returns why this leader can't act; empty if it can.
 	Stuck func() string
-	// Cut ends the streams of an instance that is on its way out.
+	// Cut ends the streams of an instance that is being removed.
 	Cut func(fleet.InstanceID)
 
-	ConfigLook time.Duration // from one look at a config that can't run to the next
+	// Replacements measures replacements. Optional.
+	Replacements *measure.Replacements
+
+	ConfigLook time.Duration // interval between reads of an invalid config
 	Now        func() time.Time
 	Random     io.Reader
 	Uniform    func() float64 // draws from [0, 1)
@@ -62,7 +69,7 @@ func (c Config) check() error {
 		c.ConfigLook > 0, c.Now != nil, c.Random != nil, c.Uniform != nil, c.Logger != nil,
 	} {
 		if !set {
-			return errors.New("lead a shard: a field of the config is missing")
+			return errors.New("leader: a field of the config is missing")
 		}
 	}
 	return nil

@@ -7,25 +7,24 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// doubts are whether it is not known what the newest versions of groups/ and
-// applied/ are. The effect of a write whose outcome is unknown so waits for nobody's
-// next edit, and comes while this term lasts or never.
+// doubts schedules the resolution of writes to groups/ and applied/ whose outcome is unknown.
+// Resolving them at once, and not with the next edit, makes such a write take effect within this
+// term or never.
 type doubts struct{ asked chan struct{} }
 
 func newDoubts() *doubts { return &doubts{asked: make(chan struct{}, 1)} }
 
-// ask has settle find out what the newest versions are.
-func (d *doubts) ask() {
+// request schedules a settle.
+func (d *doubts) request() {
 	select {
 	case d.asked <- struct{}{}:
-	default: // it is asked already
+	default: // already scheduled
 	}
 }
 
-// keepSettled calls settle until ctx ends, once for however many writes end unknown,
-// and again until it succeeds. A store that left an outcome unknown is left alone for
-// a moment, and longer each time that it does not answer.
-func (d *doubts) keepSettled(ctx context.Context, settle func() error, random func() float64) {
+// run calls settle after each request until ctx ends, and retries it with back-off until it
+// succeeds. Requests that arrive before an attempt share it.
+func (d *doubts) run(ctx context.Context, settle func() error, random func() float64) {
 	pauses := retry.Backoff{First: time.Second, Limit: 30 * time.Second, Least: time.Second}
 	for {
 		select {
@@ -38,7 +37,7 @@ func (d *doubts) keepSettled(ctx context.Context, settle func() error, random fu
 				return
 			}
 			select {
-			case <-d.asked: // this try is for it too
+			case <-d.asked: // this attempt covers it
 			default:
 			}
 			if settle() == nil {
@@ -48,11 +47,11 @@ func (d *doubts) keepSettled(ctx context.Context, settle func() error, random fu
 	}
 }
 
-// settle reads what is in doubt, and writes it: the write of unknown outcome either
-// is there by then and is gone by, or can't land any more. Groups that can't be read
-// are looked at again like a store that does not answer.
-func (t *Term) settle() error {
-	if err := t.groups.settle(t.ctx); err != nil {
+// resolveDoubts reads the objects in doubt and writes them again: the write of unknown outcome
+// has either landed before the read, or fails its precondition from then on. A group that
+// can't be read is an error, and retried like a storage error.
+func (t *Term) resolveDoubts() error {
+	if err := t.groups.ResolveDoubts(t.ctx); err != nil {
 		return err
 	}
 	return t.refresh.late()

@@ -2,29 +2,37 @@ package leader
 
 import (
 	"context"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/server/delivery"
+	"github.com/nstance/nstance/pkg/server/groups"
+	"github.com/nstance/nstance/pkg/server/identities"
+	"github.com/nstance/nstance/pkg/server/writes"
 )
 
-// desiredFiles is what a term tells its delivery of files.
+// desiredFiles is the term as its file delivery sees it.
 type desiredFiles struct {
-	*groups
+	*groups.Groups
 	*builder
+	known   *identities.Identities
+	records writes.Records
 }
 
 var _ delivery.Shard = desiredFiles{}
 
 func (t *Term) newDelivery() (*delivery.Delivery, error) {
 	return delivery.New(t.ctx, delivery.Config{
-		Shard: desiredFiles{t.groups, t.builder}, CA: t.cfg.CA, Secrets: t.cfg.Secrets, Storage: t.cfg.Store,
-		Claim: func(id fleet.InstanceID, keys []string) []string { return t.keys.claim(id, keys...) },
+		Shard: desiredFiles{t.groups, t.builder, t.known, t.records}, CA: t.cfg.CA, Secrets: t.cfg.Secrets, Storage: t.cfg.Store,
+		Permit: t.known.Permit,
+		Claim:  func(id fleet.InstanceID, keys []string) []string { return t.keys.Claim(id, keys...) },
 		Bind: func(ctx context.Context, id fleet.InstanceID, keys []string) error {
-			return t.records.recordKeys(ctx, id, keys...)
+			return recordKeys(ctx, t.records, id, keys...)
 		},
-		Log: t.records.LogCertificates, Report: t.problems.report, Settled: t.problems.delivered, Now: t.cfg.Now, Random: t.cfg.Random,
+		Log: t.records.LogCertificates, Report: t.problems.Set, Settled: t.delivered, Now: t.cfg.Now, Random: t.cfg.Random,
 	})
 }
 
@@ -34,23 +42,29 @@ func (d desiredFiles) Instance(id fleet.InstanceID) (fleet.Instance, bool) { ret
 // Static implements delivery.Shard.
 func (d desiredFiles) Static() *config.Shard { return d.config.shard() }
 
-// Facts implements delivery.Shard. Beside what is known when a machine is built,
-// files may name what the instance said when it registered, as far as it was let
-// through.
+// Facts implements delivery.Shard. Besides what is known when a machine is built, files may
+// use the host name, the addresses and the provider ID in the instance's record; none is taken
+// from what the machine itself claims.
 func (d desiredFiles) Facts(ctx context.Context, i fleet.Instance, g fleet.Group) (config.Facts, error) {
 	f := d.facts(i, g, "")
 	if i.Hostname != "" {
 		f.Instance.Hostname, f.Instance.FQDN = i.Hostname, i.Hostname
 	}
 	f.Instance.IP4, f.Instance.IP6 = addresses(i.IPs)
-	g.Args, g.Userdata = nil, fleet.Userdata{} // an image that only machines are made with must not hold files up
+	f.Instance.NodeProviderID = fleet.NodeProviderID(f.Provider.Kind, f.Provider.Zone, i.Provider.ID)
+	g.Args, g.Userdata = nil, fleet.Userdata{} // an image used only by machines must not block files
+	if slices.ContainsFunc(slices.Collect(maps.Values(g.Files)), func(f fleet.File) bool { return f.Kind == delivery.KindCertificate }) {
+		if err := d.known.RefreshServers(ctx); err != nil {
+			return config.Facts{}, err
+		}
+	}
 	var err error
 	f.Image, err = d.images.Resolve(ctx, d.imagesOf(g))
 	return f, err
 }
 
-// addresses are the first of each family, those that only the machine itself can
-// reach last.
+// addresses returns the first address of each family, and a loopback or link-local one only if
+// there is no other.
 func addresses(ips []string) (ip4, ip6 string) {
 	for _, nearby := range []bool{false, true} {
 		for _, text := range ips {

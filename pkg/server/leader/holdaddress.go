@@ -9,14 +9,14 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 )
 
-// holdAddress takes the leader's address by force, and again whenever it turns
-// out to be elsewhere, if the provider has one to move.
-func (t *Term) holdAddress() {
+// holdAddress takes over the leader's address, and again whenever it moves away. It is a no-op
+// if the provider has no such address.
+func (t *Term) holdAddress(ctx context.Context) {
 	network, ok := provider.LeaderNetworkOf(t.cfg.Provider)
 	if !ok {
 		return
 	}
-	ctx := provider.WithGuard(t.ctx, t.cfg.Fence.Check)
+	ctx = provider.WithGuard(ctx, t.cfg.Fence.Check)
 	pace := newAddressPace(t.cfg.Now())
 	for first := true; ; first = false {
 		found, err := secureAddress(ctx, network)
@@ -24,9 +24,9 @@ func (t *Term) holdAddress() {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			t.cfg.Logger.Error("can't take the leader's address", slog.Any("error", err))
+			t.cfg.Logger.Error("can't take over the leader's address", slog.Any("error", err))
 		case found == addressMoved && !first:
-			t.cfg.Logger.Warn("the leader's address was not on this server any more, and has been taken back")
+			t.cfg.Logger.Warn("the leader's address had moved away from this server, and was taken back")
 		}
 		sweep := time.Duration(t.config.shard().Server.GarbageCollection.Interval)
 		if retry.Wait(ctx, pace.next(found, t.cfg.Now(), sweep)) != nil {
@@ -35,7 +35,7 @@ func (t *Term) holdAddress() {
 	}
 }
 
-// secureAddress checks once who holds the address, and takes it unless this server does.
+// secureAddress checks once whether this server holds the address, and takes it over if not.
 func secureAddress(ctx context.Context, network provider.LeaderNetwork) (addressFound, error) {
 	held, err := network.Check(ctx)
 	if err == nil && held {
@@ -55,8 +55,8 @@ type addressFound int
 
 const (
 	addressHeld   addressFound = iota
-	addressMoved               // it was elsewhere, and is here now
-	addressFailed              // where it is could not be found out, or changed
+	addressMoved               // it was elsewhere, and was moved to this server
+	addressFailed              // the check or the move failed
 )
 
 const (
@@ -65,26 +65,27 @@ const (
 	// addressLook is the pause between two checks while the address is watched.
 	addressLook = 3 * time.Second
 	// addressWatch is how long the address is watched after the term began, and after each
-	// move. A call that a former leader was allowed to make may still land: from a machine
-	// that was suspended as late as the provider accepts its signature, on AWS 5 minutes.
+	// move. A call that a former leader was permitted to make may still land: one from a
+	// suspended machine lands as long as the provider accepts its signature, which is 5
+	// minutes on AWS.
 	addressWatch = 5 * time.Minute
-	// addressAgain is how many moves in one watch are followed by a check as soon as
-	// possible. What takes the address away more often is no late call.
+	// addressAgain is how many moves in one watch are each followed by an early check. More
+	// moves than that are not caused by late calls.
 	addressAgain = 3
 )
 
-// addressPace decides when the address is checked next. A term in which nothing goes wrong
-// costs addressWatch / addressLook = 100 checks more than the sweep's pace would.
+// addressPace decides when the address is checked next. In a term without trouble it costs
+// addressWatch / addressLook = 100 checks more than checking at the sweep interval.
 type addressPace struct {
-	since time.Time // when the watch began
-	moves int       // in it
+	since time.Time // start of the watch
+	moves int       // during the watch
 }
 
 func newAddressPace(now time.Time) *addressPace { return &addressPace{since: now} }
 
-// next returns the pause before the next check. sweep is the pause when nothing is to be
-// feared, and the longest. Moves beyond addressAgain double it, so that two servers with
-// one address do not keep the provider busy.
+// next returns the pause before the next check. sweep is the regular and the longest pause.
+// Moves beyond addressAgain double the pause, so that two servers configured with the same
+// address do not flood the provider.
 func (p *addressPace) next(found addressFound, now time.Time, sweep time.Duration) time.Duration {
 	switch {
 	case found == addressFailed:
@@ -92,7 +93,7 @@ func (p *addressPace) next(found addressFound, now time.Time, sweep time.Duratio
 	case found == addressMoved:
 		p.since, p.moves = now, p.moves+1
 	case now.Sub(p.since) >= addressWatch:
-		p.moves = min(p.moves, 1) // one, as a move from now on is news
+		p.moves = min(p.moves, 1) // keep at most one: further moves are a new incident
 		return sweep
 	}
 	pause := addressLook

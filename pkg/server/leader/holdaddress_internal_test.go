@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestAddressPace plays terms of which each check costs nothing but its pause.
+// TestAddressPace simulates terms in which a check takes no time.
 func TestAddressPace(t *testing.T) {
 	const sweep = 2 * time.Minute
 	for name, c := range map[string]struct {

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"context"
 	"maps"
 	"time"
 
@@ -10,11 +11,10 @@ import (
 	"github.com/nstance/nstance/pkg/server/images"
 )
 
-// ReasonImage is the reason of problems with looking up machine images.
+// ReasonImage is the reason of problems with the lookup of machine images.
 const ReasonImage = "ImageError"
 
-// newBuilder makes the term's builder and its cache of images, which goes by the
-// config that runs.
+// newBuilder returns the term's builder with its image cache, which follows the running config.
 func (t *Term) newBuilder() *builder {
 	resolver, _ := provider.ImageResolverOf(t.cfg.Provider)
 	return &builder{cfg: t.cfg, config: t.config, images: images.New(images.Config{
@@ -22,14 +22,13 @@ func (t *Term) newBuilder() *builder {
 		Interval: func() time.Duration { return time.Duration(t.config.shard().Server.ImageRefreshInterval) },
 		Timeout:  t.config.requestTimeout,
 		Report: func(_ string, err error) {
-			t.problems.report(fleet.Problem{At: t.cfg.Now(), Reason: ReasonImage, Message: err.Error()})
+			t.problems.Set(fleet.Problem{At: t.cfg.Now(), Reason: ReasonImage, Message: err.Error()})
 		},
 		Logger: t.cfg.Logger,
 	})}
 }
 
-// imagesOf are the images that a group's instances are made with, or that files
-// of theirs name.
+// imagesOf returns the images that a group's machines or files use.
 func (b *builder) imagesOf(g fleet.Group) map[string]images.Image {
 	shard := b.config.shard()
 	used := map[string]images.Image{}
@@ -47,9 +46,9 @@ func imageOf(c config.Image) images.Image {
 	return images.Image{Query: q, Fallback: c.Fallback}
 }
 
-// keepImages refreshes the images that any group uses while the term lasts.
-func (t *Term) keepImages() {
-	t.builder.images.Run(t.ctx, func() map[string]images.Image {
+// refreshImages refreshes the images that groups use until ctx ends.
+func (t *Term) refreshImages(ctx context.Context) {
+	t.builder.images.Run(ctx, func() map[string]images.Image {
 		used := map[string]images.Image{}
 		for _, key := range t.groups.Keys() {
 			g, _ := t.groups.Group(key)

@@ -9,22 +9,23 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/operators"
 )
 
-// instanceTypes are what the provider says of the instance types of groups. Each is
-// asked for once, as soon as a group has it, so that no reader ever waits for that.
-// Safe for concurrent use.
+// instanceTypes caches the provider's facts about the instance types of groups. Each type is
+// queried once, in the background, when a group first uses it, so readers never wait. Safe for
+// concurrent use.
 type instanceTypes struct {
-	source  provider.InstanceTypes // nil: the provider knows nothing of instance types
-	timeout func() time.Duration   // of one question
+	source  provider.InstanceTypes // nil: the provider has no facts about instance types
+	timeout func() time.Duration   // of one query
 	used    func() []string        // the instance types of all groups
-	told    func()                 // called when more is known
+	told    func()                 // called when new facts are known
 	random  func() float64
 	logger  *slog.Logger
-	wake    chan struct{} // holds at most one: groups have changed
+	wake    chan struct{} // capacity 1: groups have changed
 
 	mu    sync.RWMutex
 	known map[string]provider.InstanceType // the zero one: the provider has no such type
@@ -33,25 +34,12 @@ type instanceTypes struct {
 func (t *Term) newInstanceTypes() *instanceTypes {
 	source, _ := provider.InstanceTypesOf(t.cfg.Provider)
 	return &instanceTypes{
-		source: source, timeout: t.config.requestTimeout, used: t.groups.instanceTypes, random: t.cfg.Uniform, logger: t.cfg.Logger,
-		wake: make(chan struct{}, 1), known: map[string]provider.InstanceType{},
+		source: source, timeout: t.config.requestTimeout, used: t.groups.InstanceTypes, told: func() { t.problemChanged(fleet.GroupKey{}) },
+		random: t.cfg.Uniform, logger: t.cfg.Logger, wake: make(chan struct{}, 1), known: map[string]provider.InstanceType{},
 	}
 }
 
-// instanceTypes lists the instance types of all groups.
-func (g *groups) instanceTypes() (names []string) {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	for _, group := range g.merged {
-		if group.InstanceType != "" {
-			names = append(names, group.InstanceType)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// capacity is what a machine of an instance type has.
+// capacity returns the resources of a machine of an instance type.
 func (t *instanceTypes) capacity(name string) (operators.Capacity, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -59,7 +47,7 @@ func (t *instanceTypes) capacity(name string) (operators.Capacity, bool) {
 	return operators.Capacity(facts), facts != provider.InstanceType{}
 }
 
-// knows reports whether there is nothing to be asked of an instance type.
+// knows reports whether an instance type needs no query.
 func (t *instanceTypes) knows(name string) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -67,16 +55,16 @@ func (t *instanceTypes) knows(name string) bool {
 	return ok || name == "" || t.source == nil
 }
 
-// changed tells that groups may have other instance types.
+// changed schedules a query, as groups may have other instance types.
 func (t *instanceTypes) changed() {
 	select {
 	case t.wake <- struct{}{}:
-	default: // it knows already
+	default: // already scheduled
 	}
 }
 
-// keep asks for what is not known until ctx ends.
-func (t *instanceTypes) keep(ctx context.Context) {
+// run queries unknown instance types until ctx ends.
+func (t *instanceTypes) run(ctx context.Context) {
 	if t.source == nil {
 		return
 	}
@@ -85,7 +73,7 @@ func (t *instanceTypes) keep(ctx context.Context) {
 		err := t.learn(ctx)
 		if err != nil && ctx.Err() == nil {
 			failures++
-			t.logger.Warn("instance types are not known yet", slog.Any("error", err))
+			t.logger.Warn("can't query instance types yet", slog.Any("error", err))
 			_ = retry.Wait(ctx, pauses.Draw(failures, t.random))
 			continue
 		}
@@ -98,8 +86,8 @@ func (t *instanceTypes) keep(ctx context.Context) {
 	}
 }
 
-// learn asks for the instance types that groups have come to have, and forgets those
-// that none has any more.
+// learn queries the instance types that are new among groups, and forgets those that no group
+// uses.
 func (t *instanceTypes) learn(ctx context.Context) error {
 	names := t.used()
 	t.mu.Lock()
@@ -116,7 +104,7 @@ func (t *instanceTypes) learn(ctx context.Context) error {
 	defer cancel()
 	found, err := t.source.InstanceTypes(ctx, names)
 	if err != nil {
-		return fmt.Errorf("ask for instance types %q: %w", names, err)
+		return fmt.Errorf("query instance types %q: %w", names, err)
 	}
 	t.mu.Lock()
 	for _, name := range names {

@@ -13,12 +13,12 @@ import (
 	"github.com/nstance/nstance/pkg/server/operators"
 )
 
-// typesFixture is the instance types of a term whose groups have those in use.
+// typesFixture is the instance types of a term whose groups use those in use.
 type typesFixture struct {
 	*instanceTypes
 	world *fake.World
 	use   []string
-	news  int // how often watches were told
+	news  int // how often watches were notified
 }
 
 func inTypesFixture(t *testing.T, test func(*typesFixture)) {
@@ -33,13 +33,13 @@ func inTypesFixture(t *testing.T, test func(*typesFixture)) {
 		}
 		ctx, end := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); f.keep(ctx) }()
+		go func() { defer close(done); f.run(ctx) }()
 		defer func() { end(); <-done }()
 		test(f)
 	})
 }
 
-// uses has groups of these instance types, in order.
+// uses sets the groups' instance types, in order.
 func (f *typesFixture) uses(names ...string) {
 	synctest.Wait()
 	f.use = names
@@ -49,8 +49,8 @@ func (f *typesFixture) uses(names ...string) {
 
 func (f *typesFixture) asked() int { return len(f.world.Calls(fake.OpInstanceTypes)) }
 
-// TestInstanceTypesAskedOnce: each instance type is asked for once, together with the
-// others that are new, and one that the provider does not have is not asked for again.
+// TestInstanceTypesAskedOnce: each instance type is queried once, together with other new
+// ones, and one that the provider does not have is not queried again.
 func TestInstanceTypesAskedOnce(t *testing.T) {
 	inTypesFixture(t, func(f *typesFixture) {
 		f.uses("small", "unheard-of")
@@ -79,8 +79,8 @@ func TestInstanceTypesAskedOnce(t *testing.T) {
 	})
 }
 
-// TestInstanceTypesAskedAgain, more and more rarely, while the provider does not
-// answer; readers wait for nothing meanwhile.
+// TestInstanceTypesAskedAgain: queries are retried with back-off while the provider fails;
+// readers never wait.
 func TestInstanceTypesAskedAgain(t *testing.T) {
 	inTypesFixture(t, func(f *typesFixture) {
 		f.world.FailNext(fake.OpInstanceTypes, 1, fake.Fault{Hang: true})
@@ -102,10 +102,10 @@ func TestInstanceTypesAskedAgain(t *testing.T) {
 	})
 }
 
-// TestNoInstanceTypes: a provider that knows nothing of them is not asked.
+// TestNoInstanceTypes: a provider without instance types is not queried.
 func TestNoInstanceTypes(t *testing.T) {
 	none := &instanceTypes{}
-	none.keep(t.Context())
+	none.run(t.Context())
 	if _, ok := none.capacity("small"); ok {
 		t.Error("small is known")
 	}

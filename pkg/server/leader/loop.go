@@ -2,50 +2,52 @@ package leader
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/fair"
+	"github.com/nstance/nstance/pkg/server/groups"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// This file is what a term offers to its loop.
+// This file wires a term to its reconcile loop.
 
 func (t *Term) loopConfig() reconcile.Config {
 	shard := t.config.shard()
 	tuned := tuning(shard)
 	return reconcile.Config{
-		Ledger: t.records, Fence: t.cfg.Fence, Groups: t.groups, Builder: t.builder, Provider: t.cfg.Provider,
+		Ledger: t.records, Fence: t.cfg.Fence, Groups: groups.Current(t.groups), Builder: t.builder, Provider: t.cfg.Provider,
 		NewID: func(kind string, now time.Time) (fleet.InstanceID, error) {
 			return fleet.NewID(kind, now, t.cfg.Random)
 		},
 		Uniform:    t.cfg.Uniform,
 		CreateRate: tuned.CreateRate, CreateBackoff: tuned.CreateBackoff, MaxSurge: tuned.MaxSurge,
 		RequestTimeout: tuned.RequestTimeout, SweepInterval: tuned.SweepInterval,
-		FirstSweep:    time.Duration(shard.Server.LeaderElection.LeaseDuration),
-		Listing:       t.cfg.Listing,
+		FirstSweep: time.Duration(shard.Server.LeaderElection.LeaseDuration),
+		First:      t.vms, Listing: t.cfg.Listing,
+		Certified:     func(id fleet.InstanceID, shown []netip.Addr) []netip.Addr { return t.known.Certified(id, shown) },
 		LoadBalancers: t.loadBalancers,
 		NotLeader:     func(err error) bool { return errors.Is(err, election.ErrNotLeader) },
-		Report:        t.problems.report, Solved: t.problems.solved, Changed: t.changed,
-		Logger: t.cfg.Logger,
+		Problems:      t.problems, Changed: t.changed, Record: t.history.Record,
+		Replacing: func(id fleet.InstanceID, lost time.Time) { t.cfg.Replacements.Created(id, lost, t.cfg.Now()) },
+		Logger:    t.cfg.Logger,
 	}
 }
 
 func tuning(c *config.Shard) reconcile.Tuning {
 	s := c.Server
 	return reconcile.Tuning{
-		CreateRate: reconcile.CreateRate{
-			PerSecond: s.CreateRate.PerSecond, Burst: s.CreateRate.Burst, Concurrency: s.CreateRate.Concurrency,
-		},
+		CreateRate:     fair.Rate{PerSecond: s.CreateRate.PerSecond, Burst: s.CreateRate.Burst, Concurrency: s.CreateRate.Concurrency},
 		CreateBackoff:  time.Duration(s.CreateBackoff.Max),
 		MaxSurge:       s.Rotation.MaxSurge,
 		RequestTimeout: time.Duration(s.RequestTimeout), SweepInterval: time.Duration(s.GarbageCollection.Interval),
 	}
 }
 
-// loadBalancers are the targets of the load balancers that the config defines, by
-// their names.
+// loadBalancers returns the targets of the configured load balancers, by name.
 func (t *Term) loadBalancers() map[string][]string {
 	defined := t.config.shard().LoadBalancers
 	targets := make(map[string][]string, len(defined))
@@ -55,14 +57,15 @@ func (t *Term) loadBalancers() map[string][]string {
 	return targets
 }
 
-// changed takes note of every instance that changed, and cuts the streams of one
-// that is on its way out.
+// changed propagates the change of an instance, and cuts the streams of one that is being
+// removed.
 func (t *Term) changed(key fleet.GroupKey, id fleet.InstanceID) {
-	defer t.watches.Changed(key, id) // when all that is told of it is up to date
-	t.problems.pruneOf(key)
+	defer t.watches.Changed(key, id) // last, when everything that watches report is up to date
+	t.shown.pruneOf(key)
 	if id == "" {
 		return
 	}
+	defer t.followReplacement(id)
 	i, ok := t.records.Get(id)
 	if !ok || i.Phase.Ending() {
 		t.cfg.Cut(id)
@@ -70,12 +73,13 @@ func (t *Term) changed(key fleet.GroupKey, id fleet.InstanceID) {
 	if !ok {
 		i = fleet.Instance{ID: id, Phase: fleet.Deleted} // its record is gone
 	}
-	t.keys.follow(i)
-	t.problems.progress(key, i)
+	t.keys.Follow(i)
+	t.known.Follow(i)
+	t.shown.progress(key, i)
 }
 
-// touched has the loop look at an instance whose record may have changed.
+// touched enqueues the group of an instance whose record may have changed.
 func (t *Term) touched(key fleet.GroupKey, id fleet.InstanceID) {
-	t.loop.Kick(key)
+	t.loop.Enqueue(key)
 	t.changed(key, id)
 }

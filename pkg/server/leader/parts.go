@@ -2,8 +2,7 @@ package leader
 
 import "errors"
 
-// The parts of which one may keep a server from serving, as the health endpoint
-// names them.
+// The parts that may keep a server from serving, by their names in the health endpoint.
 const (
 	PartConfig = "config"
 	PartLedger = "ledger"
@@ -11,9 +10,8 @@ const (
 	partFiles  = "files"
 )
 
-// PartError is an error and the part that it is about. Its text is the error's:
-// that is for the log, and may name what not everybody is to know who can reach
-// the health endpoint. The part is for that.
+// PartError is an error of a part. Its text is the error's, for the log only: it may hold
+// details that callers of the health endpoint must not see. The endpoint names only the part.
 type PartError struct {
 	Part string
 	Err  error
@@ -22,7 +20,7 @@ type PartError struct {
 func (e *PartError) Error() string { return e.Err.Error() }
 func (e *PartError) Unwrap() error { return e.Err }
 
-// PartOf is the part that an error is about.
+// PartOf returns the part that an error is about.
 func PartOf(err error) string {
 	if p := (*PartError)(nil); errors.As(err, &p) {
 		return p.Part

@@ -15,27 +15,27 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/groups"
 	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
+	"github.com/nstance/nstance/pkg/server/writes"
 )
 
-// refresher reads the static config again and goes over to it. Safe for concurrent
-// use: one comes after another.
+// refresher rereads the static config and switches to it. Safe for concurrent use: refreshes are
+// serialized.
 type refresher struct {
 	cfg      Config
-	term     context.Context //nolint:containedctx // in which all refreshes end
+	term     context.Context //nolint:containedctx // all refreshes end with it
 	config   *running
-	groups   *groups
+	groups   *groups.Groups
+	accepts  *acceptance
 	removals removalCheck
-	problems *problems
-	doubt    func() // called when it is not known what applied/ holds
+	problems *problems.Set
+	loop     *reconcile.Loop
+	files    *delivery.Delivery
 
-	// Set before the first refresh.
-	loop  *reconcile.Loop
-	files *delivery.Delivery
-
-	under   chan struct{} // holds one while the static config is read again
-	applied versioned     // of applied/; belongs to the acceptance under way
+	under chan struct{} // holds one token while the static config is reread
 }
 
 var _ operators.Static = (*refresher)(nil)
@@ -52,68 +52,102 @@ func (r *refresher) Status() operators.ConfigStatus {
 // Refresh implements operators.Static.
 func (r *refresher) Refresh(
 	ctx context.Context, accepted []fleet.GroupKey,
-) (is operators.ConfigStatus, updated bool, err error) {
-	release, err := r.begin(ctx)
+) (is operators.Refreshed, err error) {
+	release, err := r.lock(ctx)
 	if err != nil {
-		return is, false, err
+		return is, err
 	}
 	defer release()
-	if updated, err = r.refresh(ctx, accepted); err != nil {
-		return is, false, err
+	if is.Preview, is.Updated, err = r.refresh(ctx, accepted); err != nil {
+		return operators.Refreshed{}, err
 	}
 	r.files.Refreshed() // secrets and storage may have changed even if the config has not
-	return r.Status(), updated, nil
+	is.ConfigStatus = r.Status()
+	return is, nil
 }
 
-// begin waits until no other refresh is under way.
-func (r *refresher) begin(ctx context.Context) (release func(), err error) {
+// lock waits until no other refresh is under way.
+func (r *refresher) lock(ctx context.Context) (release func(), err error) {
 	select {
 	case r.under <- struct{}{}:
 		return func() { <-r.under }, nil
 	case <-r.term.Done():
-		return nil, ErrNoTerm()
+		return nil, writes.ErrNoTerm()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the refresh before: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("wait for the running refresh: %w", context.Cause(ctx))
 	}
 }
 
-// refresh reads the static config again, and goes over to it when it is another
-// one that is valid, and takes away no group with instances but those accepted. Its
-// errors are kinds of package rpc.
-func (r *refresher) refresh(ctx context.Context, accepted []fleet.GroupKey) (updated bool, err error) {
+// refresh rereads the static config, and switches to it if it differs, is valid, and removes no
+// group with instances other than the accepted ones. Its errors are kinds of package rpc.
+func (r *refresher) refresh(
+	ctx context.Context, accepted []fleet.GroupKey,
+) (did operators.ConfigPreview, updated bool, err error) {
 	o, shard, err := r.read(ctx)
 	invalid := errors.As(err, new(config.Problems))
 	now := r.config.now()
-	settled := err == nil && !now.fromApplied && now.recorded
+	same := err == nil && !now.fromApplied && bytes.Equal(o.Body, now.body)
 	switch {
 	case invalid:
 		r.mark(o.Info, problemsOf(err), nil)
-		r.tellOfInvalid()
-		return false, r.invalid(err)
+		r.reportInvalid()
+		return did, false, r.invalid(err)
 	case err != nil:
-		return false, r.storageError(err)
-	case settled && bytes.Equal(o.Body, now.body):
+		return did, false, r.storageError(err)
+	case same && now.recorded:
 		if err := r.removals.areGone(accepted); err != nil {
-			return false, err
+			return did, false, err
 		}
 		now.info = o.Info
 		r.config.swap(now)
-		return false, r.stillLeading()
+		return did, false, r.stillLeading()
 	}
+	operators.Refreshing(ctx, r.Status(), string(o.ETag))
 	next := Accepted{shard: shard, body: o.Body, info: o.Info}.on(r.cfg.Boot)
-	permits := func(appliedConfig) error { return r.removals.permits(now.shard, next.shard, accepted) }
-	if err := r.accept(ctx, next, permits, r.betweenPasses(next.shard)); err != nil {
+	permits := func(appliedConfig) error {
+		did = r.preview(now, next) // of what is there when it is permitted
+		return r.removals.permits(now.shard, next.shard, accepted)
+	}
+	if err := r.accepts.accept(ctx, candidate{next, permits, r.swap}); err != nil {
 		if awaits := awaitedBy(err); len(awaits) > 0 {
 			r.mark(o.Info, nil, awaits)
 		}
-		return false, r.storageError(err)
+		return did, false, r.storageError(err)
 	}
 	r.refreshed()
-	return true, nil
+	return did, !same, nil
 }
 
-// read reads and checks config/. It gives up with the term, and after a request's
-// time. The error is a Problems when what there is can't run.
+// swap swaps the running config between two passes of the loop.
+func (r *refresher) swap(next *config.Shard, inPlace func()) error {
+	return r.loop.Reconfigure(tuning(next), inPlace)
+}
+
+// late retries what atTakeover could not do; otherwise it is a no-op. It reports failures
+// itself; an error means that it has to be retried.
+func (r *refresher) late() error {
+	release, err := r.lock(r.term)
+	if err != nil {
+		return err
+	}
+	defer release()
+	c := r.config.now()
+	if c.recorded {
+		return nil
+	}
+	permits := func(last appliedConfig) error { return r.removals.unasked(last, c) }
+	err = r.accepts.accept(r.term, candidate{c, permits, r.swap})
+	if errors.Is(err, groups.ErrUnreadable) {
+		return nil // retried once the record can be read
+	}
+	if err != nil && r.term.Err() == nil {
+		r.problems.Set(fleet.Problem{At: r.cfg.Now(), Reason: problems.ReasonStorage, Message: err.Error()})
+	}
+	return err
+}
+
+// read reads and checks config/. It ends with the term, and after the request timeout. The
+// error is a Problems if the config can't run.
 func (r *refresher) read(ctx context.Context) (object.Object, *config.Shard, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.requestTimeout())
 	defer cancel()
@@ -121,8 +155,8 @@ func (r *refresher) read(ctx context.Context) (object.Object, *config.Shard, err
 	return r.cfg.Static.text(ctx)
 }
 
-// mark notes why config/ does not run, until a refresh or a look finds otherwise: it is
-// not valid, or waits for removals to be accepted.
+// mark notes why config/ does not run, until a refresh or recheck finds otherwise: it is
+// invalid, or waits for removals to be accepted.
 func (r *refresher) mark(info object.Info, problems config.Problems, awaits []operators.Removal) {
 	now := r.config.now()
 	known := now.info.ETag == info.ETag && slices.EqualFunc(now.awaits, awaits, sameGroup)
@@ -130,10 +164,10 @@ func (r *refresher) mark(info object.Info, problems config.Problems, awaits []op
 	r.config.swap(now)
 	switch {
 	case len(awaits) == 0:
-		r.problems.over(ReasonAwaits)
+		r.over(ReasonAwaits)
 	case !known:
-		r.problems.over(ReasonConfig)
-		r.tellOfAwaiting()
+		r.over(ReasonConfig)
+		r.reportAwaiting()
 	}
 }
 
@@ -141,52 +175,40 @@ func sameGroup(a, b operators.Removal) bool { return a.Key == b.Key }
 
 func (r *refresher) invalid(err error) error {
 	return &rpc.ViolationsError{
-		Message:    ConfigKey(r.cfg.Static.Shard) + " is not valid, the config that was accepted before goes on to run",
-		Violations: violations(problemsOf(err)),
+		Message:    ConfigKey(r.cfg.Static.Shard) + " is invalid; the previous config stays active",
+		Violations: writes.Violations(problemsOf(err)),
 	}
 }
 
-func violations(problems config.Problems) []rpc.Violation {
-	out := make([]rpc.Violation, 0, len(problems))
-	for _, p := range problems {
-		out = append(out, rpc.Violation{Field: p.Path, Description: p.Message})
-	}
-	return out
-}
-
-// refreshed makes everything that does not ask for itself follow the config that
-// was just swapped in.
+// refreshed propagates the config that was just swapped in to the parts that do not read it
+// themselves.
 func (r *refresher) refreshed() {
 	c := r.config.now()
 	r.cfg.Running(c.shard)
-	for _, field := range Ineffective(c.shard) {
-		r.cfg.Logger.Warn("a part of the config has no effect in this version", slog.String("field", field))
-	}
-	r.problems.over(ReasonConfig)
-	r.problems.over(ReasonAwaits)
-	r.groups.tell()
+	r.over(ReasonConfig)
+	r.over(ReasonAwaits)
+	groups.Reports(r.groups).ReportAll()
 	r.cfg.Logger.Info("config refreshed",
 		slog.String("etag", string(c.info.ETag)), slog.String("restart_required", strings.Join(c.restart, ", ")))
 }
 
-// stillLeading is nil while the term lasts: an answer after it would be an old
-// leader's.
+// stillLeading returns an error if the term is over: the result would be a former leader's.
 func (r *refresher) stillLeading() error {
 	if r.term.Err() != nil {
-		return ErrNoTerm()
+		return writes.ErrNoTerm()
 	}
 	return nil
 }
 
-// storageError is what to tell a caller about a refresh that the store, or the end
-// of the term, kept from being done.
+// storageError maps an error that kept a refresh from completing, of the store or of the term,
+// to an rpc kind.
 func (r *refresher) storageError(err error) error {
 	switch {
 	case errors.As(err, new(rpc.Kind)):
 		return err
 	case r.term.Err() != nil, errors.Is(err, election.ErrNotLeader):
-		return ErrNoTerm()
+		return writes.ErrNoTerm()
 	default:
-		return rpc.Unavailable.Errorf("object storage does not answer as it should, and the config that ran goes on to run: try again: %w", err)
+		return rpc.Unavailable.Errorf("object storage error, the previous config stays active: try again: %w", err)
 	}
 }

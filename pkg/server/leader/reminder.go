@@ -16,56 +16,60 @@ import (
 // ReasonConfig is the reason of problems with the static config.
 const ReasonConfig = "ConfigInvalid"
 
-// ReasonAwaits is the reason of the problem that the static config takes away groups
-// that have instances, and waits for a refresh that accepts it.
+// ReasonAwaits is the reason of the problem that the static config removes groups that have
+// instances, and waits for a refresh that accepts that.
 const ReasonAwaits = "ConfigAwaitsConfirmation"
 
-// waitsForRefresh is why a config does not run that could.
+// waitsForRefresh is the problem of a valid config that does not run yet.
 func waitsForRefresh() config.Problems {
-	return config.Problems{{Message: "it is valid, and waits for a refresh"}}
+	return config.Problems{{Message: "valid, waiting for a refresh"}}
 }
 
-// ConfigReminder is how often is told that config/ can't run, while that lasts. A
-// problem of the shard is taken for over when nothing was heard of it for longer.
-const ConfigReminder = shardProblemLife - time.Minute
+// ConfigReminder is how often the problem that config/ can't run is reported again.
+const ConfigReminder = 4 * time.Minute
 
-// remind says again and again that config/ can't run while the last accepted one
-// does, and looks whether that is still so, until ctx ends.
+// over ends the problem of the static config with a reason.
+func (r *refresher) over(reason string) { r.problems.Clear(fleet.GroupKey{}, "", reason) }
+
+// remind reports periodically that config/ can't run and the last accepted config runs
+// instead, and rereads config/ each time, until ctx ends.
 func (r *refresher) remind(ctx context.Context) {
 	for {
-		r.tellOfInvalid()
+		r.reportInvalid()
 		if retry.Wait(ctx, r.cfg.ConfigLook) != nil {
 			return
 		}
 		if r.config.now().fromApplied {
-			r.lookAgain(ctx)
+			r.recheck(ctx)
 		}
 	}
 }
 
-// tellOfInvalid reports it when config/ can't run.
-func (r *refresher) tellOfInvalid() {
+// reportInvalid reports a config/ that can't run.
+func (r *refresher) reportInvalid() {
 	c := r.config.now()
 	if !c.fromApplied || len(c.awaits) > 0 {
 		return
 	}
-	r.problems.report(fleet.Problem{
-		At: r.cfg.Now(), Reason: ReasonConfig,
-		Message: fmt.Sprintf("%s can't run, the last accepted config does: %.1000s", ConfigKey(r.cfg.Static.Shard), c.problems.Error()),
+	r.problems.Set(fleet.Problem{
+		At: r.cfg.Now(), Reason: ReasonConfig, Lasts: true,
+		Message: fmt.Sprintf("%s can't run, the last accepted config stays active: %.1000s", ConfigKey(r.cfg.Static.Shard), c.problems.Error()),
 	})
 }
 
-// tellOfAwaiting reports it when config/ waits to be confirmed, which is once in a term.
-func (r *refresher) tellOfAwaiting() {
+// reportAwaiting reports a config/ that waits for confirmation, once per term.
+func (r *refresher) reportAwaiting() {
 	if c := r.config.now(); len(c.awaits) > 0 {
-		r.problems.report(fleet.Problem{At: r.cfg.Now(), Reason: ReasonAwaits, Message: confirmation(r.cfg.Static.Shard, c.awaits)})
+		r.problems.Set(fleet.Problem{
+			At: r.cfg.Now(), Reason: ReasonAwaits, Message: confirmation(r.cfg.Static.Shard, c.awaits), Lasts: true,
+		})
 	}
 }
 
-// lookAgain reads config/ that could not run. One that was mended runs only when
-// somebody asks for a refresh; one that is what runs is no problem any more.
-func (r *refresher) lookAgain(ctx context.Context) {
-	release, err := r.begin(ctx)
+// recheck rereads config/ while it can't run. A corrected config runs only after a refresh
+// request; one that equals the running config ends the problem.
+func (r *refresher) recheck(ctx context.Context) {
+	release, err := r.lock(ctx)
 	if err != nil {
 		return
 	}
@@ -79,23 +83,23 @@ func (r *refresher) lookAgain(ctx context.Context) {
 	case err == nil && bytes.Equal(o.Body, now.body):
 		now.info, now.fromApplied, now.problems, now.awaits = o.Info, false, nil, nil
 		r.config.swap(now)
-		r.problems.over(ReasonConfig)
-		r.problems.over(ReasonAwaits)
+		r.over(ReasonConfig)
+		r.over(ReasonAwaits)
 		return
 	case err == nil:
-		r.lookAtValid(ctx, o.Info, shard)
+		r.recheckValid(ctx, o.Info, shard)
 	default:
 		r.mark(o.Info, invalid, nil)
 	}
 }
 
-// lookAtValid notes what a config waits for that could run.
-func (r *refresher) lookAtValid(ctx context.Context, info object.Info, shard *config.Shard) {
-	release, err := r.groups.begin(ctx)
+// recheckValid notes what a valid config waits for: a confirmation or a refresh.
+func (r *refresher) recheckValid(ctx context.Context, info object.Info, shard *config.Shard) {
+	release, err := r.groups.LockEdits(ctx)
 	if err != nil {
 		return
 	}
-	awaits, _ := r.removals.removals(r.config.shard(), shard)
+	awaits := r.removals.removals(r.config.shard(), shard)
 	release()
 	if len(awaits) > 0 {
 		r.mark(info, nil, awaits)

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,22 +10,24 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/groups"
 	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/server/writes"
 )
 
-// This file decides what a static config takes away from the one before it. Machines
-// that work go by a config only when the group that they belong to was named by the
-// refresh that accepted it; no takeover and no restart accepts such a config.
+// This file decides what a static config removes compared to the previous one. Running
+// machines are removed by a config only if the refresh that accepted it named their group; no
+// takeover and no restart accepts such a config.
 
 // live are the instances of a group that a removal would end.
 type live struct {
 	managed, onDemand []fleet.InstanceID
-	// perhaps: there may be others, of which nothing is known yet.
+	// perhaps: there may be others that are not known yet.
 	perhaps bool
 }
 
-// liveByGroup sorts instances that are pending or running by their groups. Those that
-// leave already are no reason to ask.
+// liveByGroup groups the pending and running instances by group. Those already leaving need no
+// confirmation.
 func liveByGroup(all []fleet.Instance) map[fleet.GroupKey]live {
 	groups := map[fleet.GroupKey]live{}
 	for _, i := range all {
@@ -42,25 +45,16 @@ func liveByGroup(all []fleet.Instance) map[fleet.GroupKey]live {
 	return groups
 }
 
-// removals are the groups with instances that run by one static config, and by the
-// next would be emptied: it does not define them, or sets their size to 0. One that
-// lives on by an entry of its own is none of them, nor is one that is disabled, whose
-// machines stay. One that is wanted and may have instances of which nothing is known
-// counts as one that has. Sorted by key.
-func removals(from, to *config.Shard, entries config.Dynamic, groups map[fleet.GroupKey]live) (all []operators.Removal) {
-	tenants := map[string]bool{}
-	for key := range groups {
-		tenants[key.Tenant] = true
-	}
-	after := entries
-	for tenant := range tenants {
-		after = succeed(after, tenant, to, []*config.Shard{from})
-	}
+// removals returns the groups that have instances under one static config and would be emptied
+// by the next, which does not define them or sets their size to 0. Groups that outlive their
+// definition by their own record are left out, and so are disabled groups, whose machines
+// stay. A defined group that may have unknown instances counts as having some. Sorted by key.
+func removals(from, to *config.Shard, records config.GroupRecords, groups map[fleet.GroupKey]live) (all []operators.Removal) {
 	for key, l := range groups {
-		was, is := keeps(from, entries, key), keeps(to, after, key)
+		was, is := keptBy(from, key, records[key]), keptBy(to, key, succeed(from, to, key, records[key]))
 		r := operators.Removal{Key: key, Emptied: is == empty}
 		if was == whole && is != whole {
-			r.Instances = l.managed // else they stay, or leave by what ran before
+			r.Instances = l.managed // otherwise they stay, or leave according to the previous config
 		}
 		if was != gone && is == gone {
 			r.Instances = slices.Concat(r.Instances, l.onDemand)
@@ -74,17 +68,17 @@ func removals(from, to *config.Shard, entries config.Dynamic, groups map[fleet.G
 	return all
 }
 
-// kept is what becomes of a group's instances, the more the higher.
+// kept is what becomes of a group's instances; higher means more are kept.
 type kept int
 
 const (
-	gone  kept = iota // all go
-	empty             // those that the group counts go
-	whole             // as many as are wanted stay
+	gone  kept = iota // all are removed
+	empty             // the managed ones are removed
+	whole             // as many as desired stay
 )
 
-func keeps(static *config.Shard, entries config.Dynamic, key fleet.GroupKey) kept {
-	group, defined, _ := static.ResolveGroup(entries, key)
+func keptBy(static *config.Shard, key fleet.GroupKey, r config.GroupRecord) kept {
+	group, defined, _ := static.ResolveGroup(key, r)
 	switch {
 	case defined && group.Disabled != "":
 		return whole
@@ -97,23 +91,25 @@ func keeps(static *config.Shard, entries config.Dynamic, key fleet.GroupKey) kep
 	}
 }
 
-// mayRemove reports whether a static config could take away groups of the one before:
-// whether it does so depends on instances and dynamic groups.
+// succeed returns a group's record after a switch from one static config to another.
+func succeed(from, to *config.Shard, key fleet.GroupKey, r config.GroupRecord) config.GroupRecord {
+	return config.Succession{Next: to, Before: []*config.Shard{from}}.Record(key, r)
+}
+
+// mayRemove reports whether a static config could remove groups of the previous one: whether it
+// does depends on instances and dynamic groups.
 func mayRemove(from, to *config.Shard) bool {
 	for tenant := range from.Tenants {
 		if !to.HasTenant(tenant) {
 			return true
 		}
 	}
-	for tenant, groups := range from.Groups {
-		for name := range groups {
-			key := fleet.GroupKey{Tenant: tenant, Name: name}
-			if keeps(to, config.Dynamic{}, key) < keeps(from, config.Dynamic{}, key) {
-				return true
-			}
+	for _, key := range from.StaticGroups() {
+		if keptBy(to, key, config.GroupRecord{}) < keptBy(from, key, config.GroupRecord{}) {
+			return true
 		}
 	}
-	for name, template := range from.Templates { // by which groups from the API may have their size
+	for name, template := range from.Templates { // groups created by the API may inherit their size
 		next, is := to.Templates[name]
 		if is && sized(template) && !sized(next) {
 			return true
@@ -126,31 +122,29 @@ func sized(t config.Template) bool {
 	return t.Size != nil && *t.Size > 0
 }
 
-// removalCheck judges what static configs take away from a term's groups.
+// removalCheck determines what a static config removes from a term's groups.
 type removalCheck struct {
-	groups  *groups
-	records records
-	// accounted reports whether the record of each VM is known. Until then the instances
-	// are known from a listing alone. One that lacks some shows a group as empty, so every
-	// group that is wanted may have instances.
+	groups  *groups.Groups
+	records writes.Records
+	// accounted reports whether the record of each VM is known. Until then, instances are
+	// known only from a listing, and an incomplete one can show a group as empty, so every
+	// defined group may have instances.
 	accounted func() bool
 }
 
-// removals are those of a static config that comes after from. A tenant whose dynamic
-// groups can't be read counts as having none, and unread holds its name. The caller
-// holds all turns, or is the only one yet.
-func (c removalCheck) removals(from, to *config.Shard) (all []operators.Removal, unread map[string]bool) {
-	entries, unread := c.groups.dynamic(from)
-	there := liveByGroup(c.records.Instances())
+// removals returns the removals of a static config that replaces from. The caller holds all
+// turns, or is the only user yet.
+func (c removalCheck) removals(from, to *config.Shard) (all []operators.Removal) {
+	records, there := c.groups.Records(), liveByGroup(c.records.Instances())
 	if !c.accounted() {
-		perhaps(there, from, entries)
+		perhaps(there, from, records)
 	}
-	return removals(from, to, entries, there), unread
+	return removals(from, to, records, there)
 }
 
-// perhaps notes of all groups that a config defines that they may have other instances.
-func perhaps(there map[fleet.GroupKey]live, static *config.Shard, entries config.Dynamic) {
-	defined, _ := static.Resolve(entries)
+// perhaps marks all groups that a config defines as possibly having unknown instances.
+func perhaps(there map[fleet.GroupKey]live, static *config.Shard, records config.GroupRecords) {
+	defined, _ := static.Resolve(records)
 	for key := range defined {
 		l := there[key]
 		l.perhaps = true
@@ -158,20 +152,19 @@ func perhaps(there map[fleet.GroupKey]live, static *config.Shard, entries config
 	}
 }
 
-// permits refuses a static config that takes away what was not accepted, and removals
-// that were accepted although it keeps the group. What can't be judged because dynamic
-// groups can't be read is refused where they are carried over, or stays.
+// permits returns an error for a static config with removals that were not accepted, or if
+// removals were accepted of groups that the config keeps.
 func (c removalCheck) permits(from, to *config.Shard, accepted []fleet.GroupKey) error {
-	all, unread := c.removals(from, to)
+	all := c.removals(from, to)
 	var refused, stay []rpc.Failure
 	for _, r := range all {
-		if !unread[r.Key.Tenant] && !slices.Contains(accepted, r.Key) {
+		if !slices.Contains(accepted, r.Key) {
 			refused = append(refused, r.Failure())
 		}
 	}
 	if len(refused) > 0 {
 		return &unaccepted{removals: all, PreconditionError: rpc.PreconditionError{
-			Message:  "the config takes away groups that have instances: nothing changes until accept_removals names them",
+			Message:  "the config removes groups that have instances: nothing was changed; name them in accept_removals",
 			Failures: refused,
 		}}
 	}
@@ -184,7 +177,16 @@ func (c removalCheck) permits(from, to *config.Shard, accepted []fleet.GroupKey)
 	return keptError(stay)
 }
 
-// areGone refuses removals that were accepted of groups that the config which runs keeps.
+// unasked refuses a config that removes groups which have instances, or may have: an incomplete
+// listing proves nothing. It permits every config if no accepted one is known to compare with.
+func (c removalCheck) unasked(last appliedConfig, next Accepted) error {
+	if last.shard == nil || bytes.Equal(last.body, next.body) {
+		return nil
+	}
+	return c.permits(last.shard, next.shard, nil)
+}
+
+// areGone returns an error if removals were accepted of groups that the running config keeps.
 func (c removalCheck) areGone(accepted []fleet.GroupKey) error {
 	var stay []rpc.Failure
 	for _, key := range accepted {
@@ -205,25 +207,24 @@ func keptError(stay []rpc.Failure) error {
 		return nil
 	}
 	return &rpc.PreconditionError{
-		Message:  "removals were accepted of groups that stay: leave them out of accept_removals, or change the config; nothing changed",
+		Message:  "accept_removals names groups that the config keeps: nothing was changed; omit them, or change the config",
 		Failures: stay,
 	}
 }
 
-// staysBy reports whether a group goes on to have instances by the next static config.
+// staysBy reports whether a group still has instances under the next static config.
 func (c removalCheck) staysBy(from, to *config.Shard, key fleet.GroupKey) bool {
-	entries, _ := c.groups.dynamic(from)
-	return keeps(to, succeed(entries, key.Tenant, to, []*config.Shard{from}), key) == whole
+	return keptBy(to, key, succeed(from, to, key, c.groups.Records()[key])) == whole
 }
 
-// unaccepted is the refusal of a config for removals that were not accepted.
+// unaccepted is the refusal of a config with removals that were not accepted.
 type unaccepted struct {
 	rpc.PreconditionError
 
 	removals []operators.Removal
 }
 
-// As makes it an rpc.PreconditionError to errors.As.
+// As lets errors.As find the rpc.PreconditionError.
 func (e *unaccepted) As(target any) bool {
 	if t, ok := target.(**rpc.PreconditionError); ok {
 		*t = &e.PreconditionError
@@ -232,7 +233,7 @@ func (e *unaccepted) As(target any) bool {
 	return false
 }
 
-// awaitedBy are the removals that an error is about; nil when it is another one.
+// awaitedBy returns the removals that an error is about; nil for other errors.
 func awaitedBy(err error) []operators.Removal {
 	var u *unaccepted
 	if errors.As(err, &u) {
@@ -241,7 +242,7 @@ func awaitedBy(err error) []operators.Removal {
 	return nil
 }
 
-// confirmation says what config/ waits for, and what to type.
+// confirmation says what config/ waits for, and the command that accepts it.
 func confirmation(shard string, awaits []operators.Removal) string {
 	var what, flags []string
 	for _, r := range awaits {
@@ -249,7 +250,7 @@ func confirmation(shard string, awaits []operators.Removal) string {
 		what = append(what, f.Subject+" ("+f.Description+")")
 		flags = append(flags, " --accept-removal "+f.Subject)
 	}
-	return fmt.Sprintf("%s takes away groups that have instances; the last accepted config runs until confirmed: %.2000s; "+
+	return fmt.Sprintf("%s removes groups that have instances; the last accepted config stays active until confirmed: %.2000s; "+
 		"to accept it: nstance-admin config refresh --shard %s%.2000s",
 		ConfigKey(shard), strings.Join(what, "; "), shard, strings.Join(flags, ""))
 }

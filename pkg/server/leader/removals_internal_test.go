@@ -18,12 +18,21 @@ func instance(n int, group string, phase fleet.Phase, onDemand bool) fleet.Insta
 	}
 }
 
-// TestRemovals: what a static config takes away from the one before, by the instances
-// that there are and the dynamic groups.
+// ofSize returns a record with a size.
+func ofSize(n int) config.GroupRecord {
+	r, err := config.DecodeGroup(fmt.Appendf(nil, `{"size": %d}`, n))
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// TestRemovals: what a static config removes compared to the previous one, by instances and
+// dynamic groups.
 func TestRemovals(t *testing.T) {
 	const web3 = `"default": { "web": { "template": "knd", "size": 3 } }`
-	size := func(n int) map[string]map[string]config.Entry {
-		return map[string]map[string]config.Entry{"default": {"web": {Size: &n}}}
+	size := func(n int) config.GroupRecords {
+		return config.GroupRecords{{Tenant: "default", Name: "web"}: ofSize(n)}
 	}
 	leaving := []fleet.Instance{instance(1, "web", fleet.Draining, false), instance(2, "web", fleet.Deleted, false)}
 	onDemand := []fleet.Instance{instance(1, "web", fleet.Running, true)}
@@ -31,7 +40,7 @@ func TestRemovals(t *testing.T) {
 	running := []fleet.Instance{instance(1, "web", fleet.Running, false), instance(2, "web", fleet.Pending, false)}
 	for name, c := range map[string]struct {
 		from, to string
-		entries  map[string]map[string]config.Entry
+		records  config.GroupRecords
 		all      []fleet.Instance
 		want     string
 	}{
@@ -51,7 +60,7 @@ func TestRemovals(t *testing.T) {
 	} {
 		from, to := parsed(t, "GROUPS", c.from), parsed(t, "GROUPS", c.to)
 		var have []string
-		for _, r := range removals(from, to, config.Dynamic{Groups: c.entries}, liveByGroup(c.all)) {
+		for _, r := range removals(from, to, c.records, liveByGroup(c.all)) {
 			how := "removed"
 			if r.Emptied {
 				how = "emptied"
@@ -67,8 +76,8 @@ func TestRemovals(t *testing.T) {
 	}
 }
 
-// TestRemovalsOfUnknownInstances: where records may not have been listed, a group that is
-// wanted may have instances, whatever is known; one that nothing wants needs no asking.
+// TestRemovalsOfUnknownInstances: while records may not have been listed, a defined group may
+// have instances; an undefined one needs no confirmation.
 func TestRemovalsOfUnknownInstances(t *testing.T) {
 	const web3 = `"default": { "web": { "template": "knd", "size": 3 }, "idle": { "template": "knd", "size": 0 } }`
 	known := []fleet.Instance{instance(1, "web", fleet.Running, false)}
@@ -87,9 +96,9 @@ func TestRemovalsOfUnknownInstances(t *testing.T) {
 	} {
 		from, to := parsed(t, "GROUPS", web3), parsed(t, "GROUPS", c.to)
 		there := liveByGroup(c.all)
-		perhaps(there, from, config.Dynamic{})
+		perhaps(there, from, nil)
 		var have []string
-		for _, r := range removals(from, to, config.Dynamic{}, there) {
+		for _, r := range removals(from, to, nil, there) {
 			have = append(have, fmt.Sprintf("%s %d", r.Key, len(r.Instances)))
 		}
 		if got := strings.Join(have, ", "); got != c.want {
@@ -98,8 +107,8 @@ func TestRemovalsOfUnknownInstances(t *testing.T) {
 	}
 }
 
-// TestTextsShowRemovals: whatever instances there are, and whatever sizes the API set,
-// texts that may take nothing away do not.
+// TestTextsShowRemovals: texts for which mayRemove is false remove nothing, whatever the
+// instances and sizes.
 func TestTextsShowRemovals(t *testing.T) {
 	groups := func(r *rapid.T, which string) string {
 		var lines []string
@@ -112,19 +121,20 @@ func TestTextsShowRemovals(t *testing.T) {
 	}
 	rapid.Check(t, func(r *rapid.T) {
 		from, to := parsed(t, "GROUPS", groups(r, "from ")), parsed(t, "GROUPS", groups(r, "to "))
-		entries := map[string]config.Entry{}
+		records := config.GroupRecords{}
 		var all []fleet.Instance
 		for n, name := range []string{"a", "b", "c"} {
 			if size := rapid.IntRange(-1, 2).Draw(r, "entry "+name); size >= 0 {
-				if _, static := from.Static(fleet.GroupKey{Tenant: "default", Name: name}); static {
-					entries[name] = config.Entry{Size: &size}
+				key := fleet.GroupKey{Tenant: "default", Name: name}
+				if _, static := from.Static(key); static {
+					records[key] = ofSize(size)
 				}
 			}
 			if rapid.Bool().Draw(r, "instance of "+name) {
 				all = append(all, instance(n, name, fleet.Running, rapid.Bool().Draw(r, "on demand")))
 			}
 		}
-		found := removals(from, to, config.Dynamic{Groups: map[string]map[string]config.Entry{"default": entries}}, liveByGroup(all))
+		found := removals(from, to, records, liveByGroup(all))
 		if len(found) > 0 && !mayRemove(from, to) {
 			r.Fatalf("%v, and the texts do not show it", found)
 		}

@@ -10,21 +10,21 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 )
 
-// bootField is a part of the config that a process runs as it was when it
-// started, whatever the config says since.
+// bootField is a part of the config that a process uses as of its start, whatever the config
+// says later.
 type bootField struct {
 	name string
 	of   func(*config.Shard) any // a pointer to the field
-	// ends: a server that takes over on another value ends, so that it is started
-	// anew on it. With one that does not, it goes on as it was started, too.
+	// ends reports whether a server ends, to be restarted, instead of taking over with another
+	// value. If false, it runs on with the value it was started with.
 	ends func(boot, now *config.Shard) bool
 }
 
 func always(_, _ *config.Shard) bool { return true }
 func never(_, _ *config.Shard) bool  { return false }
 
-// addressMoves reports whether the provider moves the leader's address, or is to: a
-// provider that was opened with another one would take that for as long as it leads.
+// addressMoves reports whether the provider moves the leader's address, or is to: a provider
+// that was opened with another address would take that one while it leads.
 func addressMoves(boot, now *config.Shard) bool {
 	return boot.Server.LeaderNetwork.InterfaceID != "" || now.Server.LeaderNetwork.InterfaceID != ""
 }
@@ -40,9 +40,9 @@ func bootFields() []bootField {
 	}
 }
 
-// restartFields names what differs between the config that a process was started
-// on and another one, and can't be changed while it runs; ending are those of them on
-// which a server may not take over.
+// restartFields returns the fields that differ between the config a process was started with
+// and another one, and that can't change at run time. ending are those that keep a server from
+// taking over.
 func restartFields(boot, now *config.Shard) (fields, ending []string) {
 	b, n := plainAdvertise(boot), plainAdvertise(now)
 	for _, f := range bootFields() {
@@ -56,8 +56,8 @@ func restartFields(boot, now *config.Shard) (fields, ending []string) {
 	return fields, ending
 }
 
-// plainAdvertise leaves out of what is advertised the addresses that only repeat
-// what is bound, so that a change of the one does not look like one of both.
+// plainAdvertise clears the advertised addresses that repeat the bound ones, so that a change
+// of a bound address does not look like a change of both.
 func plainAdvertise(c *config.Shard) *config.Shard {
 	plain := *c
 	bind, advertise := reflect.ValueOf(plain.Server.Bind), reflect.ValueOf(&plain.Server.Advertise).Elem()
@@ -69,9 +69,8 @@ func plainAdvertise(c *config.Shard) *config.Shard {
 	return &plain
 }
 
-// keepBoot returns now with the values of boot in all that a process can't change
-// while it runs.
-func keepBoot(boot, now *config.Shard) *config.Shard {
+// withBootFields returns now with all fields that can't change at run time taken from boot.
+func withBootFields(boot, now *config.Shard) *config.Shard {
 	kept, b := *now, *boot
 	for _, f := range bootFields() {
 		reflect.ValueOf(f.of(&kept)).Elem().Set(reflect.ValueOf(f.of(&b)).Elem())
@@ -79,19 +78,11 @@ func keepBoot(boot, now *config.Shard) *config.Shard {
 	return &kept
 }
 
-// Ineffective names what a config asks for and this build does not do yet.
-func Ineffective(c *config.Shard) (fields []string) {
-	if c.Server.Bind.Metrics != "" {
-		fields = append(fields, "server.bind.metrics_addr")
-	}
-	return fields
-}
+// ErrRestart says that a server has to restart to run the current config.
+var ErrRestart = errors.New("it must be restarted to run it")
 
-// ErrRestart says that a server has to start anew to run the config that there is.
-var ErrRestart = errors.New("it must start anew to run it")
-
-// ReadFor is Read for a process that was started on boot. The error is ErrRestart
-// when it may not take over on what there is.
+// ReadFor is Read for a process that was started with boot. The error is ErrRestart if the
+// process may not take over with the config.
 func (c *Static) ReadFor(ctx context.Context, boot *config.Shard) (Accepted, error) {
 	read, err := c.Read(ctx)
 	if err != nil {

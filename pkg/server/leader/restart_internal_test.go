@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"github.com/nstance/nstance/pkg/config"
-	"github.com/nstance/nstance/pkg/fleet"
 )
 
 const minimal = `{
   "cluster": { "id": "a", "secrets": { "encryption_key": { "provider": "env", "source": "K" } } },
-  "server": { "provider": { "kind": "fake" }, "subnet_pools": { "p": ["s"] } MORE },
+  "server": { "provider": { "kind": "fake" }, "subnet_pools": { "p": { "subnets": ["s"], "tenants": ["*"] } } MORE },
   "tenants": { "prod": {} },
-  "templates": { "knd": { "kind": "knd", "arch": "amd64", "subnet_pool": "p" } },
+  "templates": { "knd": { "tenants": ["*"], "kind": "knd", "arch": "amd64", "subnet_pool": "p" } },
   "groups": { GROUPS },
 }`
 
@@ -29,8 +28,8 @@ func parsed(t *testing.T, pairs ...string) *config.Shard {
 	return c
 }
 
-// TestRestartFields: a change of any of them is named, kept as it was, and leaves
-// everything else as it is wanted.
+// TestRestartFields: a change of any of them is reported and kept out; everything else takes
+// effect.
 func TestRestartFields(t *testing.T) {
 	boot := parsed(t)
 	for field, pair := range map[string][2]string{
@@ -46,7 +45,7 @@ func TestRestartFields(t *testing.T) {
 		if !slices.Equal(have, []string{field}) {
 			t.Errorf("a change of %s: %v", field, have)
 		}
-		kept := keepBoot(boot, now)
+		kept := withBootFields(boot, now)
 		if differ, _ := restartFields(boot, kept); len(differ) > 0 || len(kept.Groups) != 1 || reflect.DeepEqual(kept, now) {
 			t.Errorf("%s: kept %+v", field, kept)
 		}
@@ -60,8 +59,8 @@ func TestRestartFields(t *testing.T) {
 	}
 }
 
-// TestRestartOfAMovedAddress: where the provider moves the leader's address, whoever
-// takes over has to move the one that the config names now, or no more.
+// TestRestartOfAMovedAddress: if the provider moves the leader's address, the next leader has to
+// move the configured address, or none.
 func TestRestartOfAMovedAddress(t *testing.T) {
 	network := func(text string) *config.Shard { return parsed(t, "MORE", `, "leader_network": `+text) }
 	moved := network(`{ "ipv4": "10.0.0.9", "interface_id": "net" }`)
@@ -69,13 +68,13 @@ func TestRestartOfAMovedAddress(t *testing.T) {
 		boot, now *config.Shard
 		ends      bool
 	}{
-		"another address":           {moved, network(`{ "ipv4": "10.0.0.8", "interface_id": "net" }`), true},
-		"another interface":         {moved, network(`{ "ipv4": "10.0.0.9", "interface_id": "other" }`), true},
-		"moved by somebody else":    {moved, network(`{ "ipv4": "10.0.0.9" }`), true},
-		"moved by the provider":     {network(`{ "ipv4": "10.0.0.9" }`), moved, true},
-		"none any more":             {moved, parsed(t), true},
-		"another, by somebody else": {network(`{ "ipv4": "10.0.0.9" }`), network(`{ "ipv4": "10.0.0.8" }`), false},
-		"the same":                  {moved, network(`{ "ipv4": "10.0.0.9", "interface_id": "net" }`), false},
+		"another address":        {moved, network(`{ "ipv4": "10.0.0.8", "interface_id": "net" }`), true},
+		"another interface":      {moved, network(`{ "ipv4": "10.0.0.9", "interface_id": "other" }`), true},
+		"moved outside":          {moved, network(`{ "ipv4": "10.0.0.9" }`), true},
+		"moved by the provider":  {network(`{ "ipv4": "10.0.0.9" }`), moved, true},
+		"none any more":          {moved, parsed(t), true},
+		"another, moved outside": {network(`{ "ipv4": "10.0.0.9" }`), network(`{ "ipv4": "10.0.0.8" }`), false},
+		"the same":               {moved, network(`{ "ipv4": "10.0.0.9", "interface_id": "net" }`), false},
 	} {
 		if _, ending := restartFields(c.boot, c.now); slices.Contains(ending, "server.leader_network") != c.ends {
 			t.Errorf("%s: a takeover ends for %v", name, ending)
@@ -83,7 +82,7 @@ func TestRestartOfAMovedAddress(t *testing.T) {
 	}
 }
 
-// TestRestartFieldsAreDocumented holds the page's table against the code.
+// TestRestartFieldsAreDocumented compares the documentation's table with the code.
 func TestRestartFieldsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/config-refresh.md")
 	if err != nil {
@@ -107,37 +106,5 @@ func TestRestartFieldsAreDocumented(t *testing.T) {
 	}
 	if !slices.Equal(documented, names) {
 		t.Errorf("the page names %v, the code %v", documented, names)
-	}
-}
-
-// TestSucceed: who lives on when the config before was kept but never ran.
-func TestSucceed(t *testing.T) {
-	group := func(s string) *config.Shard {
-		return parsed(t, "GROUPS", `"default": { "other": { "template": "knd" }`+s+` }`)
-	}
-	ran := group(`, "web": { "template": "knd", "args": { "from": "ran" } }`)
-	kept := group(``)
-	next := group(``)
-	d, err := config.ParseDynamic([]byte(`{ "groups": { "default": { "web": { "size": 5 } }, "prod": { "own": { "template": "knd" } } } }`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := succeed(d, "default", next, []*config.Shard{ran, kept})
-	e, _ := out.Entry(fleet.GroupKey{Tenant: "default", Name: "web"})
-	if e.Template == nil || *e.Template != "knd" || e.Args["from"] != "ran" || *e.Size != 5 {
-		t.Errorf("web became %+v", e)
-	}
-	if e, _ := out.Entry(fleet.GroupKey{Tenant: "prod", Name: "own"}); e.Removed {
-		t.Errorf("own became %+v", e)
-	}
-	withoutProd := parsed(t, `"tenants": { "prod": {} },`, ``)
-	out = succeed(d, "prod", withoutProd, []*config.Shard{ran})
-	if e, _ := out.Entry(fleet.GroupKey{Tenant: "prod", Name: "own"}); !e.Removed {
-		t.Errorf("own of a tenant that is no more became %+v", e)
-	}
-	// One that was never declared is somebody's mistake, which is told of; nothing
-	// of it is deleted.
-	if out = succeed(d, "prod", withoutProd, []*config.Shard{withoutProd}); !reflect.DeepEqual(out, d) {
-		t.Errorf("entries of an unknown tenant became %+v", out)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,45 +15,49 @@ import (
 	"github.com/nstance/nstance/pkg/server/operators"
 )
 
-// Accepted is a static config that can run, and where it came from.
+// Accepted is a static config that can run, and its origin.
 type Accepted struct {
 	shard *config.Shard
 	body  []byte
 	info  object.Info // of config/
-	// restart names the fields of the text in which shard is not what the text
-	// says, because this process goes on with the values that it was started on.
+	// restart names the fields in which shard differs from the text, because this process
+	// keeps the values that it was started with.
 	restart []string
-	// recorded: applied/ is known to hold it, by a write of this term.
+	// recorded: this term wrote it to applied/.
 	recorded bool
-	// fromApplied: config/ is not valid, for the reasons in problems, and the last
-	// config that the shard accepted runs instead. A server that fell back to
-	// anything older would rotate the whole fleet.
+	// fromApplied: config/ is invalid, for the reasons in problems, and the last config that the
+	// shard accepted runs instead. Falling back to an older one would rotate the whole fleet.
 	fromApplied bool
 	problems    config.Problems
-	// awaits are the removals for which config/, which is valid, waits to be
-	// confirmed, when that is why applied/ runs. Sorted by key.
+	// awaits are the removals that the valid config/ needs to be confirmed, if that is why
+	// applied/ runs. Sorted by key.
 	awaits []operators.Removal
 
-	// seen is the version of applied/ that was read beside; empty: there was none.
-	seen object.ETag
-	// other is the text of config/ when applied/ was preferred, because it may take
-	// away groups that have instances, or else that of applied/, when both can run and
-	// differ. A takeover chooses between the two.
+	// last is applied/ as it was read with it.
+	last appliedConfig
+	// other is the alternative between which and this a takeover chooses: the text of config/
+	// if applied/ was preferred because config/ may remove groups that have instances, or else
+	// that of applied/, if both can run and differ.
 	other *Accepted
 }
 
-// on is c as a process that was started on boot can run it.
+// on returns c as run by a process that was started with boot.
 func (c Accepted) on(boot *config.Shard) Accepted {
 	c.restart, _ = restartFields(boot, c.shard)
-	c.shard = keepBoot(boot, c.shard)
+	c.shard = withBootFields(boot, c.shard)
 	return c
 }
 
-// Shard is the config itself.
+// unchanged reports whether the config is the last accepted one, so that there is no choice.
+func (c Accepted) unchanged() bool {
+	return c.other == nil && c.last.shard != nil && bytes.Equal(c.body, c.last.body)
+}
+
+// Shard returns the config itself.
 func (c Accepted) Shard() *config.Shard { return c.shard }
 
-// running is the config that a term runs. It is swapped as a whole, and what it
-// points to never changes. Safe for concurrent use.
+// running is the config that a term runs. It is swapped as a whole; what it points to is
+// immutable. Safe for concurrent use.
 type running struct {
 	config atomic.Pointer[Accepted]
 }
@@ -65,9 +70,9 @@ func (r *running) requestTimeout() time.Duration {
 	return time.Duration(r.shard().Server.RequestTimeout)
 }
 
-// unrecord notes that applied/ may hold another config than the one that runs from
-// here on, until one is swapped in that is recorded: if that never comes about,
-// whoever finds config/ as it runs now has to record it again.
+// unrecord notes that applied/ may differ from the running config, until a recorded config
+// is swapped in. If none is, the next refresh that finds config/ equal to the running
+// config has to write applied/ again.
 func (r *running) unrecord() {
 	now := r.now()
 	now.recorded = false
@@ -76,7 +81,7 @@ func (r *running) unrecord() {
 
 // appliedConfig is the last config that the shard accepted.
 type appliedConfig struct {
-	shard  *config.Shard // nil: there is none, or none that can be read
+	shard  *config.Shard // nil: there is none, or it can't be read
 	body   []byte        // without the header
 	header config.Header
 	etag   object.ETag // empty: there is none
@@ -87,69 +92,70 @@ type appliedConfig struct {
 type Static struct {
 	Store object.Store
 	Shard string
-	Check func(*config.Shard) error // what parsing can't know
-	// Checks are what the provider knows, of which a config that was accepted before
-	// needs no more to be sure.
+	Check func(*config.Shard) error // what parsing can't check
+	// Checks are the provider's. They are not applied again to a config that was accepted
+	// before.
 	Checks func(*config.Shard) config.Checks
 	Logger *slog.Logger
 
-	epoch atomic.Uint64 // the latest that this server has led in
+	epoch atomic.Uint64 // the latest that this server led in
 }
 
-// ConfigKey is where the static config of a shard is.
+// ConfigKey returns the key of a shard's static config.
 func ConfigKey(shard string) string  { return "config/" + shard + ".jsonc" }
 func appliedKey(shard string) string { return "applied/" + shard + ".jsonc" }
 
-// Read reads the shard's static config, or the last accepted one when that
-// is missing or not valid, or may take away groups that have instances.
+// Read reads the shard's static config, or the last accepted one if that is missing, invalid, or
+// may remove groups that have instances.
 func (c *Static) Read(ctx context.Context) (Accepted, error) {
+	var last appliedConfig
+	var readErr error
+	var reads sync.WaitGroup // both objects at once: a takeover waits for them
+	reads.Go(func() { last, readErr = c.readApplied(ctx) })
 	o, shard, err := c.text(ctx)
+	reads.Wait()
 	switch {
+	case err == nil && readErr != nil:
+		return Accepted{}, readErr
 	case err == nil:
-		return c.beside(ctx, Accepted{shard: shard, body: o.Body, info: o.Info})
+		return beside(last, Accepted{shard: shard, body: o.Body, info: o.Info}), nil
 	case !errors.As(err, new(config.Problems)):
 		return Accepted{}, err
 	case o.ETag != "":
-		err = fmt.Errorf("%s is not valid: %w", ConfigKey(c.Shard), err)
+		err = fmt.Errorf("%s is invalid: %w", ConfigKey(c.Shard), err)
 	}
-	last, readErr := c.readApplied(ctx)
 	switch {
 	case readErr != nil:
 		return Accepted{}, errors.Join(err, readErr)
 	case last.etag == "":
 		return Accepted{}, err
 	case last.shard == nil:
-		return Accepted{}, fmt.Errorf("%w; nor is the last accepted one, %s: %w", err, appliedKey(c.Shard), last.err)
+		return Accepted{}, fmt.Errorf("%w; the last accepted one, %s, is invalid, too: %w", err, appliedKey(c.Shard), last.err)
 	}
-	c.Logger.Error("the shard's config can't run, the last accepted one does", slog.Any("error", err))
+	c.Logger.Error("config can't run, the last accepted one stays active", slog.Any("error", err))
 	return Accepted{
-		shard: last.shard, body: last.body, info: o.Info, fromApplied: true, problems: problemsOf(err), seen: last.etag,
+		shard: last.shard, body: last.body, info: o.Info, fromApplied: true, problems: problemsOf(err), last: last,
 	}, nil
 }
 
-// beside puts the last accepted config beside a valid one, or before it: whether groups
-// may be taken away that have instances can't be told from texts alone, and until it is
-// told they are not.
-func (c *Static) beside(ctx context.Context, next Accepted) (Accepted, error) {
-	last, err := c.readApplied(ctx)
-	if err != nil {
-		return Accepted{}, err
-	}
-	next.seen = last.etag
+// beside returns a valid config with the last accepted one as its alternative. If the valid
+// one may remove groups that have instances, the two are swapped: the texts alone can't decide
+// that, and no group is removed until it is decided.
+func beside(last appliedConfig, next Accepted) Accepted {
+	next.last = last
 	if last.shard == nil || bytes.Equal(last.body, next.body) {
-		return next, nil
+		return next
 	}
-	held := Accepted{shard: last.shard, body: last.body, info: next.info, fromApplied: true, seen: last.etag}
+	held := Accepted{shard: last.shard, body: last.body, info: next.info, fromApplied: true, last: last}
 	if mayRemove(last.shard, next.shard) {
 		held.other = &next
-		return held, nil
+		return held
 	}
 	next.other = &held
-	return next, nil
+	return next
 }
 
-// text reads and checks config/ as it is. The error is a Problems when there is none
-// or it is not valid.
+// text reads and checks config/. The error is a Problems if it is missing or invalid.
 func (c *Static) text(ctx context.Context) (object.Object, *config.Shard, error) {
 	key := ConfigKey(c.Shard)
 	o, err := c.Store.Get(ctx, key)
@@ -159,15 +165,21 @@ func (c *Static) text(ctx context.Context) (object.Object, *config.Shard, error)
 	case err != nil:
 		return o, nil, fmt.Errorf("read config: %w", err)
 	}
-	shard, err := c.check(config.Parse(o.Body))
-	if err == nil {
-		err = shard.Validate(c.Checks(shard)).Err()
-	}
+	shard, err := c.valid(o.Body)
 	return o, shard, err
 }
 
-// check adds to what Parse says of a static config what it can't know. The error
-// lists everything that is wrong, as Problems.
+// valid parses and checks a text. The error is a Problems if it is invalid.
+func (c *Static) valid(text []byte) (*config.Shard, error) {
+	shard, err := c.check(config.Parse(text))
+	if err == nil {
+		err = shard.Validate(c.Checks(shard)).Err()
+	}
+	return shard, err
+}
+
+// check runs Check on a static config that Parse accepted. The error is a Problems with all
+// mistakes.
 func (c *Static) check(shard *config.Shard, err error) (*config.Shard, error) {
 	if err == nil {
 		err = c.Check(shard)

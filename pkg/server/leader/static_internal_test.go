@@ -11,8 +11,8 @@ import (
 	"github.com/nstance/nstance/pkg/object/mem"
 )
 
-// TestAcceptedConfigThatThisBuildRefuses does not run: what a newer version accepted
-// may name a provider that this one is without.
+// TestAcceptedConfigThatThisBuildRefuses does not run: a newer version may have accepted a
+// provider that this build lacks.
 func TestAcceptedConfigThatThisBuildRefuses(t *testing.T) {
 	store := mem.New(mem.Config{})
 	for key, text := range map[string]string{
@@ -28,7 +28,7 @@ func TestAcceptedConfigThatThisBuildRefuses(t *testing.T) {
 		Store: store, Shard: "dev-1", Check: func(*config.Shard) error { return refuse }, Logger: slog.New(slog.DiscardHandler),
 		Checks: func(*config.Shard) config.Checks { return config.Checks{} },
 	}
-	if c, err := s.Read(t.Context()); !errors.Is(err, refuse) || !strings.Contains(err.Error(), "nor is the last accepted one") {
+	if c, err := s.Read(t.Context()); !errors.Is(err, refuse) || !strings.Contains(err.Error(), "the last accepted one, ") {
 		t.Errorf("%v runs, %v", c.Shard(), err)
 	}
 	refuse = nil

@@ -1,6 +1,6 @@
-// Package leader is one term of leadership: what a server does, and offers, only
-// while it leads its shard. It takes over, keeps the shard's config and its groups,
-// and reconciles until the term ends.
+// Package leader is one term of leadership: what a server does and offers only while it leads
+// its shard. It takes over, maintains the shard's config and groups, and reconciles until the
+// term ends.
 package leader
 
 import (
@@ -8,61 +8,87 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider/paced"
 	"github.com/nstance/nstance/pkg/server/delivery"
 	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/groups"
+	"github.com/nstance/nstance/pkg/server/history"
+	"github.com/nstance/nstance/pkg/server/identities"
 	"github.com/nstance/nstance/pkg/server/ledger"
+	"github.com/nstance/nstance/pkg/server/ondemand"
 	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
+	"github.com/nstance/nstance/pkg/server/registry"
 	"github.com/nstance/nstance/pkg/server/roster"
+	"github.com/nstance/nstance/pkg/server/writes"
 )
 
-// Term is what exists only while this server leads. All of it ends with ctx. Safe
-// for concurrent use. Its duties are those of its parts: each has its own state.
+// Term is the state of one term of leadership. It ends with ctx. Safe for concurrent use: each
+// part guards its own state.
 type Term struct {
 	cfg  Config
-	ctx  context.Context //nolint:containedctx // the term, in which the work of all parts ends
+	ctx  context.Context //nolint:containedctx // all parts end with it
 	stop context.CancelFunc
+	vms  *paced.Listed // the first list
 
 	config   *running
-	records  records
-	keys     *publicKeys
-	groups   *groups
+	records  writes.Records
+	keys     *identities.Keys
+	known    *identities.Identities
+	groups   *groups.Groups
 	refresh  *refresher
 	doubts   *doubts
-	problems *problems
+	problems *problems.Set
+	history  *history.History
+	shown    shownProblems
 	types    *instanceTypes
 	builder  *builder
 	loop     *reconcile.Loop
 	files    *delivery.Delivery
-	onDemand *onDemand
+	onDemand *ondemand.Service
 	roster   *roster.Roster
-	registry *registry
+	registry *registry.Registry
 	watches  *operators.Watches
+	// assembled: all parts exist. It is set before any of them runs.
+	assembled atomic.Bool
+	// transitions are those of the groups' conditions.
+	transitions *operators.Transitions
+
+	admission *admission
 }
 
-// Take takes over: it reads everything that decisions depend on, config, records
-// and groups. The term is the caller's to run when the error is nil. An error that
-// is none of election.ErrNotLeader and ErrRestart may go away.
-func Take(ctx context.Context, cfg Config) (*Term, error) {
+// TakeOver reads everything that decisions depend on: config, records and groups. Meanwhile it
+// lists the provider's VMs, for which the loop waits. If the error is nil, the caller has to run
+// the term. Errors other than election.ErrNotLeader and ErrRestart may be transient.
+func TakeOver(ctx context.Context, cfg Config) (*Term, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	cfg.Static.epoch.Store(cfg.Fence.Epoch())
-	static, err := cfg.Static.ReadFor(ctx, cfg.Boot)
-	if err != nil {
-		return nil, err
-	}
-	writer, err := loadRecords(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
 	ctx, stop := context.WithCancel(ctx)
-	t := &Term{cfg: cfg, ctx: ctx, stop: stop, config: &running{}}
+	vms := paced.ListAhead(ctx, paced.Config{
+		Provider: cfg.Provider, Listing: cfg.Listing,
+		Timeout: func() time.Duration { return time.Duration(cfg.Boot.Server.RequestTimeout) },
+	})
+	var static Accepted
+	var writer *ledger.Writer
+	reads, within := errgroup.WithContext(ctx)
+	reads.Go(func() (err error) { static, err = cfg.Static.ReadFor(within, cfg.Boot); return err })
+	reads.Go(func() (err error) { writer, err = loadRecords(within, cfg); return err })
+	if err := reads.Wait(); err != nil {
+		stop()
+		return nil, err
+	}
+	t := &Term{cfg: cfg, ctx: ctx, stop: stop, config: &running{}, vms: vms}
 	t.config.swap(static.on(cfg.Boot))
-	t.records = records{cfg.Ledger, writer, newWrites(ctx, t.config.requestTimeout)}
+	t.records = writes.Records{Ledger: cfg.Ledger, Writer: writer, Writes: writes.New(ctx, t.config.requestTimeout)}
 	if err := t.assemble(); err != nil {
 		stop()
 		return nil, err
@@ -70,9 +96,9 @@ func Take(ctx context.Context, cfg Config) (*Term, error) {
 	return t, nil
 }
 
-// loadRecords reads the records, for a term that is not over by what they say.
+// loadRecords loads the ledger. A record of a later epoch ends the term.
 func loadRecords(ctx context.Context, cfg Config) (*ledger.Writer, error) {
-	writer := cfg.Ledger.Lead(cfg.Fence) // before it loads: records of this epoch are in reach
+	writer := cfg.Ledger.Lead(cfg.Fence) // before Load: records of this epoch may appear already
 	stats, err := cfg.Ledger.Load(ctx)
 	if err != nil {
 		return nil, &PartError{PartLedger, err}
@@ -85,64 +111,110 @@ func loadRecords(ctx context.Context, cfg Config) (*ledger.Writer, error) {
 	return writer, nil
 }
 
-// assemble makes the parts of the term, and wires them.
+// assemble creates the parts of the term and wires them.
 func (t *Term) assemble() (err error) {
-	t.problems, t.doubts, t.builder = newProblems(t.cfg), newDoubts(), t.newBuilder()
-	t.keys = newPublicKeys(t.records.isLiving, t.records.Instances())
-	if t.groups, err = t.newGroups(); err != nil {
+	t.problems = problems.New(problems.Config{Now: t.cfg.Now, Logger: t.cfg.Logger, Changed: t.problemChanged})
+	if t.history, err = t.newHistory(); err != nil {
+		return err
+	}
+	t.doubts, t.builder = newDoubts(), t.newBuilder()
+	t.keys = identities.NewKeys(t.records.IsLiving, t.records.Instances())
+	if t.groups, err = groups.New(t.ctx, t.groupsConfig()); err != nil {
 		return &PartError{partGroups, err}
 	}
+	t.shown = shownProblems{set: t.problems, gone: t.groups.Gone, now: t.cfg.Now}
 	t.types = t.newInstanceTypes()
-	t.refresh = &refresher{
-		cfg: t.cfg, term: t.ctx, config: t.config, groups: t.groups,
-		removals: removalCheck{groups: t.groups, records: t.records, accounted: t.accounted},
-		problems: t.problems, doubt: t.doubts.ask,
-		under: make(chan struct{}, 1), applied: newVersioned(t.cfg, appliedKey(t.cfg.Static.Shard)),
+	accepts := &acceptance{
+		cfg: t.cfg, config: t.config, groups: t.groups, writes: t.records.Writes, doubt: t.doubts.request, altered: t.altered,
+		applied: newVersioned(t.cfg, appliedKey(t.cfg.Static.Shard)),
 	}
-	if err := t.refresh.atTakeover(t.ctx); err != nil {
+	unlisted := removalCheck{groups: t.groups, records: t.records, accounted: func() bool { return false }}
+	if err := accepts.atTakeover(t.ctx, unlisted); err != nil {
 		return &PartError{PartConfig, err}
 	}
 	if t.loop, err = reconcile.New(t.loopConfig()); err != nil {
 		return err
 	}
+	known := identities.NewDirectory(t.cfg.Servers, t.cfg.Operators, t.cfg.Now)
+	t.known = identities.New(t.records.IsLiving, known, t.loop, t.records.Instances())
 	if t.files, err = t.newDelivery(); err != nil {
 		return &PartError{partFiles, err}
 	}
 	t.cfg.Running(t.config.shard())
-	t.refresh.loop, t.refresh.files = t.loop, t.files
-	t.groups.changed = func(keys ...fleet.GroupKey) { t.loop.Kick(keys...); t.files.Changed(keys...) }
-	t.roster = roster.New(roster.Config{Store: t.cfg.Operators, Now: t.cfg.Now, Logger: t.cfg.Logger})
-	t.registry = &registry{cfg: t.cfg, writes: t.records.writes, roster: t.roster, listings: make(chan struct{}, 1)}
-	t.onDemand = &onDemand{cfg: t.cfg, config: t.config, groups: t.groups, records: t.records, touched: t.touched}
+	t.refresh = &refresher{
+		cfg: t.cfg, term: t.ctx, config: t.config, groups: t.groups, accepts: accepts,
+		removals: removalCheck{groups: t.groups, records: t.records, accounted: t.loop.Accounted},
+		problems: t.problems, loop: t.loop, files: t.files, under: make(chan struct{}, 1),
+	}
+	seal := registry.Seal(t.cfg.CA)
+	t.roster = roster.New(roster.Config{Store: t.cfg.Operators, Seal: seal, Now: t.cfg.Now, Logger: t.cfg.Logger})
+	t.admission = &admission{config: t.config, groups: t.groups, now: t.cfg.Now}
+	t.registry = registry.New(registry.Config{
+		Operators: t.cfg.Operators, Store: t.cfg.Store, Fence: t.cfg.Fence, Seal: seal, Writer: t.cfg.Writer,
+		Admission: t.admission, Writes: t.records.Writes, Roster: t.roster, Now: t.cfg.Now, Logger: t.cfg.Logger,
+	})
+	t.onDemand = ondemand.New(ondemand.Config{
+		Records: t.records, Fence: t.cfg.Fence, Shard: t.config.shard, Checks: t.cfg.Static.Checks, Group: t.groups.Group,
+		Admission: t.admission, Touched: t.touched, Now: t.cfg.Now, Random: t.cfg.Random,
+	})
+	t.transitions = operators.NewTransitions(t.cfg.Now)
 	t.watches = operators.NewWatches(operators.WatchesConfig{
 		Shard: t.Operators(), Join: t.join, Done: t.ctx.Done(), Epoch: t.cfg.Fence.Epoch(), Writer: t.cfg.Writer,
 		Now: t.cfg.Now,
 	})
-	t.problems.gone, t.problems.held, t.problems.lasting = t.groups.gone, t.loop.Held, t.lastingProblems
-	t.problems.known, t.problems.knownOf = t.loop.Lasting, t.loop.LastingOf
-	t.problems.told = func(key fleet.GroupKey) { t.watches.Changed(key, "") }
-	t.types.told = func() { t.watches.Changed(fleet.GroupKey{}, "") }
-	t.groups.altered = t.altered
+	t.assembled.Store(true)
 	return nil
 }
 
-// accounted reports whether no machine can be without a record that is known.
-func (t *Term) accounted() bool { return t.loop != nil && t.loop.Accounted() }
+// problemChanged has the watches look at a group, or at all, once there are any.
+func (t *Term) problemChanged(key fleet.GroupKey) {
+	if t.assembled.Load() {
+		t.watches.Changed(key, "")
+	}
+}
 
-// altered has everybody follow what is desired: of some groups, or of any if none is
-// named.
+func (t *Term) groupsConfig() groups.Config {
+	cfg := groups.Config{
+		Records: t.records, Fence: t.cfg.Fence, Static: t.config.shard(), Checks: t.cfg.Static.Checks, Problems: t.problems,
+		Changed: t.regrouped, Altered: t.altered, Doubt: t.doubts.request, Now: t.cfg.Now, Uniform: t.cfg.Uniform, Logger: t.cfg.Logger,
+	}
+	if other := t.config.now().other; other != nil {
+		cfg.Past = other.shard
+	}
+	return cfg
+}
+
+// regrouped has the parts act on changed groups, or all if no key is given. Until the parts exist
+// there is nothing to do.
+func (t *Term) regrouped(keys ...fleet.GroupKey) {
+	if t.assembled.Load() {
+		t.loop.Enqueue(keys...)
+		t.files.Changed(keys...)
+	}
+}
+
+// requestRetention is for how long requests of instances that are gone are kept.
+func (t *Term) requestRetention() time.Duration {
+	return time.Duration(t.config.shard().Server.GarbageCollection.RequestRetention)
+}
+
+// altered updates problems, watches and instance types after the desired state of some
+// groups changed, or of any group if no key is given.
 func (t *Term) altered(keys ...fleet.GroupKey) {
-	t.problems.returned(holding{t.groups, t.records}.missing)
+	if !t.assembled.Load() {
+		return
+	}
+	groups.Reports(t.groups).ClearReturned()
 	if len(keys) == 0 {
-		t.problems.mended(t.groups.invalid())
-		t.problems.prune()
+		groups.Reports(t.groups).ClearMended()
+		t.shown.prune()
 		t.watches.Changed(fleet.GroupKey{}, "")
 		t.types.changed()
 		return
 	}
 	for _, key := range keys {
-		t.problems.mendedOf(key, t.groups.wrong(key))
-		t.problems.pruneOf(key)
+		groups.Reports(t.groups).ClearMendedOf(key)
+		t.shown.pruneOf(key)
 		t.watches.Changed(key, "")
 		if group, ok := t.groups.Group(key); ok && !t.types.knows(group.InstanceType) {
 			t.types.changed()
@@ -150,34 +222,54 @@ func (t *Term) altered(keys ...fleet.GroupKey) {
 	}
 }
 
-// Run reconciles, and keeps the leader's address, until the term ends or, by an
-// error that says so, is found to be over. publish lets callers in; what it returns
-// sends them elsewhere, and may be called more than once. When Run returns, nothing
-// acts in the term's name any more.
+// Run reconciles, and holds the leader's address, until the term ends or an error shows that
+// it is over. publish starts serving callers, and returns the function that redirects them to
+// other servers, which is idempotent. Nothing acts for the term after Run returns.
 func (t *Term) Run(publish func() (withdraw func())) error {
 	defer t.stop()
-	t.groups.tell()
-	t.refresh.tellOfAwaiting()
-	lease := time.Duration(t.config.shard().Server.LeaderElection.LeaseDuration)
+	defer t.cfg.Replacements.End()
+	groups.Reports(t.groups).ReportAll()
+	t.refresh.reportAwaiting()
+	if stuck := t.cfg.Stuck(); stuck != "" {
+		t.Report(fleet.Problem{At: t.cfg.Now(), Reason: ReasonStuck, Message: stuck})
+	}
 	var aside sync.WaitGroup
-	aside.Go(t.holdAddress)
-	aside.Go(func() { t.groups.keepRead(t.ctx, lease, t.refresh.late) })
-	aside.Go(func() { t.doubts.keepSettled(t.ctx, t.settle, t.cfg.Uniform) })
-	aside.Go(t.keepImages)
-	aside.Go(func() { t.types.keep(t.ctx) })
-	aside.Go(func() { t.refresh.remind(t.ctx) })
-	aside.Go(func() { t.watches.Run(t.ctx) })
-	aside.Go(func() { t.roster.Keep(t.ctx) })
-	aside.Go(func() { t.expiry().run(t.ctx) })
-	aside.Go(func() { t.tidy(t.ctx) })
+	for _, run := range t.tasks() {
+		aside.Go(func() { run(t.ctx) })
+	}
 	withdraw := publish()
-	// Callers are told to look elsewhere at once, not when the last write is over.
+	// Redirect callers when the term ends, before the last write has finished.
 	defer context.AfterFunc(t.ctx, withdraw)()
 	err := t.loop.Run(t.ctx)
 	t.stop()
 	withdraw()
-	t.records.writes.end()
+	t.records.Writes.End()
 	aside.Wait()
 	t.cfg.Logger.Info("term is over", slog.Uint64("epoch", t.cfg.Fence.Epoch()), slog.Any("cause", context.Cause(t.ctx)))
 	return err
+}
+
+// tasks are what runs beside the loop until the term ends.
+func (t *Term) tasks() []func(context.Context) {
+	lease := time.Duration(t.config.shard().Server.LeaderElection.LeaseDuration)
+	return []func(context.Context){
+		func(context.Context) { // records the config that the term began with, if the takeover left that to it
+			if t.refresh.late() != nil {
+				t.doubts.request()
+			}
+		},
+		t.holdAddress, t.findServers, t.refreshImages, t.types.run, t.tidy,
+		t.history.Run, t.groups.RunReads, t.refresh.remind, t.watches.Run, t.roster.Run,
+		func(ctx context.Context) { t.groups.RunRelisting(ctx, lease, t.refresh.late) },
+		func(ctx context.Context) { t.doubts.run(ctx, t.resolveDoubts, t.cfg.Uniform) },
+		ondemand.NewExpiry(t.records, t.requestRetention, t.cfg.Now, t.cfg.Logger).Run,
+	}
+}
+
+// findServers refreshes the servers so that the first records written from provider data leave
+// their addresses out. Certificate checks refresh them on their own.
+func (t *Term) findServers(ctx context.Context) {
+	if err := t.known.RefreshServers(ctx); err != nil && ctx.Err() == nil {
+		t.cfg.Logger.Warn("can't read the servers of other shards yet", slog.Any("error", err))
+	}
 }

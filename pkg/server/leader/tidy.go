@@ -3,24 +3,21 @@ package leader
 import (
 	"context"
 
-	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/delivery"
+	"github.com/nstance/nstance/pkg/server/groups"
 )
 
-// tidy has the parts of the term forget, again and again until ctx ends, what they
-// remember of groups, instances and operators that are gone and that they are not told
-// of.
+// tidy periodically drops, until ctx ends, the parts' state of groups, instances and operators
+// that are gone and whose end is not reported to them.
 func (t *Term) tidy(ctx context.Context) {
 	for retry.Wait(ctx, delivery.TidyInterval) == nil {
-		t.files.Tidy(t.groups.gone)
+		t.files.Tidy(t.groups.Gone)
 		t.roster.Tidy()
-		t.problems.prune()
-		held := holding{t.groups, t.records}
-		t.problems.returned(held.missing)
-		news := func(key fleet.GroupKey) bool { return !t.problems.stands(key, ReasonRecordMissing) }
-		for _, p := range held.problems(t.cfg.Now(), news) {
-			t.problems.report(p)
-		}
+		t.transitions.Tidy(t.groups.Gone)
+		t.shown.prune()
+		groups.Reports(t.groups).ClearMended()
+		groups.Reports(t.groups).ClearReturned()
+		groups.Reports(t.groups).ReportNewlyMissing()
 	}
 }

@@ -7,30 +7,22 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
-// enqueue remembers the row to be written soon. A later one of the same slot
-// takes its place, so the queue never outgrows the shard.
+// enqueue queues a row to be written. A later row of the same slot replaces it, so the queue
+// never outgrows the shard.
 func (c *cache) enqueue(s slot, r row) {
 	if c == nil {
 		return
 	}
-	c.remember(s, r)
+	c.mu.Lock()
+	c.queue[s] = r
+	c.mu.Unlock()
 	select {
 	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-// remember has the row written together with the next one that is enqueued.
-func (c *cache) remember(s slot, r row) {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.queue[s] = r
-}
-
-// run writes until closed. While one transaction is written the next one fills.
+// run writes until closed. The queue fills while a transaction is written.
 func (c *cache) run() {
 	for failed := false; ; {
 		select {
@@ -43,18 +35,18 @@ func (c *cache) run() {
 	}
 }
 
-// report logs when writing begins to fail and when it works again.
+// report logs the first failed write and the recovery.
 func (c *cache) report(err error, failed bool) bool {
 	switch {
 	case err != nil && !failed:
-		c.log.Warn("cache not written", slog.Any("reason", err))
+		c.log.Warn("can't write cache", slog.Any("reason", err))
 	case err == nil && failed:
-		c.log.Info("cache written again")
+		c.log.Info("cache writes succeed again")
 	}
 	return err != nil
 }
 
-// close writes what is queued and gives the file back. It is called once.
+// close flushes the queue and closes the file. It is called once.
 func (c *cache) close() error {
 	if c == nil {
 		return nil
@@ -113,7 +105,7 @@ func writeRow(put, del *sqlite3.Stmt, key string, r row) error {
 	}
 	body := r.body
 	if body == nil {
-		body = []byte{} // an empty object, not a missing one
+		body = []byte{} // an empty object, not an absent one
 	}
 	return errors.Join(put.BindText(1, key), put.BindText(2, string(r.etag)), put.BindBlob(3, body), put.BindInt64(4, r.sum()), put.Exec())
 }

@@ -16,12 +16,11 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// schemaVersion is kept in the file's user_version; a file of another one is
-// replaced.
+// schemaVersion is stored in the file's user_version; a file of another version is replaced.
 const schemaVersion = 1
 
-// The locking mode makes this process the file's only user, which also spares
-// the shared memory that a WAL needs otherwise.
+// The exclusive locking mode makes this process the file's only user, and avoids the shared
+// memory of a WAL.
 const schema = `
 PRAGMA locking_mode = exclusive;
 PRAGMA journal_mode = wal;
@@ -37,29 +36,28 @@ const (
 	tableGroups    = "groups"
 )
 
-// errVersion is a file written by another version of this program.
+// errVersion is the error of a file written by another version of this program.
 var errVersion = errors.New("another schema version")
 
-// row is an object as the cache knows it. A body without an etag is none.
+// row is a cached object. Without an etag, there is no object.
 type row struct {
 	etag object.ETag
 	body []byte
 }
 
-// sum guards against damage that SQLite does not see: a row is taken for the
-// object itself when only its etag is the listed one.
+// sum detects damage that SQLite does not: a row whose etag is the listed one replaces reading
+// the object.
 func (r row) sum() int64 {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	return int64(crc32.Update(crc32.Checksum([]byte(r.etag), table), table, r.body))
 }
 
-// cache remembers objects in a SQLite file. All its methods may be called on a
-// nil cache, which remembers nothing. Writes are queued and written by one
-// goroutine, many in a transaction; when that fails they are dropped, since the
-// etags tell that the rows that stay are old.
+// cache stores objects in a SQLite file. All methods are no-ops on a nil cache. Writes are
+// queued and batched into transactions by one goroutine; if that fails they are dropped, since
+// the etags show that the remaining rows are stale.
 type cache struct {
 	log  *slog.Logger
-	conn *sqlite3.Conn // of the writing goroutine, once that runs
+	conn *sqlite3.Conn // of the writing goroutine, once started
 
 	mu     sync.Mutex
 	read   map[string]map[string]row // by table and key, as found when opened
@@ -69,10 +67,10 @@ type cache struct {
 	done   chan error
 }
 
-// slot is a place in a table.
+// slot is a row's position: a table and a key.
 type slot struct{ table, key string }
 
-// openCache opens, repairs by replacing, or does without.
+// openCache opens the cache, replacing a broken file. It returns nil if there is no usable file.
 func openCache(path string, log *slog.Logger) *cache {
 	log = log.With(slog.String("path", path))
 	c, err := tryCache(path, log)
@@ -90,8 +88,8 @@ func openCache(path string, log *slog.Logger) *cache {
 	return c
 }
 
-// replaceable reports whether a new file would help: not when another process
-// has this one, or when the disk is at fault.
+// replaceable reports whether a new file would help: not if another process has the file
+// locked, or if the disk fails.
 func replaceable(err error) bool {
 	return errors.Is(err, sqlite3.CORRUPT) || errors.Is(err, sqlite3.NOTADB) ||
 		errors.Is(err, sqlite3.ERROR) || errors.Is(err, errVersion)
@@ -106,9 +104,27 @@ func removeFiles(path string) error {
 	return nil
 }
 
+// private restricts the cache's files to their owner: SQLite creates them world-readable, and
+// the folder may be, too.
+func private(path string) (err error) {
+	for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
+		if chmodErr := os.Chmod(path+suffix, 0o600); !errors.Is(chmodErr, fs.ErrNotExist) {
+			err = errors.Join(err, chmodErr)
+		}
+	}
+	return err
+}
+
 func tryCache(path string, log *slog.Logger) (*cache, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the cache's folder: %w", err)
+		return nil, fmt.Errorf("create the cache's folder: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = errors.Join(file.Close(), private(path))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	conn, err := sqlite3.Open(path)
 	if err != nil {
@@ -119,13 +135,17 @@ func tryCache(path string, log *slog.Logger) (*cache, error) {
 		read: map[string]map[string]row{}, queue: map[slot]row{},
 		wake: make(chan struct{}, 1), closed: make(chan struct{}), done: make(chan error, 1),
 	}
-	if err := c.prepare(); err != nil {
+	err = c.prepare()
+	if err == nil {
+		err = private(path) // the WAL exists from the first write on
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare cache: %w", err), conn.Close())
 	}
 	return c, nil
 }
 
-// prepare makes the tables, shows that the file can be written, and reads it.
+// prepare creates the tables, which shows that the file is writable, and reads them.
 func (c *cache) prepare() error {
 	version, err := c.version()
 	if err != nil {
@@ -141,7 +161,7 @@ func (c *cache) prepare() error {
 		return err
 	}
 	for _, table := range []string{tableInstances, tableGroups} {
-		if c.read[table], err = c.rows(table); err != nil {
+		if c.read[table], err = c.readTable(table); err != nil {
 			return err
 		}
 	}
@@ -160,7 +180,7 @@ func (c *cache) version() (int, error) {
 	return version, errors.Join(stmt.Err(), stmt.Close())
 }
 
-func (c *cache) rows(table string) (map[string]row, error) {
+func (c *cache) readTable(table string) (map[string]row, error) {
 	stmt, _, err := c.conn.Prepare("SELECT key, etag, body, sum FROM " + table)
 	if err != nil {
 		return nil, err
@@ -175,27 +195,17 @@ func (c *cache) rows(table string) (map[string]row, error) {
 	return rows, errors.Join(stmt.Err(), stmt.Close())
 }
 
-// instances returns what the file held when it was opened.
-func (c *cache) instances() map[string]row {
+// rows returns the content of a table when the file was opened.
+func (c *cache) rows(table string) map[string]row {
 	if c == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.read[tableInstances]
+	return c.read[table]
 }
 
-// groups returns the objects with dynamic groups that the file held when it was opened.
-func (c *cache) groups() map[string]row {
-	if c == nil {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.read[tableGroups]
-}
-
-// forgetRead frees what was read: from now on memory knows better.
+// forgetRead frees what was read: memory is newer from now on.
 func (c *cache) forgetRead() {
 	if c == nil {
 		return
@@ -205,9 +215,5 @@ func (c *cache) forgetRead() {
 	c.read = nil
 }
 
-func (c *cache) putInstance(key string, r row) { c.enqueue(slot{tableInstances, key}, r) }
-func (c *cache) deleteInstance(key string)     { c.enqueue(slot{tableInstances, key}, row{}) }
-
-// putGroups leaves an object with dynamic groups, which may be large, to the next write
-// of a record or to the end. Until then the etag tells that the row is old.
-func (c *cache) putGroups(key string, r row) { c.remember(slot{tableGroups, key}, r) }
+func (c *cache) put(table, key string, r row) { c.enqueue(slot{table, key}, r) }
+func (c *cache) delete(table, key string)     { c.enqueue(slot{table, key}, row{}) }

@@ -2,13 +2,9 @@ package ledger_test
 
 import (
 	"bytes"
-	"cmp"
-	"context"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,13 +12,12 @@ import (
 	"github.com/ncruces/go-sqlite3"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// logged is a log to look into.
+// logged is a log for inspection.
 type logged struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -40,7 +35,7 @@ func (l *logged) String() string {
 	return l.b.String()
 }
 
-// shard makes a store with n running instances and a cache that knows them.
+// shard creates a store with n running instances and a cache of them.
 func shard(t *testing.T, n int) (*objecttest.Counting, ledger.Config, *logged) {
 	t.Helper()
 	store := objecttest.NewCounting(mem.New(mem.Config{HashETags: true}))
@@ -57,11 +52,10 @@ func shard(t *testing.T, n int) (*objecttest.Counting, ledger.Config, *logged) {
 	return store, cfg, log
 }
 
-// groupsRead is the one read of every Load that is not for a record.
+// groupsRead is the one read of every Load that is not of a record.
 const groupsRead = 1
 
-// reopen loads a new ledger, as after a restart, and tells how many objects it
-// read from the store beside the groups.
+// reopen loads a new ledger, as after a restart, and returns the number of record reads.
 func reopen(t *testing.T, store *objecttest.Counting, cfg ledger.Config) (reads int64, s ledger.Stats) {
 	t.Helper()
 	before := store.Counts()
@@ -108,7 +102,7 @@ func TestWarmStartReadsWhatDiffers(t *testing.T) {
 	create(t, w, 30)
 	update(t, w, 30, fleet.Running)
 	closeLedger(t, l)
-	if reads, s := reopen(t, store, cfg); reads != 5 || s.Listed != 20 || s.Cached != 16 { // one of them is gone
+	if reads, s := reopen(t, store, cfg); reads != 5 || s.Listed != 20 || s.Cached != 16 { // one was removed
 		t.Errorf("%d reads, %+v", reads, s)
 	}
 	if reads, _ := reopen(t, store, cfg); reads != 0 {
@@ -120,7 +114,7 @@ func TestColdStarts(t *testing.T) {
 	tests := []struct {
 		name   string
 		damage func(t *testing.T, path string)
-		log    string // what must be said
+		log    string // the expected text
 	}{
 		{"removed", func(t *testing.T, path string) { remove(t, path) }, ""},
 		{"not a database", func(t *testing.T, path string) {
@@ -167,7 +161,7 @@ func TestColdStarts(t *testing.T) {
 	}
 }
 
-// A server is told a folder for its cache that need not exist yet.
+// The cache's folder need not exist yet.
 func TestCacheFolderIsMade(t *testing.T) {
 	store, cfg, log := shard(t, 3)
 	cfg.CachePath = filepath.Join(t.TempDir(), "not", "yet", "cache.db")
@@ -189,8 +183,7 @@ func TestUnwritablePlace(t *testing.T) {
 	}
 }
 
-// A process that is killed leaves a cache that lags: here, one that knows
-// nothing of the changes after the copy was taken, in the middle of its work.
+// A killed process leaves a stale cache: here, a copy taken during its work.
 func TestKilledBeforeTheCacheWasWritten(t *testing.T) {
 	_, cfg, _ := shard(t, 10)
 	stale, err := os.ReadFile(cfg.CachePath)
@@ -221,8 +214,8 @@ func TestKilledBeforeTheCacheWasWritten(t *testing.T) {
 	}
 }
 
-// Whatever point of a crash a file with its WAL is caught at, the next start is
-// right: the files are copied while the ledger works.
+// Whatever point of a crash the file and its WAL are from, the next start is correct: the
+// files are copied while the ledger works.
 func TestCrashedWithWAL(t *testing.T) {
 	store, cfg, _ := shard(t, 5)
 	l := open(t, cfg)
@@ -241,98 +234,6 @@ func TestCrashedWithWAL(t *testing.T) {
 		reopen(t, store, crashed)
 	}
 	closeLedger(t, l)
-}
-
-func TestGroups(t *testing.T) {
-	store := mem.New(mem.Config{HashETags: true})
-	cfg := config(t, store)
-	l := open(t, cfg)
-	w := l.Lead(term{epoch: 1})
-	at := w.TenantKey("default")
-	if o, err := w.Groups(t.Context(), at); o.Body != nil || o.ETag != "" || err != nil {
-		t.Errorf("before the first: %v %v", o, err)
-	}
-	one, err := w.PutGroups(t.Context(), at, []byte("one"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.PutGroups(t.Context(), at, []byte("other"), ""); !isConflict(err) {
-		t.Errorf("a second first one: %v", err)
-	}
-	two, err := w.PutGroups(t.Context(), at, []byte(`{"epoch":7}`), one)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.PutGroups(t.Context(), at, []byte("three"), one); !isConflict(err) {
-		t.Errorf("over an old one: %v", err)
-	}
-	closeLedger(t, l)
-	l = open(t, cfg)
-	defer closeLedger(t, l)
-	if epoch := l.HighestEpoch(); epoch != 7 {
-		t.Errorf("after a restart, from the cache: epoch %d, want that of the groups", epoch)
-	}
-	if o, err := l.Groups(context.Background(), at); string(o.Body) != `{"epoch":7}` || o.ETag != two || err != nil {
-		t.Errorf("read: %v %v", o, err)
-	}
-}
-
-// TestTenants: the objects of all tenants are found, and only those are read that are
-// not as they were seen last, also after a restart. What is no tenant's is left alone.
-func TestTenants(t *testing.T) {
-	inner := mem.New(mem.Config{HashETags: true})
-	var read []string
-	store := objecttest.NewFaults(inner, nil)
-	store.Set(func(r objecttest.Request) objecttest.Outcome {
-		if r.Verb == object.VerbGet {
-			read = append(read, r.Key)
-		}
-		return objecttest.Outcome{}
-	})
-	cfg := config(t, store)
-	cfg.Concurrency = 1
-	l := open(t, cfg)
-	w := l.Lead(term{epoch: 1})
-	for _, tenant := range []string{"a", "b", "c"} {
-		if _, err := w.PutGroups(t.Context(), w.TenantKey(tenant), []byte(`{"epoch":1,"of":"`+tenant+`"}`), ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(t, inner, "groups/dev-1/Odd.jsonc", "{}")
-	put(t, inner, "groups/dev-11/a.jsonc", "{}")
-	expect := func(what string, l *ledger.Ledger, reads []string, tenants ...string) {
-		t.Helper()
-		read = nil
-		found, err := l.Tenants(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		slices.Sort(read)
-		if names := slices.Sorted(maps.Keys(found)); !slices.Equal(names, tenants) || !slices.Equal(read, reads) {
-			t.Errorf("%s: found %v, read %v, want %v, %v", what, names, read, tenants, reads)
-		}
-		for tenant, o := range found {
-			if body := cmp.Or(string(o.Body), string(o.Prior)); !strings.Contains(body, `"of":"`+tenant+`"`) {
-				t.Errorf("%s: %s has %s", what, tenant, body)
-			}
-		}
-	}
-	expect("written here", l, nil, "a", "b", "c")
-	put(t, inner, w.TenantKey("b"), `{"epoch":9,"of":"b"}`)
-	if err := inner.Delete(t.Context(), w.TenantKey("c")); err != nil {
-		t.Fatal(err)
-	}
-	expect("listed", l, []string{w.TenantKey("b"), w.TenantKey("c")}, "a", "b", "c")
-	if o, err := l.Groups(t.Context(), w.TenantKey("c")); err != nil || o.ETag != "" || len(o.Body) > 0 {
-		t.Errorf("c is %v, %v", o, err)
-	}
-	closeLedger(t, l)
-	l = open(t, cfg)
-	defer closeLedger(t, l)
-	if epoch := l.HighestEpoch(); epoch != 9 {
-		t.Errorf("after a restart: epoch %d, want that of b", epoch)
-	}
-	expect("after a restart", l, []string{w.TenantKey("c")}, "a", "b", "c") // what is gone is looked for each time
 }
 
 func connect(t *testing.T, path string) *sqlite3.Conn {

@@ -11,14 +11,14 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// Certificate is what is kept of a certificate that was issued.
+// Certificate is the log entry of an issued certificate.
 type Certificate struct {
-	Name   string    `json:"name"`   // of the file that it went into
+	Name   string    `json:"name"`   // of the file that contains it
 	Serial string    `json:"serial"` // hex
 	Expiry time.Time `json:"expiry"`
 }
 
-// CertificateBatch are the certificates that one instance was issued at one time.
+// CertificateBatch is the certificates issued to one instance at a time.
 type CertificateBatch struct {
 	Tenant       string           `json:"tenant"`
 	Instance     fleet.InstanceID `json:"instance"`
@@ -26,20 +26,20 @@ type CertificateBatch struct {
 	Certificates []Certificate    `json:"certificates"`
 }
 
-// timestamp sorts by time and has no dot, which divides the parts of a key.
+// timestamp sorts by time and has no dot, which separates the parts of a key.
 const timestamp = "20060102T150405"
 
-// key is "certlog/{shard}/{tenant}.{timestamp}.{id}.json".
+// key returns "certlog/{shard}/{tenant}.{timestamp}.{id}.json".
 func (b CertificateBatch) key(shard string) string {
 	at := b.IssuedAt.UTC()
 	return fmt.Sprintf("certlog/%s/%s.%s%09dZ.%s%s",
 		shard, b.Tenant, at.Format(timestamp), at.Nanosecond(), b.Instance.StorageKey(), suffix)
 }
 
-// LogCertificates appends a batch to the log of issued certificates, which is
-// never read back: it is for people. The batch is durable when the error is nil.
-// Where the instance has one of the same nanosecond already, the batch is given
-// the next. It settles a lost reply until ctx ends.
+// LogCertificates appends a batch to the log of issued certificates, which is for auditors and
+// never read by the server. The batch is durable if the error is nil. If the instance has a
+// batch of the same nanosecond, the next nanosecond is used. Until ctx ends, a lost reply is
+// resolved by reading back.
 func (l *Ledger) LogCertificates(ctx context.Context, b CertificateBatch) error {
 	if err := l.logCertificates(ctx, b); err != nil {
 		return fmt.Errorf("log the certificates of instance %s: %w", b.Instance, err)
@@ -62,7 +62,7 @@ func (l *Ledger) logCertificates(ctx context.Context, b CertificateBatch) error 
 		if err != nil {
 			return fmt.Errorf("encode: %w", err)
 		}
-		_, err = object.Settle(ctx, l.cfg.Store, b.key(l.cfg.Shard), body, object.IfAbsent())
+		_, err = object.PutConfirmed(ctx, l.cfg.Store, b.key(l.cfg.Shard), body, object.IfAbsent())
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
@@ -71,6 +71,6 @@ func (l *Ledger) logCertificates(ctx context.Context, b CertificateBatch) error 
 	return fmt.Errorf("%w: %d batches of one time", ErrConflict, maxSameTime)
 }
 
-// maxSameTime bounds how many batches of an instance a clock that stands still
-// may bring about.
+// maxSameTime bounds the batches of an instance with the same time, as from a clock that stands
+// still.
 const maxSameTime = 100

@@ -13,8 +13,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// TestLogCertificates: one object a batch, in the order of time within a tenant,
-// and never one over another.
+// TestLogCertificates: one object per batch, sorted by time within a tenant, and none
+// overwritten.
 func TestLogCertificates(t *testing.T) {
 	store := mem.New(mem.Config{HashETags: true})
 	l, err := ledger.Open(ledger.Config{Store: store, Shard: "dev-1", Writer: "w", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})

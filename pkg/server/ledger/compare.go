@@ -3,61 +3,67 @@ package ledger
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// comparison is what one pass over the listing found.
-type comparison struct {
-	ledger *Ledger
+// comparison is one pass over the listing of a kind, and its results.
+type comparison[K comparable, V any] struct {
+	*objects[K, V]
 
-	mu                 sync.Mutex
-	listed             map[string]bool
-	read               int
-	appeared, vanished []fleet.InstanceID
+	mu       sync.Mutex
+	listed   map[string]bool
+	read     int
+	appeared []K
+	vanished []gone[K, V]
 }
 
-func (c *comparison) count(read bool, appeared fleet.InstanceID) {
+// gone is a record that is no longer in the store, as last known.
+type gone[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+func (c *comparison[K, V]) count(read bool, appeared ...K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if read {
 		c.read++
 	}
-	if appeared != "" {
-		c.appeared = append(c.appeared, appeared)
-	}
+	c.appeared = append(c.appeared, appeared...)
 }
 
-func (l *Ledger) compare(ctx context.Context, known map[string]row) (*comparison, error) {
-	infos, err := object.All(ctx, l.cfg.Store, prefix(l.cfg.Shard))
+// compare syncs memory with the store. It reads only objects whose etag differs from the one
+// in memory, or in a row of the cache. A record that either knows and the listing lacks is
+// read by its key before it counts as gone. missed is called for each such record at once.
+func (o *objects[K, V]) compare(ctx context.Context, known map[string]row, missed func(V)) (*comparison[K, V], error) {
+	infos, err := object.All(ctx, o.cfg.Store, o.prefix())
 	if err != nil {
 		return nil, err
 	}
-	c := &comparison{ledger: l, listed: make(map[string]bool, len(infos))}
+	c := &comparison[K, V]{objects: o, listed: make(map[string]bool, len(infos))}
 	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(l.cfg.Concurrency)
+	work.SetLimit(o.cfg.Concurrency)
 	for _, info := range infos {
 		c.listed[info.Key] = true
 		work.Go(func() error { return c.adopt(ctx, info, known[info.Key]) })
 	}
-	for _, i := range l.Instances() {
-		if !c.listed[l.key(i.Tenant, i.ID)] {
-			work.Go(func() error { return c.miss(ctx, i.Tenant, i.ID) })
+	for _, k := range o.keys() {
+		if !c.listed[o.key(k)] {
+			work.Go(func() error { return c.miss(ctx, k, missed) })
 		}
 	}
 	for key := range known {
 		if !c.listed[key] {
-			work.Go(func() error { return c.recallCached(ctx, key) })
+			work.Go(func() error { return c.recallCached(ctx, key, known[key]) })
 		}
 	}
-	for _, m := range l.Malformed() {
-		if !c.listed[m.Key] {
-			work.Go(func() error { return c.missMalformed(ctx, m.Key) })
+	for _, key := range o.malformedKeys() {
+		if !c.listed[key] {
+			work.Go(func() error { return c.missMalformed(ctx, key) })
 		}
 	}
 	if err := work.Wait(); err != nil {
@@ -66,101 +72,119 @@ func (l *Ledger) compare(ctx context.Context, known map[string]row) (*comparison
 	return c, nil
 }
 
-// recallCached reads a record that the cache holds and the listing lacks.
-func (c *comparison) recallCached(ctx context.Context, key string) error {
-	tenant, id, err := c.ledger.parseKey(key)
+// recallCached reads a record that is cached but not listed.
+func (c *comparison[K, V]) recallCached(ctx context.Context, key string, cached row) error {
+	k, err := c.parse(key)
 	if err != nil {
-		c.ledger.cache.deleteInstance(key)
-		return nil //nolint:nilerr // a row of another name is none of ours
+		c.cache.delete(c.table(), key)
+		return nil //nolint:nilerr // a row with a malformed key is not a record
 	}
-	_, err = c.ledger.Recall(ctx, tenant, id)
+	c.remember(k, cached.body)
+	_, err = c.recall(ctx, k)
 	return err
 }
 
-// missMalformed looks for an object that could not be understood and that the listing
-// did not have: as long as it is there it speaks for a VM.
-func (c *comparison) missMalformed(ctx context.Context, key string) error {
-	o, err := c.ledger.cfg.Store.Get(ctx, key)
+// missMalformed reads a malformed object that was not listed: it stays malformed as long as it
+// exists.
+func (c *comparison[K, V]) missMalformed(ctx context.Context, key string) error {
+	found, err := c.cfg.Store.Get(ctx, key)
 	switch {
 	case errors.Is(err, object.ErrNotFound):
-		c.ledger.clearMalformed(key)
+		c.clearMalformed(key)
 		return nil
 	case err != nil:
 		return err
 	}
-	tenant, id, err := c.ledger.parseKey(key)
+	k, err := c.parse(key)
 	if err != nil {
-		return nil // it is as malformed as before
+		return nil // still malformed
 	}
-	unlock, err := c.ledger.locks.lock(ctx, id)
+	unlock, err := c.locks.lock(ctx, k)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if old, known := c.ledger.entry(id); !known || old.instance.Tenant == tenant && old.etag != o.ETag {
-		c.ledger.keep(tenant, id, o, true)
+	if !c.refused(k, found.Info) {
+		c.store(k, found, true)
 	}
 	return nil
 }
 
-// adopt takes over one listed object unless it is known as it is.
-func (c *comparison) adopt(ctx context.Context, info object.Info, cached row) error {
-	tenant, id, err := c.ledger.parseKey(info.Key)
+// refused marks an object as malformed if it can't coexist with the others.
+func (c *comparison[K, V]) refused(k K, info object.Info) bool {
+	c.objects.mu.RLock()
+	err := c.admit(k)
+	c.objects.mu.RUnlock()
 	if err != nil {
-		c.ledger.setMalformed(malformed{Malformed: fleet.Malformed{Key: info.Key, Err: err}, etag: info.ETag})
+		c.setMalformed(info.Key, malformed[K]{of: k, err: err, etag: info.ETag})
+	}
+	return err != nil
+}
+
+// adopt stores one listed object unless its version is known.
+func (c *comparison[K, V]) adopt(ctx context.Context, info object.Info, cached row) error {
+	k, err := c.parse(info.Key)
+	if err != nil {
+		c.setMalformed(info.Key, malformed[K]{err: err, etag: info.ETag})
 		return nil
 	}
-	unlock, err := c.ledger.locks.lock(ctx, id)
+	unlock, err := c.locks.lock(ctx, k)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	old, known := c.ledger.entry(id)
-	if known && old.instance.Tenant != tenant {
-		err := fmt.Errorf("id: %s is an instance of tenant %s already", id, old.instance.Tenant)
-		c.ledger.setMalformed(malformed{Malformed: fleet.Malformed{Key: info.Key, Tenant: tenant, ID: id, Err: err}, etag: info.ETag})
+	if c.refused(k, info) {
 		return nil
 	}
-	if known && old.etag == info.ETag || c.ledger.knownMalformed(info) {
-		return nil
+	old, known := c.entry(k)
+	m, bad := c.malformedAt(info.Key)
+	if bad && m.etag == info.ETag || !bad && known && old.etag == info.ETag {
+		return nil // a malformed object may be restored to the known version
 	}
-	found := object.Object{Info: object.Info{Key: info.Key, ETag: cached.etag}, Body: cached.body}
-	read := known || cached.etag != info.ETag // the cache is older than memory
-	if read {
-		found, err = c.ledger.cfg.Store.Get(ctx, info.Key)
-		if errors.Is(err, object.ErrNotFound) {
-			return nil // removed since it was listed
-		}
-		if err != nil {
-			return err
-		}
+	found, read, err := c.get(ctx, k, info, cached)
+	if errors.Is(err, object.ErrNotFound) {
+		return nil // removed since it was listed
 	}
-	if !c.ledger.keep(tenant, id, found, read) || known {
-		id = ""
+	if err != nil {
+		return err
 	}
-	c.count(read, id)
+	if c.store(k, found, read) && !known {
+		c.count(read, k)
+	} else {
+		c.count(read)
+	}
 	return nil
 }
 
-// miss looks for a record that the listing did not have: it may have been
-// created or removed since.
-func (c *comparison) miss(ctx context.Context, tenant string, id fleet.InstanceID) error {
-	unlock, err := c.ledger.locks.lock(ctx, id)
+// get returns a listed object, from the cache if it has the listed version and memory has none.
+func (c *comparison[K, V]) get(ctx context.Context, k K, info object.Info, cached row) (found object.Object, read bool, err error) {
+	_, known := c.entry(k) // memory is newer than the cache
+	if !known && cached.etag == info.ETag {
+		return object.Object{Info: object.Info{Key: info.Key, ETag: cached.etag}, Body: cached.body}, false, nil
+	}
+	if !known && cached.etag != "" {
+		c.remember(k, cached.body)
+	}
+	found, err = c.cfg.Store.Get(ctx, info.Key)
+	return found, true, err
+}
+
+// miss reads a record that was not listed: it may have been created or removed since.
+func (c *comparison[K, V]) miss(ctx context.Context, k K, missed func(V)) error {
+	unlock, err := c.locks.lock(ctx, k)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	old, known := c.ledger.entry(id)
+	old, known := c.entry(k)
 	if !known {
 		return nil
 	}
-	gone, err := c.ledger.reload(ctx, tenant, id)
-	if err == nil && gone {
-		if old.instance.Phase != fleet.Deleted {
-			c.ledger.vanished.Add(1)
-		}
+	isGone, err := c.reload(ctx, k)
+	if err == nil && isGone {
+		missed(old.value)
 		c.mu.Lock()
-		c.vanished = append(c.vanished, id)
+		c.vanished = append(c.vanished, gone[K, V]{k, old.value})
 		c.mu.Unlock()
 	}
 	return err

@@ -14,7 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile/ledgertest"
 )
 
-// TestLoopContract: the ledger is what the leader's loop takes it for.
+// TestLoopContract: the ledger satisfies the contract of the leader's loop.
 func TestLoopContract(t *testing.T) {
 	ledgertest.Run(t, func(*testing.T) ledgertest.Store {
 		s := &contract{Store: mem.New(mem.Config{HashETags: true})}
@@ -23,7 +23,7 @@ func TestLoopContract(t *testing.T) {
 	})
 }
 
-// contract is a bucket with one leader after the other.
+// contract is a bucket with successive leaders.
 type contract struct {
 	object.Store
 	faults *objecttest.Faults
@@ -48,7 +48,7 @@ func (s *contract) Place(t *testing.T, i fleet.Instance) {
 	t.Helper()
 	epoch := s.epoch
 	defer func() { s.epoch = epoch }()
-	s.epoch-- // written under the term that leads
+	s.epoch-- // written in the current term
 	if _, err := s.lead(t, s.Store).Create(t.Context(), i); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func (s *contract) LoseReply() {
 	})
 }
 
-// led is a ledger that a term writes.
+// led is a ledger with a term's writer.
 type led struct {
 	*ledger.Ledger
 	w *ledger.Writer

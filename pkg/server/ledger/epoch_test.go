@@ -9,27 +9,26 @@ import (
 	"github.com/nstance/nstance/pkg/object/objecttest"
 )
 
-// The first epoch after a lost election record is above whatever was written,
-// also when no record is left that can be understood.
+// After the election record is lost, the first epoch exceeds every recorded one, even if no
+// record is readable.
 func TestHighestEpochCountsWhatCanBeRead(t *testing.T) {
 	for _, tt := range []struct {
 		name, key, body string
 		want            uint64
 	}{
 		{"nothing", "other", "", 0},
-		{"groups", "groups/dev-1.jsonc", `{"epoch": 7, "rev": 1, "writer": "w", "groups": {}}`, 7},
-		{"groups of a tenant", "groups/dev-1/prod.jsonc", `{"epoch": 6, "rev": 1, "writer": "w", "groups": {}}`, 6},
-		{"groups with comments", "groups/dev-1.jsonc", "// by hand\n{\"rev\": true, \"epoch\": 8, /* x */ \"groups\": [],}", 8},
-		{"groups of another shard", "groups/dev-2.jsonc", `{"epoch": 7}`, 0},
-		{"cut off", "groups/dev-1.jsonc", `{"epoch": 7, "gro`, 0},
-		{"empty", "groups/dev-1.jsonc", ``, 0},
-		{"no object", "groups/dev-1.jsonc", `[7]`, 0},
-		{"not at the top", "groups/dev-1.jsonc", `{"groups": {"epoch": 7}}`, 0},
-		{"no number", "groups/dev-1.jsonc", `{"epoch": "7"}`, 0},
-		{"negative", "groups/dev-1.jsonc", `{"epoch": -7}`, 0},
-		{"beyond what terms count to", "groups/dev-1.jsonc", `{"epoch": 9007199254740993}`, 0},
-		{"the last number", "groups/dev-1.jsonc", `{"epoch": 9007199254740991}`, 9007199254740991},
-		{"damaged", "groups/dev-1.jsonc", `{"epoch": 18446744073709551615}`, 0},
+		{"a group", "groups/dev-1/prod/web.json", `{"epoch": 6, "rev": 1, "writer": "w", "size": 1}`, 6},
+		{"a group with comments", "groups/dev-1/prod/web.json", "// by hand\n{\"rev\": true, \"epoch\": 8, /* x */ \"size\": [],}", 8},
+		{"a group of another shard", "groups/dev-2/prod/web.json", `{"epoch": 7}`, 0},
+		{"cut off", "groups/dev-1/prod/web.json", `{"epoch": 7, "gro`, 0},
+		{"empty", "groups/dev-1/prod/web.json", ``, 0},
+		{"no object", "groups/dev-1/prod/web.json", `[7]`, 0},
+		{"not at the top", "groups/dev-1/prod/web.json", `{"vars": {"epoch": 7}}`, 0},
+		{"no number", "groups/dev-1/prod/web.json", `{"epoch": "7"}`, 0},
+		{"negative", "groups/dev-1/prod/web.json", `{"epoch": -7}`, 0},
+		{"beyond what terms count to", "groups/dev-1/prod/web.json", `{"epoch": 9007199254740993}`, 0},
+		{"the last number", "groups/dev-1/prod/web.json", `{"epoch": 9007199254740991}`, 9007199254740991},
+		{"damaged", "groups/dev-1/prod/web.json", `{"epoch": 18446744073709551615}`, 0},
 		{"malformed record", key(1), `{"epoch": 9, "rev": 0}`, 9},
 		{"unreadable record", key(1), `{"epoch": 9`, 0},
 	} {
@@ -45,11 +44,11 @@ func TestHighestEpochCountsWhatCanBeRead(t *testing.T) {
 	}
 }
 
-// Without the groups the highest epoch is not known, so Load must not succeed.
+// Without the groups the highest epoch is unknown, so Load must fail.
 func TestLoadFailsWithoutTheGroups(t *testing.T) {
-	for _, lost := range []string{"groups/dev-1.jsonc", "groups/dev-1/", "groups/dev-1/prod.jsonc"} {
+	for _, lost := range []string{"groups/dev-1.jsonc", "groups/dev-1/", "groups/dev-1/prod/web.json"} {
 		l, faults, store := bare(t)
-		put(t, store, "groups/dev-1/prod.jsonc", "{}")
+		put(t, store, "groups/dev-1/prod/web.json", "{}")
 		faults.Set(func(r objecttest.Request) objecttest.Outcome {
 			if r.Key == lost {
 				return objecttest.Outcome{Fault: objecttest.Dropped}
@@ -62,9 +61,9 @@ func TestLoadFailsWithoutTheGroups(t *testing.T) {
 	}
 }
 
-// TestRevThatCanOnlyBeDamage: a record whose rev can't be counted on is named, and the
-// instance stays as it was known; once it is mended it can be written. The last rev that is
-// read can be written, too.
+// TestRevThatCanOnlyBeDamage: a record with an invalid rev is reported, and the instance keeps
+// its last known state; once repaired, the record can be written. The highest readable rev can
+// be written, too.
 func TestRevThatCanOnlyBeDamage(t *testing.T) {
 	l, _, store := bare(t)
 	w := l.Lead(term{epoch: 1})
@@ -92,7 +91,7 @@ func TestRevThatCanOnlyBeDamage(t *testing.T) {
 	update(t, w, 1, fleet.Running)
 }
 
-// TestFindReadsWhatAListingLacked: a record that memory lacks is looked for by its key.
+// TestFindReadsWhatAListingLacked: a record that memory lacks is read by its key.
 func TestFindReadsWhatAListingLacked(t *testing.T) {
 	l, _, store := bare(t)
 	load(t, l)
@@ -136,8 +135,8 @@ func TestVanishedCountsOnlyLivingRecords(t *testing.T) {
 	}
 }
 
-// A record of a later term is not changed, and its epoch is told: should it be damage,
-// the conflict would last for ever.
+// A record of a later term is not changed, and its epoch is reported: if it is damage, the
+// conflict would be permanent.
 func TestLaterEpochIsTold(t *testing.T) {
 	l, _, store := bare(t)
 	create(t, l.Lead(term{epoch: 9}), 1)
@@ -150,7 +149,7 @@ func TestLaterEpochIsTold(t *testing.T) {
 	if err := w.Remove(t.Context(), newID(1)); !isConflict(err) || risen != 9 {
 		t.Errorf("remove: %v; %d was told", err, risen)
 	}
-	// What no term counts to is damage, and the instance stays as it was known.
+	// An epoch above the maximum is damage, and the instance keeps its last known state.
 	put(t, store, key(1), `{"id":"`+string(newID(1))+`","tenant":"default","group":"web","phase":"running","epoch":9007199254740993,"rev":5}`)
 	if _, _, err := l.Relist(t.Context()); err != nil {
 		t.Fatal(err)

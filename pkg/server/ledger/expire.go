@@ -12,28 +12,27 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// This file is the end of requests. A delete is unconditional, and one that was sent
-// may land late, even after its term: it must not hit a request that has come to name
-// another instance. So only a request is deleted that nobody writes any more: its
-// instance is gone, and no other may take its place. Reclaim and Keep leave such a one
-// alone, and a key is claimed only where there is none. A request that may still be
-// reclaimed, or whose record may still be written, is first closed, by a conditional
-// write: whichever of the two writes is first, the other one finds it done.
+// This file deletes old requests. A delete is unconditional, and may land late, even after its
+// term: it must not hit a request that names another instance by then. So only a final request
+// is deleted, which is never written again: its instance is gone, and no other may replace it.
+// Reclaim and AttachKey leave a final request unchanged, and Claim writes only if there is no
+// request. A request that may still be reclaimed, or whose record may still be written, is
+// first closed by a conditional write: of two concurrent writes, the second one fails.
 //
-// A delete so hits that very request or nothing, unless an earlier delete of the same
-// request has landed and the key was claimed since. Two deletes of one request are as
-// far apart as two looks at it, which are ExpireInterval apart, also across a change of
-// leaders; that is far beyond the time in which a store gives up a request.
+// A late delete therefore hits that request or nothing, unless an earlier delete of the
+// same request has landed and the key was claimed again since. Two deletes of one request
+// are at least ExpireInterval apart, also across a change of leaders, and a store gives up
+// a call long before that.
 
-// ExpireInterval is the least time from taking over to the first Expire of a term, and
+// ExpireInterval is the minimum time from the takeover to the first Expire of a term, and
 // between two of the same request.
 const ExpireInterval = time.Hour
 
-// RequestKey names a request.
+// RequestKey identifies a request.
 type RequestKey struct{ Tenant, Key string }
 
-// OldRequests lists, page by page, the requests that were last written before a moment
-// and are of no instance of which there is a record.
+// OldRequests yields, page by page, the requests that were last written before a time and whose
+// instance has no record.
 func (l *Ledger) OldRequests(ctx context.Context, before time.Time) iter.Seq2[[]RequestKey, error] {
 	prefix := "request/" + l.cfg.Shard + "/"
 	return func(yield func([]RequestKey, error) bool) {
@@ -61,31 +60,31 @@ func (l *Ledger) oldRequests(prefix string, page []object.Info, before time.Time
 	return old
 }
 
-// requested are the keys that records name.
+// requested returns the request keys in records.
 func (l *Ledger) requested() map[RequestKey]bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+	l.records.mu.RLock()
+	defer l.records.mu.RUnlock()
 	keys := map[RequestKey]bool{}
-	for _, e := range l.entries {
-		if e.instance.RequestKey != "" {
-			keys[RequestKey{e.instance.Tenant, e.instance.RequestKey}] = true
+	for k, e := range l.records.entries {
+		if e.value.RequestKey != "" {
+			keys[RequestKey{k.tenant, e.value.RequestKey}] = true
 		}
 	}
 	return keys
 }
 
-// Expiry is what has become of a request that may be over.
+// Expiry is the result of Expire.
 type Expiry int
 
-// What Expire did.
+// What Expire did with the request.
 const (
-	Kept    Expiry = iota // it is not over, or can't be understood
-	Closed                // it names its instance for good: it can be deleted by the next Expire
-	Removed               // it is deleted
+	Kept    Expiry = iota // in use, or malformed
+	Closed                // it names its instance permanently; the next Expire can delete it
+	Removed               // deleted
 )
 
-// Expire deletes a request that was last written before a moment, or closes it. One
-// whose instance has a record stays.
+// Expire deletes or closes a request that was last written before a time. It keeps a request
+// whose instance has a record.
 func (w *Writer) Expire(ctx context.Context, k RequestKey, before time.Time) (Expiry, error) {
 	e, err := w.expire(ctx, k, before)
 	if err != nil {
@@ -97,7 +96,7 @@ func (w *Writer) Expire(ctx context.Context, k RequestKey, before time.Time) (Ex
 func (w *Writer) expire(ctx context.Context, k RequestKey, before time.Time) (Expiry, error) {
 	at, err := w.ledger.requestKey(k.Tenant, k.Key)
 	if err != nil {
-		return Kept, nil //nolint:nilerr // an object of another name is none of ours
+		return Kept, nil //nolint:nilerr // an object with another name is not a request
 	}
 	r, err := w.ledger.request(ctx, k.Tenant, k.Key)
 	switch _, recorded := w.ledger.Get(r.ID); {
@@ -114,14 +113,14 @@ func (w *Writer) expire(ctx context.Context, k RequestKey, before time.Time) (Ex
 	}
 }
 
-// final reports whether nobody writes the request any more: its instance is gone, and
-// the key never names another.
+// final reports whether the request is never written again: its instance is gone, and the key
+// never names another.
 func (r Request) final() bool { return r.Gone && (r.Failure == "" || r.Removed) }
 
-// closeRequest has a request name for good an instance of which there is no record.
+// closeRequest makes the request of an instance without a record final.
 func (w *Writer) closeRequest(ctx context.Context, k RequestKey, id fleet.InstanceID) (Expiry, error) {
-	if _, err := w.ledger.cfg.Store.Get(ctx, w.ledger.key(k.Tenant, id)); !errors.Is(err, object.ErrNotFound) {
-		return Kept, err // there is one, although it is not known here
+	if _, err := w.ledger.cfg.Store.Get(ctx, w.ledger.records.key(instanceKey{k.Tenant, id})); !errors.Is(err, object.ErrNotFound) {
+		return Kept, err // the record is not in memory
 	}
 	closed := false
 	_, err := w.amend(ctx, k.Tenant, k.Key, func(there *Request) bool {
@@ -132,7 +131,7 @@ func (w *Writer) closeRequest(ctx context.Context, k RequestKey, id fleet.Instan
 	})
 	switch {
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
-		return Kept, nil // it is in use
+		return Kept, nil // in use
 	case err != nil || !closed:
 		return Kept, err
 	}

@@ -16,7 +16,7 @@ import (
 
 var theKey = ledger.RequestKey{Tenant: "default", Key: "k"}
 
-// keyed makes an instance that the key names, and ends it; failed: it came to nothing.
+// keyed creates an instance with a key, and ends it; failure: it failed.
 func keyed(t *testing.T, w *ledger.Writer, n int, failure string) {
 	t.Helper()
 	i := pending(n)
@@ -46,8 +46,8 @@ func expire(t *testing.T, w *ledger.Writer, want ledger.Expiry) {
 	}
 }
 
-// TestExpire: what nobody writes any more is deleted when it is old, and what may be
-// written still is closed before.
+// TestExpire: an old request that is never written again is deleted; one that may still be
+// written is closed first.
 func TestExpire(t *testing.T) {
 	for name, test := range map[string]struct {
 		make  func(t *testing.T, w *ledger.Writer)
@@ -103,7 +103,7 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-// shut expects a key to name its instance for good.
+// shut expects a key to name its instance permanently.
 func shut(t *testing.T, l *ledger.Ledger, w *ledger.Writer) {
 	t.Helper()
 	if r, err := w.Reclaim(t.Context(), newID(1), asked(2)); err != nil || r.ID != newID(1) {
@@ -114,9 +114,8 @@ func shut(t *testing.T, l *ledger.Ledger, w *ledger.Writer) {
 	}
 }
 
-// TestExpireGivesWay: a request that is reclaimed while it is closed names the new
-// instance, and stays; so does one whose record the store has, although the ledger does
-// not know it.
+// TestExpireGivesWay: a request that is reclaimed while it is being closed names the new
+// instance, and stays; so does one whose record is in the store but not in memory.
 func TestExpireGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, faults, inner := bare(t)

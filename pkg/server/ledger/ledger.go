@@ -4,34 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"sync"
 	"sync/atomic"
 
+	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
-	"github.com/nstance/nstance/pkg/record"
 )
 
-// The kinds of failure, tested with errors.Is; those of the object store, so
-// that callers need not know it.
+// The kinds of failure, for errors.Is. They are the object store's, so that callers need not
+// know it.
 var (
 	ErrNotFound = object.ErrNotFound // no such record
-	ErrConflict = object.ErrConflict // somebody else wrote: look again, decide anew
+	ErrConflict = object.ErrConflict // another write came first: read and decide again
 	ErrUnknown  = object.ErrUnknown  // the write may have landed, or may still land
 )
 
-// ErrPhase is the error of a move that the life of an instance does not have.
+// ErrPhase is the error of an illegal phase transition.
 var ErrPhase = errors.New("illegal phase")
 
-// Config is what a Ledger needs.
+// Config is the configuration of a Ledger.
 type Config struct {
 	Store       object.Store
-	Shard       string // of whose instances this is the record
-	Writer      string // names this process in the records that it writes; unique per process start
+	Shard       string // of the instances
+	Writer      string // in the header of records; unique per process start
 	CachePath   string // of the SQLite file; empty: no cache
-	Concurrency int    // how many objects are read at the same time, at least 1
+	Concurrency int    // concurrent reads, at least 1
 	Logger      *slog.Logger
 }
 
@@ -52,188 +49,115 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Ledger is one shard's record. It is safe for concurrent use.
+// Ledger holds the records of one shard. Safe for concurrent use.
 type Ledger struct {
-	*dynamics
 	cfg   Config
-	cache *cache // nil: done without
-	locks locks
+	cache *cache // nil: none
 
 	vanished atomic.Int64  // of the last Relist
-	term     atomic.Uint64 // the latest epoch that this process has led in
+	term     atomic.Uint64 // the latest epoch that this process led in
 
-	mu        sync.RWMutex
-	entries   map[fleet.InstanceID]entry
-	groups    map[fleet.GroupKey][]fleet.InstanceID // sorted
-	order     atomic.Pointer[[]fleet.InstanceID]    // of entries, sorted; nil: since the last time some came or went
-	malformed map[string]malformed                  // by key
+	index   *instances
+	records *objects[instanceKey, storedInstance]
+
+	groupRecords *objects[fleet.GroupKey, config.GroupRecord]
 }
 
-// entry is a record as it was last read or written.
-type entry struct {
-	instance fleet.Instance // never changed in place
-	unknown  record.Unknown // what else the record says
-	etag     object.ETag
-}
-
-// malformed is a malformed object as it was last read.
-type malformed struct {
-	fleet.Malformed
-	etag  object.ETag
-	epoch uint64 // as far as it can be read
-}
-
-// Open returns a ledger that knows nothing yet; Load fills it. Only a wrong
-// Config is an error: a cache file that is broken is replaced, and one that
-// can't be used is done without; the log says why.
+// Open returns an empty ledger; Load fills it. Only an invalid Config is an error: a broken
+// cache file is replaced, and without a usable one the ledger runs uncached and logs why.
 func Open(cfg Config) (*Ledger, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	l := &Ledger{
-		cfg:       cfg,
-		entries:   map[fleet.InstanceID]entry{},
-		groups:    map[fleet.GroupKey][]fleet.InstanceID{},
-		malformed: map[string]malformed{},
-	}
+	l := &Ledger{cfg: cfg, index: newInstances(cfg.Shard)}
 	if cfg.CachePath != "" {
 		l.cache = openCache(cfg.CachePath, cfg.Logger)
 	}
-	l.dynamics = newDynamics(cfg, l.cache)
+	l.records = newObjects(cfg, l.cache, &l.term, l.index)
+	l.groupRecords = newObjects(cfg, l.cache, &l.term, groups{cfg.Shard})
 	return l, nil
 }
 
-// Close writes what the cache has not seen yet and closes it.
+// Close flushes and closes the cache.
 func (l *Ledger) Close() error { return l.cache.close() }
 
-// Instances returns all records in the order of their ids. What the records
-// point to is shared: read it, Clone before changing it.
+// Instances returns all records, sorted by ID. What they point to is shared: Clone before
+// changing it.
 func (l *Ledger) Instances() []fleet.Instance {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	ids := l.order.Load()
-	if ids == nil {
-		sorted := slices.Sorted(maps.Keys(l.entries))
-		ids = &sorted
-		l.order.Store(ids)
-	}
-	all := make([]fleet.Instance, 0, len(*ids))
-	for _, id := range *ids {
-		all = append(all, l.entries[id].instance)
+	l.records.mu.RLock()
+	defer l.records.mu.RUnlock()
+	keys := l.index.sorted()
+	all := make([]fleet.Instance, 0, len(keys))
+	for _, k := range keys {
+		all = append(all, l.records.entries[k].value.Instance)
 	}
 	return all
 }
 
-// Group returns the records of one group, tombstones and on-demand instances
-// included, in the order of their ids, shared as those of Instances.
+// Group returns the records of one group, including tombstones and on-demand instances, sorted
+// by ID and shared as those of Instances.
 func (l *Ledger) Group(key fleet.GroupKey) []fleet.Instance {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	ids := l.groups[key]
+	l.records.mu.RLock()
+	defer l.records.mu.RUnlock()
+	ids := l.index.groups[key]
 	all := make([]fleet.Instance, 0, len(ids))
 	for _, id := range ids {
-		all = append(all, l.entries[id].instance)
+		all = append(all, l.records.entries[instanceKey{key.Tenant, id}].value.Instance)
 	}
 	return all
+}
+
+// MadeBy returns the highest revision of a group that created one of its instances, and the
+// number of its instance records.
+func (l *Ledger) MadeBy(key fleet.GroupKey) (revision uint64, records int) {
+	l.records.mu.RLock()
+	defer l.records.mu.RUnlock()
+	return l.index.madeBy[key], len(l.index.groups[key])
 }
 
 // Get returns one record from memory, shared as those of Instances.
 func (l *Ledger) Get(id fleet.InstanceID) (fleet.Instance, bool) {
-	e, ok := l.entry(id)
-	return e.instance, ok
+	_, e, ok := l.entry(id)
+	return e.value.Instance, ok
 }
 
-// Standing returns whose an instance is and where in its life. It is for callers
-// that have no stack to spare for a whole record.
-func (l *Ledger) Standing(id fleet.InstanceID) (tenant string, phase fleet.Phase, ok bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if _, ok := l.entries[id]; !ok {
+func (l *Ledger) entry(id fleet.InstanceID) (k instanceKey, e entry[storedInstance], ok bool) {
+	l.records.mu.RLock()
+	defer l.records.mu.RUnlock()
+	tenant, ok := l.index.tenants[id]
+	k = instanceKey{tenant, id}
+	return k, l.records.entries[k], ok
+}
+
+// PhaseOf returns the tenant and the phase of an instance. It is for callers with little stack,
+// since it copies no record.
+func (l *Ledger) PhaseOf(id fleet.InstanceID) (tenant string, phase fleet.Phase, ok bool) {
+	l.records.mu.RLock()
+	defer l.records.mu.RUnlock()
+	tenant, ok = l.index.tenants[id]
+	if !ok {
 		return "", "", false
 	}
-	return l.entries[id].instance.Tenant, l.entries[id].instance.Phase, true
+	return tenant, l.records.entries[instanceKey{tenant, id}].value.Phase, true
 }
 
-// HighestEpoch returns the highest epoch found in any record, in the dynamic
-// groups as last seen, and in malformed objects as far as it can be read: a
-// leader of this shard must be of a later one if its election record is lost.
+// HighestEpoch returns the highest epoch in any record, including groups, and in malformed
+// objects as far as it can be read: if the election record is lost, the next leader's epoch
+// must be higher.
 func (l *Ledger) HighestEpoch() uint64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	var highest uint64
-	for _, e := range l.entries {
-		highest = max(highest, e.instance.Epoch)
-	}
-	outside := l.epochs()
-	for _, m := range l.malformed {
-		outside = append(outside, m.epoch)
-	}
-	for _, epoch := range outside {
-		if l.inReach(epoch) == nil {
-			highest = max(highest, epoch)
-		}
-	}
-	return highest
+	return max(l.records.highestEpoch(), l.groupRecords.highestEpoch())
 }
 
-// Vanished returns how many records, tombstones aside, the Relist under way or
-// else the last one found to be removed by another hand.
+// Vanished returns how many records, without tombstones, the running Relist, or else the last
+// one, found to be removed externally.
 func (l *Ledger) Vanished() int { return int(l.vanished.Load()) }
 
-// Malformed returns the objects that were found but not understood, by key.
+// Malformed returns the objects that can't be decoded, by key.
 func (l *Ledger) Malformed() (all []fleet.Malformed) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	for _, key := range slices.Sorted(maps.Keys(l.malformed)) {
-		all = append(all, l.malformed[key].Malformed)
+	for _, key := range l.records.malformedKeys() {
+		if m, ok := l.records.malformedAt(key); ok {
+			all = append(all, fleet.Malformed{Key: key, Tenant: m.of.tenant, ID: m.of.id, Err: m.err})
+		}
 	}
 	return all
-}
-
-func (l *Ledger) entry(id fleet.InstanceID) (entry, bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	e, ok := l.entries[id]
-	return e, ok
-}
-
-// set keeps a record. The caller holds the instance's lock.
-func (l *Ledger) set(e entry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	id, group := e.instance.ID, e.instance.GroupKey()
-	if old, ok := l.entries[id]; ok && old.instance.GroupKey() != group {
-		l.ungroup(old.instance)
-	}
-	if _, known := l.entries[id]; !known {
-		l.order.Store(nil)
-	}
-	l.entries[id] = e
-	ids := l.groups[group]
-	if at, found := slices.BinarySearch(ids, id); !found {
-		l.groups[group] = slices.Insert(ids, at, id)
-	}
-}
-
-// drop forgets a record. The caller holds the instance's lock.
-func (l *Ledger) drop(id fleet.InstanceID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e, ok := l.entries[id]; ok {
-		l.ungroup(e.instance)
-		delete(l.entries, id)
-		l.order.Store(nil)
-	}
-}
-
-func (l *Ledger) ungroup(i fleet.Instance) {
-	ids := l.groups[i.GroupKey()]
-	if at, found := slices.BinarySearch(ids, i.ID); found {
-		ids = slices.Delete(ids, at, at+1)
-	}
-	if len(ids) == 0 {
-		delete(l.groups, i.GroupKey())
-		return
-	}
-	l.groups[i.GroupKey()] = ids
 }

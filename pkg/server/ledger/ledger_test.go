@@ -22,8 +22,8 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // term is a fence that holds until it is lost.
 type term struct {
 	epoch uint64
-	lost  func() bool // asked after the write; nil: never lost
-	risen *uint64     // the later epoch that was found, if anybody asks
+	lost  func() bool // called after the write; nil: never lost
+	risen *uint64     // receives the argument of RiseAbove; may be nil
 }
 
 var errLost = errors.New("term lost")
@@ -65,7 +65,7 @@ func pending(n int) fleet.Instance {
 
 func key(n int) string { return "instance/dev-1/default." + newID(n).StorageKey() + ".json" }
 
-// config returns a Config with a cache file of the test's own.
+// config returns a Config with the test's own cache file.
 func config(t testing.TB, store object.Store) ledger.Config {
 	t.Helper()
 	return ledger.Config{
@@ -174,7 +174,7 @@ func TestReads(t *testing.T) {
 	if got := l.HighestEpoch(); got != 3 {
 		t.Errorf("highest epoch: %d", got)
 	}
-	// Those that come and go after a reading are in their place in the next.
+	// Changes after a read are in the next one, in order.
 	create(t, w, 0)
 	if got := ids(l.Instances()); got != "0 1 2 3 4" {
 		t.Errorf("one more: %s", got)
@@ -188,7 +188,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// ids names the instances by the numbers they were made from.
+// ids returns the instances' numbers.
 func ids(all []fleet.Instance) string {
 	var out []byte
 	for _, i := range all {

@@ -74,7 +74,7 @@ func TestMalformedObjectsNeverDropTheShard(t *testing.T) {
 	}
 }
 
-// Whoever spoils a record in storage does not kill its instance.
+// A damaged record does not remove its instance.
 func TestRecordSpoiledLater(t *testing.T) {
 	store, cfg, _ := shard(t, 2)
 	l := open(t, cfg)
@@ -89,7 +89,7 @@ func TestRecordSpoiledLater(t *testing.T) {
 	}
 	w := l.Lead(term{epoch: 2})
 	_, err := w.Update(t.Context(), newID(1), move(fleet.Draining))
-	if !isConflict(err) || !strings.Contains(err.Error(), "can't be understood") {
+	if !isConflict(err) || !strings.Contains(err.Error(), "is malformed") {
 		t.Errorf("update: %v", err)
 	}
 }
@@ -129,8 +129,8 @@ func TestRelist(t *testing.T) {
 	}
 }
 
-// A listing is old by the time it is read. What this process itself creates and
-// removes meanwhile neither appears nor vanishes.
+// A listing is stale by the time it is processed. What this process creates and removes
+// meanwhile neither appears nor vanishes.
 func TestRelistBesideWrites(t *testing.T) {
 	inner := mem.New(mem.Config{})
 	store := &slowList{Store: inner, listed: make(chan struct{}), proceed: make(chan struct{})}
@@ -163,7 +163,7 @@ func TestRelistBesideWrites(t *testing.T) {
 	}
 }
 
-// slowList lets a test act between a listing's answer and its arrival.
+// slowList lets a test act between a listing's result and its return.
 type slowList struct {
 	object.Store
 	slow            bool
@@ -179,8 +179,8 @@ func (s *slowList) List(ctx context.Context, prefix, token string) (object.Page,
 	return page, err
 }
 
-// A store that fails in the middle leaves the ledger not whole and says so; the
-// next attempt goes on from there.
+// A store that fails during a Load leaves the ledger incomplete, with an error; the next Load
+// continues.
 func TestLoadFails(t *testing.T) {
 	counted, cfg, _ := shard(t, 40)
 	faults := objecttest.NewFaults(counted, nil)
@@ -234,7 +234,7 @@ func FuzzRecord(f *testing.F) {
 		if len(l.Instances())+len(s.Malformed) != 1 {
 			t.Fatalf("%q: neither understood nor reported", name)
 		}
-		for _, i := range l.Instances() { // what is understood can be worked with
+		for _, i := range l.Instances() { // readable records are available
 			if i.ID.StorageKey() == "" || i.ID.Time().IsZero() || !i.Phase.Valid() {
 				t.Fatalf("%+v", i)
 			}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"sync"
-
-	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// locks serialises what is done to one instance, across the I/O of it.
-type locks struct {
+// locks serializes the operations on each record, including their I/O.
+type locks[K comparable] struct {
 	mu   sync.Mutex
-	held map[fleet.InstanceID]*lock
+	held map[K]*lock
 }
 
 type lock struct {
@@ -19,23 +17,23 @@ type lock struct {
 	token chan struct{} // full while held
 }
 
-// lock waits for the instance, or for ctx to end. The caller calls unlock once.
-func (l *locks) lock(ctx context.Context, id fleet.InstanceID) (unlock func(), err error) {
+// lock waits for the record, or for ctx to end. The caller calls unlock once.
+func (l *locks[K]) lock(ctx context.Context, id K) (unlock func(), err error) {
 	k := l.join(id)
 	select {
 	case k.token <- struct{}{}:
 		return func() { <-k.token; l.part(id, k) }, nil
 	case <-ctx.Done():
 		l.part(id, k)
-		return nil, fmt.Errorf("wait for instance %s: %w", id, context.Cause(ctx))
+		return nil, fmt.Errorf("wait for another change of %v: %w", id, context.Cause(ctx))
 	}
 }
 
-func (l *locks) join(id fleet.InstanceID) *lock {
+func (l *locks[K]) join(id K) *lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held == nil {
-		l.held = map[fleet.InstanceID]*lock{}
+		l.held = map[K]*lock{}
 	}
 	k := l.held[id]
 	if k == nil {
@@ -46,7 +44,7 @@ func (l *locks) join(id fleet.InstanceID) *lock {
 	return k
 }
 
-func (l *locks) part(id fleet.InstanceID, k *lock) {
+func (l *locks[K]) part(id K, k *lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k.users--; k.users == 0 {

@@ -13,12 +13,11 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// newer are fields of a version to come, in the record and in all that is in it.
+// newer are fields of a later version, in the record and its nested objects.
 const newer = `{"zeal":{"b":[1,2.50]},"attested_by":"tpm","provider":{"host":"h-1"},` +
 	`"hashes":{"image":"9007199254740993"},"drain":{"asked_by":"x"}}`
 
-// graft adds the fields of other to an object in the store, as a newer version
-// that shares it does.
+// graft adds the fields of other to a stored object, like a newer version that shares the store.
 func graft(t *testing.T, store object.Store, key, other string) {
 	t.Helper()
 	o, err := store.Get(t.Context(), key)
@@ -73,9 +72,8 @@ func holds(t *testing.T, body string) {
 	}
 }
 
-// TestNewerFieldsOutliveAnUpdate: a record that a newer version wrote is updated
-// by this one, and then has all that it had. It makes no difference whether it was
-// read from the store or from the cache file.
+// TestNewerFieldsOutliveAnUpdate: updating a record of a newer version keeps its fields,
+// whether it was read from the store or the cache file.
 func TestNewerFieldsOutliveAnUpdate(t *testing.T) {
 	store := mem.New(mem.Config{HashETags: true})
 	cfg := config(t, store)
@@ -122,8 +120,8 @@ func TestNewerFieldsOutliveAnUpdate(t *testing.T) {
 	}
 }
 
-// TestNewerRecordIsAdoptedAfterAConflict: what another wrote in between is read
-// back with its fields, and the next update keeps them.
+// TestNewerRecordIsAdoptedAfterAConflict: a concurrent write is read back with its unknown
+// fields, and the next update keeps them.
 func TestNewerRecordIsAdoptedAfterAConflict(t *testing.T) {
 	store := mem.New(mem.Config{HashETags: true})
 	l := open(t, config(t, store))
@@ -138,8 +136,7 @@ func TestNewerRecordIsAdoptedAfterAConflict(t *testing.T) {
 	holds(t, stored(t, store, key(1)))
 }
 
-// TestUnknownPhaseIsMalformed: a phase is no field that could be left out of
-// account.
+// TestUnknownPhaseIsMalformed: an unknown phase can't be ignored like an unknown field.
 func TestUnknownPhaseIsMalformed(t *testing.T) {
 	store := mem.New(mem.Config{HashETags: true})
 	l := open(t, config(t, store))
@@ -154,8 +151,8 @@ func TestUnknownPhaseIsMalformed(t *testing.T) {
 	}
 }
 
-// TestNewerFieldsOutliveRetirement: a request is read and retired with what a
-// newer version put into it.
+// TestNewerFieldsOutliveRetirement: a request keeps the fields of a newer version when it is
+// retired.
 func TestNewerFieldsOutliveRetirement(t *testing.T) {
 	l, _, store := bare(t)
 	w := l.Lead(term{epoch: 2})
@@ -185,8 +182,8 @@ func TestNewerFieldsOutliveRetirement(t *testing.T) {
 	}
 }
 
-// TestRecordsHaveNoListsOfObjects: an unknown field of an element would be lost,
-// because an element has no name to find it by after a change.
+// TestRecordsHaveNoListsOfObjects: an element's unknown field would be lost, because the element
+// can't be identified after a change.
 func TestRecordsHaveNoListsOfObjects(t *testing.T) {
 	var check func(path string, in reflect.Type)
 	check = func(path string, in reflect.Type) {

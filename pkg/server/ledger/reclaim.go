@@ -10,10 +10,9 @@ import (
 	"github.com/nstance/nstance/pkg/record"
 )
 
-// Reclaim makes a key that stands for an instance which came to nothing stand for
-// another, and returns what it stands for now, which is durable: something else when
-// others came first, or when the removal of the old one was asked for. Otherwise as
-// Claim.
+// Reclaim makes the key of a failed instance name another one, and returns what it names now,
+// durably: something else if another call came first, or if removal of the failed instance was
+// requested. Otherwise it behaves like Claim.
 func (w *Writer) Reclaim(ctx context.Context, failed fleet.InstanceID, r Request) (Request, error) {
 	reclaimed, err := w.amend(ctx, r.Tenant, r.Key, func(there *Request) bool {
 		if there.ID != failed || there.Removed {
@@ -25,7 +24,7 @@ func (w *Writer) Reclaim(ctx context.Context, failed fleet.InstanceID, r Request
 		return true
 	})
 	if errors.Is(err, ErrConflict) {
-		reclaimed, err = w.standing(ctx, r.Tenant, r.Key)
+		reclaimed, err = w.currentRequest(ctx, r.Tenant, r.Key)
 	}
 	if err != nil {
 		return Request{}, fmt.Errorf("reclaim request %s of tenant %s: %w", r.Key, r.Tenant, err)
@@ -33,10 +32,9 @@ func (w *Writer) Reclaim(ctx context.Context, failed fleet.InstanceID, r Request
 	return reclaimed, nil
 }
 
-// Keep has a key go on to name an instance that came to nothing, and returns what it
-// stands for now: another instance when it was reclaimed before. It fails with
-// ErrConflict when others write at the same time.
-func (w *Writer) Keep(ctx context.Context, tenant, key string, id fleet.InstanceID) (Request, error) {
+// AttachKey keeps a key naming a failed instance, and returns what it names now: another
+// instance if it was reclaimed before. It returns ErrConflict after a concurrent write.
+func (w *Writer) AttachKey(ctx context.Context, tenant, key string, id fleet.InstanceID) (Request, error) {
 	r, err := w.amend(ctx, tenant, key, func(there *Request) bool {
 		change := there.ID == id && !there.Removed
 		there.Removed = there.Removed || change
@@ -48,8 +46,8 @@ func (w *Writer) Keep(ctx context.Context, tenant, key string, id fleet.Instance
 	return r, nil
 }
 
-// amend changes a request as it is stored, by a conditional write, and returns what
-// became of it. change reports whether there is anything to write.
+// amend changes a stored request by a conditional write, and returns the result. change reports
+// whether a write is needed.
 func (w *Writer) amend(ctx context.Context, tenant, key string, change func(*Request) bool) (Request, error) {
 	at, err := w.ledger.requestKey(tenant, key)
 	if err != nil {
@@ -67,15 +65,15 @@ func (w *Writer) amend(ctx context.Context, tenant, key string, change func(*Req
 	if _, _, err := decodeRequest(body, tenant, key); err != nil {
 		return Request{}, err
 	}
-	_, err = w.put(ctx, at, body, object.IfMatch(r.etag))
+	_, err = put(ctx, w.fence, w.ledger.cfg.Store, at, body, object.IfMatch(r.etag))
 	return r.Request, err
 }
 
-// retire has the request of an instance, if it has one, say that the instance's
-// record is about to leave the store.
+// retire marks the request of an instance, if it has one: the instance's record is about to be
+// deleted.
 func (w *Writer) retire(ctx context.Context, i fleet.Instance) error {
 	if fleet.CheckRequestKey(i.RequestKey) != nil {
-		return nil //nolint:nilerr // what is no key names nothing
+		return nil //nolint:nilerr // an invalid key names nothing
 	}
 	_, err := w.amend(ctx, i.Tenant, i.RequestKey, func(r *Request) bool {
 		if r.ID != i.ID || r.Gone {
@@ -88,7 +86,7 @@ func (w *Writer) retire(ctx context.Context, i fleet.Instance) error {
 		return true
 	})
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrRequest) {
-		return nil // removed or broken by hand: it names nothing any more
+		return nil // removed or damaged externally: it names nothing
 	}
 	return err
 }

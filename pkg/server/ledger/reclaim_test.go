@@ -13,8 +13,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// TestReclaim: of those that have a key name another instance than the one that
-// failed, one succeeds, and all are told the same. What names another by then stays.
+// TestReclaim: of concurrent reclaims of a failed instance's key, one succeeds, and all return
+// the same. A key that names another instance by then is unchanged.
 func TestReclaim(t *testing.T) {
 	l, _, _ := bare(t)
 	w := l.Lead(term{epoch: 2})
@@ -59,7 +59,7 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-// TestReclaimLosesReplies: one of unknown outcome and the next one agree.
+// TestReclaimLosesReplies: a reclaim of unknown outcome and the next one agree.
 func TestReclaimLosesReplies(t *testing.T) {
 	for name, fault := range map[string]objecttest.Fault{"its reply": objecttest.ReplyLost, "itself": objecttest.Dropped} {
 		synctest.Test(t, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestReclaimLosesReplies(t *testing.T) {
 	}
 }
 
-// TestKeep: a key that is kept names its instance for ever, however it failed; one
-// that was reclaimed before is not kept.
+// TestKeep: an attached key names its instance permanently, even a failed one; a key that was
+// reclaimed before is not attached.
 func TestKeep(t *testing.T) {
 	l, _, _ := bare(t)
 	w := l.Lead(term{epoch: 2})
@@ -93,20 +93,20 @@ func TestKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if r, err := w.Keep(t.Context(), "default", "k", newID(1)); err != nil || !r.Removed || r.ID != newID(1) || r.Rev != 2 {
+		if r, err := w.AttachKey(t.Context(), "default", "k", newID(1)); err != nil || !r.Removed || r.ID != newID(1) || r.Rev != 2 {
 			t.Errorf("kept: %+v, %v", r, err)
 		}
 	}
 	if r, err := w.Reclaim(t.Context(), newID(1), asked(2)); err != nil || r.ID != newID(1) {
 		t.Errorf("reclaimed: %v, %v", r.ID, err)
 	}
-	if r, err := w.Keep(t.Context(), "default", "k", newID(2)); err != nil || r.ID != newID(1) || r.Rev != 2 {
+	if r, err := w.AttachKey(t.Context(), "default", "k", newID(2)); err != nil || r.ID != newID(1) || r.Rev != 2 {
 		t.Errorf("kept for one that it does not name: %+v, %v", r, err)
 	}
 }
 
-// TestRemoveOfOneThatFailed: its request says so when the record is gone, unless the
-// removal of the instance was asked for.
+// TestRemoveOfOneThatFailed: its request records the failure when the record is removed, unless
+// removal of the instance was requested.
 func TestRemoveOfOneThatFailed(t *testing.T) {
 	for name, asks := range map[string]bool{"it failed": false, "it was removed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -12,33 +12,31 @@ import (
 	"github.com/nstance/nstance/pkg/record"
 )
 
-// ErrRequest is the error of a request object that can't be understood. It keeps
-// its key from naming anything, so that no second instance comes of it.
+// ErrRequest is the error of a malformed request object. Its key can't be used, so that no
+// second instance is created for it.
 var ErrRequest = errors.New("malformed request")
 
-// Request is what an idempotency key stands for: one on-demand instance, until long
-// after its end, unless that came to nothing. It is written before the instance's
-// record, so that whoever is asked again, on whichever server, goes on with the same
-// id.
+// Request is what an idempotency key names: one on-demand instance, until long after it has
+// ended, unless it failed. It is written before the instance's record, so that a repeated call
+// on any server continues with the same ID.
 type Request struct {
 	Tenant    string           `json:"tenant"`
 	Key       string           `json:"key"`
 	ID        fleet.InstanceID `json:"id"`
 	Group     string           `json:"group"`
 	Overrides *fleet.Overrides `json:"overrides,omitempty"`
+	Namespace string           `json:"namespace,omitempty"` // of the pod
 	CreatedAt time.Time        `json:"created_at"`
 
-	// Gone says that the instance had a record, and has none any more. A record
-	// leaves the store only after its request says so; hence one whose request,
-	// read after the record was found to be absent, does not say so was never
-	// written. That holds across lost replies and changes of the leader, because
-	// both are durable and in this order; an age to compare would only be a guess.
+	// Gone says that the instance's record existed and was deleted. It is set before the
+	// delete. So if the record is absent, and the request, read after that, is not Gone, the
+	// record was never written. That holds across lost replies and leader changes, because
+	// both writes are durable and ordered; comparing ages would only be a guess.
 	Gone bool `json:"gone,omitempty"`
-	// Failure is that of the instance, once it is gone: why it came to nothing.
+	// Failure is why the instance failed, once it is gone; empty if it did not.
 	Failure string `json:"failure,omitempty"`
-	// Removed says that somebody asked for the removal of an instance that had come
-	// to nothing already. The key goes on to name it, so that whoever repeats the
-	// creation finds it gone.
+	// Removed says that removal was requested after the instance had failed. The key keeps
+	// naming it, so that a repeated creation finds it gone.
 	Removed bool `json:"removed,omitempty"`
 
 	Epoch  uint64 `json:"epoch"`
@@ -46,8 +44,8 @@ type Request struct {
 	Writer string `json:"writer"`
 }
 
-// requestKey is "request/{shard}/{tenant}.{key}.json". No tenant has a dot, so the
-// first one ends it, whatever the key holds.
+// requestKey returns "request/{shard}/{tenant}.{key}.json". Tenants have no dots, so the first
+// one ends the tenant, whatever the key contains.
 func (l *Ledger) requestKey(tenant, key string) (string, error) {
 	if err := fleet.CheckName(tenant); err != nil {
 		return "", fmt.Errorf("tenant: %w", err)
@@ -58,8 +56,8 @@ func (l *Ledger) requestKey(tenant, key string) (string, error) {
 	return "request/" + l.cfg.Shard + "/" + tenant + "." + key + suffix, nil
 }
 
-// Request reads from the store what a tenant's idempotency key stands for. It
-// fails with ErrNotFound when that is nothing yet, and with ErrRequest.
+// Request reads what a tenant's idempotency key names from the store. It returns ErrNotFound
+// if it names nothing, or ErrRequest.
 func (l *Ledger) Request(ctx context.Context, tenant, key string) (Request, error) {
 	r, err := l.request(ctx, tenant, key)
 	if err != nil {
@@ -68,12 +66,12 @@ func (l *Ledger) Request(ctx context.Context, tenant, key string) (Request, erro
 	return r.Request, nil
 }
 
-// storedRequest is a request as it was read.
+// storedRequest is a request as read.
 type storedRequest struct {
 	Request
 	unknown record.Unknown
 	etag    object.ETag
-	written time.Time // by the clock of the store
+	written time.Time // by the store's clock
 }
 
 func (l *Ledger) request(ctx context.Context, tenant, key string) (storedRequest, error) {
@@ -92,18 +90,18 @@ func (l *Ledger) request(ctx context.Context, tenant, key string) (storedRequest
 	return storedRequest{Request: r, unknown: unknown, etag: o.ETag, written: o.ModTime}, err
 }
 
-// checkNumbers refuses those that can only be damage.
+// checkNumbers refuses a rev or an epoch that can only be damage.
 func (l *Ledger) checkNumbers(r Request) error {
 	if err := record.CheckNumber("rev", r.Rev); err != nil {
 		return fmt.Errorf("%w: %w", ErrRequest, err)
 	}
-	if err := l.inReach(r.Epoch); err != nil {
+	if err := inReach(r.Epoch, l.term.Load()); err != nil {
 		return fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	return nil
 }
 
-// decodeRequest reads a request and checks that it is the one its key speaks of.
+// decodeRequest decodes a request and checks that it matches its key.
 func decodeRequest(body []byte, tenant, key string) (Request, record.Unknown, error) {
 	r, unknown, err := record.Decode[Request](body)
 	if err != nil {
@@ -126,11 +124,10 @@ func decodeRequest(body []byte, tenant, key string) (Request, record.Unknown, er
 	return r, unknown, nil
 }
 
-// Claim makes a key stand for an instance, unless it stands for one already, and
-// returns what it stands for now, which is durable. Tenant, Key, ID, Group,
-// Overrides and CreatedAt are the caller's. Of several that claim one key at the
-// same time, on whichever servers, one succeeds, and all are told the same. After
-// ErrUnknown the claim may have succeeded, or may still.
+// Claim makes a key name an instance, unless it names one already, and returns what it names
+// now, durably. The caller sets Tenant, Key, ID, Group, Overrides and CreatedAt. Of concurrent
+// claims of one key, on any servers, one succeeds, and all return the same. After ErrUnknown
+// the claim may have succeeded, or may still.
 func (w *Writer) Claim(ctx context.Context, r Request) (Request, error) {
 	claimed, err := w.claim(ctx, r)
 	if err != nil {
@@ -152,32 +149,19 @@ func (w *Writer) claim(ctx context.Context, r Request) (Request, error) {
 	if _, _, err := decodeRequest(body, r.Tenant, r.Key); err != nil {
 		return Request{}, err
 	}
-	_, err = w.put(ctx, at, body, object.IfAbsent())
+	_, err = put(ctx, w.fence, w.ledger.cfg.Store, at, body, object.IfAbsent())
 	if errors.Is(err, ErrConflict) {
-		return w.standing(ctx, r.Tenant, r.Key)
+		return w.currentRequest(ctx, r.Tenant, r.Key)
 	}
 	return r, err
 }
 
-// standing is what a key stands for now, as this term may tell.
-func (w *Writer) standing(ctx context.Context, tenant, key string) (r Request, err error) {
+// currentRequest returns what a key names now, read under the fence.
+func (w *Writer) currentRequest(ctx context.Context, tenant, key string) (r Request, err error) {
 	err = w.fence.Act(ctx, func(ctx context.Context) error {
 		there, err := w.ledger.request(ctx, tenant, key)
 		r = there.Request
 		return err
 	})
 	return r, err
-}
-
-// OnDemand counts a tenant's on-demand instances that are not deleted.
-func (l *Ledger) OnDemand(tenant string) int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	n := 0
-	for _, e := range l.entries {
-		if e.instance.OnDemand && e.instance.Tenant == tenant && e.instance.Phase != fleet.Deleted {
-			n++
-		}
-	}
-	return n
 }

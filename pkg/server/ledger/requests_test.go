@@ -21,8 +21,8 @@ func asked(n int) ledger.Request {
 
 const askedAt = "request/dev-1/default.k.json"
 
-// TestClaim: whoever comes first, all are told the same, and another tenant's key
-// is another key.
+// TestClaim: concurrent claims of a key all return the same instance, and another tenant's
+// key is another key.
 func TestClaim(t *testing.T) {
 	l, _, _ := bare(t)
 	if _, err := l.Request(t.Context(), "default", "k"); !errors.Is(err, ledger.ErrNotFound) {
@@ -84,8 +84,8 @@ func TestClaimLosesReplies(t *testing.T) {
 	}
 }
 
-// TestRemoveRetires: a record leaves only after its request says so, whatever the
-// store does in between.
+// TestRemoveRetires: a record is removed only after its request is marked, whatever faults the
+// store has in between.
 func TestRemoveRetires(t *testing.T) {
 	l, faults, inner := bare(t)
 	w := l.Lead(term{epoch: 2})
@@ -98,13 +98,19 @@ func TestRemoveRetires(t *testing.T) {
 	if _, err := w.Create(t.Context(), i); err != nil {
 		t.Fatal(err)
 	}
-	if n := l.OnDemand("default"); n != 1 || l.OnDemand("prod") != 0 {
-		t.Errorf("%d on demand", n)
+	if n := l.Counts("default"); n.OnDemand != (ledger.Count{Active: 1}) || n.Managed["web"].All() != 0 {
+		t.Errorf("%+v, want one on demand", n)
+	}
+	if n := l.Counts("prod").OnDemand; n.All() != 0 {
+		t.Errorf("another tenant has %+v on demand", n)
 	}
 	update(t, w, 1, fleet.Deleting)
+	if n := l.Counts("default").OnDemand; n != (ledger.Count{Leaving: 1}) {
+		t.Errorf("%+v on demand, and it is being deleted", n)
+	}
 	update(t, w, 1, fleet.Deleted)
-	if n := l.OnDemand("default"); n != 0 {
-		t.Errorf("%d on demand, and it is deleted", n)
+	if n := l.Counts("default").OnDemand; n.All() != 0 {
+		t.Errorf("%+v on demand, and it is deleted", n)
 	}
 
 	faults.Set(func(q objecttest.Request) objecttest.Outcome {
@@ -141,7 +147,7 @@ func TestRemoveRetires(t *testing.T) {
 	}
 }
 
-// TestRemoveWithoutRequest: what a person removed or broke does not keep a tombstone.
+// TestRemoveWithoutRequest: an externally removed or damaged request does not keep a tombstone.
 func TestRemoveWithoutRequest(t *testing.T) {
 	for n, body := range []string{"", "{", strings.Replace(requestText(9), "default", "prod", 1)} {
 		l, _, inner := bare(t)
@@ -165,8 +171,7 @@ func requestText(n int) string {
 	return `{"tenant":"default","key":"k","id":"` + string(newID(n)) + `","group":"web","created_at":"2026-01-01T00:00:00Z","rev":1}`
 }
 
-// FuzzRequest: a request object is understood and names one instance, or is said to
-// be malformed.
+// FuzzRequest: a request object names one instance, or is malformed.
 func FuzzRequest(f *testing.F) {
 	f.Add(requestText(1))
 	f.Add(`{"tenant":"default","key":"k","id":null,"overrides":{"vars":{"a":[1e999]}}}`)

@@ -1,35 +1,32 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
-	"github.com/nstance/nstance/pkg/record"
 )
 
 // Fence is the right of one term of leadership to act.
 type Fence interface {
-	// Epoch numbers the term; a later one is higher.
+	// Epoch returns the number of the term; later terms have higher ones.
 	Epoch() uint64
-	// Act runs write and returns when it has returned. The error is write's, or
-	// says that the term could not be shown to be still running: then nothing
-	// may be done, or told to anybody, on the strength of the write.
+	// Act runs write and returns its error, or an error that the term could not be confirmed
+	// afterwards: then the caller must not act on the write or report its result.
 	Act(ctx context.Context, write func(context.Context) error) error
-	// RiseAbove ends the term, because something of a later epoch was found, so that
-	// the next one may begin above that. It returns at once.
+	// RiseAbove ends the term, because an object of a later epoch was found, so that the next
+	// term starts above that. It does not block.
 	RiseAbove(epoch uint64)
 }
 
-// Writer changes records during one term of leadership. It is safe for
-// concurrent use; changes of one instance follow each other. Every method needs
-// a ctx that ends with the term: it may use all of it to settle a lost reply.
+// Writer changes records during one term of leadership. Safe for concurrent use; changes of
+// one instance are serialized. ctx must end with the term: a method may use all of it to
+// resolve a lost reply.
 //
-// When a method fails, its write may have landed all the same. Memory then
-// holds what is known for sure, and the next conflict brings the rest.
+// A write may have landed even if its method fails. Memory then holds what is known for sure,
+// and is updated by the next conflict.
 type Writer struct {
 	ledger *Ledger
 	fence  Fence
@@ -38,14 +35,14 @@ type Writer struct {
 // Lead returns the writer of a term.
 func (l *Ledger) Lead(f Fence) *Writer {
 	l.term.Store(f.Epoch())
-	l.readAgain()
+	l.records.readAgain()
+	l.groupRecords.readAgain()
 	return &Writer{ledger: l, fence: f}
 }
 
-// Create writes the record of a new, pending instance and returns it with its
-// epoch, rev and writer. It may be repeated with the same instance after
-// ErrUnknown, and then finds its own record. Another record of that id is
-// ErrConflict.
+// Create writes the record of a new, pending instance and returns it with its epoch, rev and
+// writer. It may be repeated with the same instance after ErrUnknown, and then finds its own
+// record. Another record of that ID is ErrConflict.
 func (w *Writer) Create(ctx context.Context, i fleet.Instance) (fleet.Instance, error) {
 	i = i.Clone()
 	i.Epoch, i.Rev, i.Writer = w.fence.Epoch(), 1, w.ledger.cfg.Writer
@@ -66,22 +63,19 @@ func (w *Writer) create(ctx context.Context, i fleet.Instance) (fleet.Instance, 
 	if i.Phase != fleet.Pending {
 		return fleet.Instance{}, fmt.Errorf("%w: %q, want %q", ErrPhase, i.Phase, fleet.Pending)
 	}
-	body, stored, err := encode(i, record.Unknown{})
-	if err != nil {
-		return fleet.Instance{}, err
-	}
-	unlock, err := w.ledger.locks.lock(ctx, i.ID)
+	k := keyOf(i)
+	unlock, err := w.ledger.records.locks.lock(ctx, k)
 	if err != nil {
 		return fleet.Instance{}, err
 	}
 	defer unlock()
-	return w.write(ctx, stored, body, object.IfAbsent())
+	stored, err := w.ledger.records.write(ctx, w.fence, k, storedInstance{Instance: i}, object.IfAbsent())
+	return stored.Instance, err
 }
 
-// Update changes one record: change gets a copy of it and edits that. It must
-// not change what names the instance, nor move it to a phase that its present
-// one does not lead to (ErrPhase). An error of change is returned and nothing
-// is written. The returned record is the new one, whole.
+// Update changes one record: change edits a copy. It must not change the instance's identity,
+// nor make an illegal phase transition (ErrPhase). If change returns an error, Update returns
+// it and writes nothing. The new record is returned.
 func (w *Writer) Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error) {
 	updated, err := w.update(ctx, id, change)
 	if err != nil {
@@ -91,32 +85,29 @@ func (w *Writer) Update(ctx context.Context, id fleet.InstanceID, change func(*f
 }
 
 func (w *Writer) update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error) {
-	unlock, err := w.ledger.locks.lock(ctx, id)
+	k, unlock, err := w.lock(ctx, id)
 	if err != nil {
 		return fleet.Instance{}, err
 	}
 	defer unlock()
-	old, err := w.current(id)
+	old, err := w.current(k)
 	if err != nil {
 		return fleet.Instance{}, err
 	}
-	next := old.instance.Clone()
-	if err := change(&next); err != nil {
+	next := old.value
+	next.Instance = old.value.Clone()
+	if err := change(&next.Instance); err != nil {
 		return fleet.Instance{}, err
 	}
-	if err := checkChange(old.instance, next); err != nil {
+	if err := checkChange(old.value.Instance, next.Instance); err != nil {
 		return fleet.Instance{}, err
 	}
-	next.Epoch, next.Rev, next.Writer = w.fence.Epoch(), old.instance.Rev+1, w.ledger.cfg.Writer
-	body, stored, err := encode(next, old.unknown)
-	if err != nil {
-		return fleet.Instance{}, err
-	}
-	return w.write(ctx, stored, body, object.IfMatch(old.etag))
+	next.Epoch, next.Rev, next.Writer = w.fence.Epoch(), old.value.Rev+1, w.ledger.cfg.Writer
+	stored, err := w.ledger.records.write(ctx, w.fence, k, next, object.IfMatch(old.etag))
+	return stored.Instance, err
 }
 
-// Remove deletes the record of an instance in phase deleted. Removing an absent
-// one succeeds.
+// Remove deletes the record of an instance in phase deleted. Idempotent.
 func (w *Writer) Remove(ctx context.Context, id fleet.InstanceID) error {
 	if err := w.remove(ctx, id); err != nil {
 		return fmt.Errorf("remove record of instance %s: %w", id, err)
@@ -125,113 +116,68 @@ func (w *Writer) Remove(ctx context.Context, id fleet.InstanceID) error {
 }
 
 func (w *Writer) remove(ctx context.Context, id fleet.InstanceID) error {
-	unlock, err := w.ledger.locks.lock(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	old, err := w.current(id)
+	k, unlock, err := w.lock(ctx, id)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if old.instance.Phase != fleet.Deleted {
-		return fmt.Errorf("%w: %q, want %q", ErrPhase, old.instance.Phase, fleet.Deleted)
+	defer unlock()
+	old, err := w.current(k)
+	if errors.Is(err, ErrNotFound) {
+		return nil
 	}
-	// The request first: an absent record whose request does not say so was never
-	// there, and is made.
-	if err := w.retire(ctx, old.instance); err != nil {
+	if err != nil {
+		return err
+	}
+	if old.value.Phase != fleet.Deleted {
+		return fmt.Errorf("%w: %q, want %q", ErrPhase, old.value.Phase, fleet.Deleted)
+	}
+	// The request first: if the record is absent and the request is not marked, the record is
+	// taken as never written, and created.
+	if err := w.retire(ctx, old.value.Instance); err != nil {
 		return fmt.Errorf("retire its request: %w", err)
 	}
-	key := w.ledger.key(old.instance.Tenant, id)
+	key := w.ledger.records.key(k)
 	err = w.fence.Act(ctx, func(ctx context.Context) error { return w.ledger.cfg.Store.Delete(ctx, key) })
-	if err != nil {
-		return err
+	if err == nil {
+		w.ledger.records.forget(k)
 	}
-	w.ledger.drop(id)
-	w.ledger.cache.deleteInstance(key)
-	return nil
+	return err
 }
 
-// current returns the record to change, unless a later term has written it.
-func (w *Writer) current(id fleet.InstanceID) (entry, error) {
-	e, ok := w.ledger.entry(id)
+// lock locks the record of an instance that has one.
+func (w *Writer) lock(ctx context.Context, id fleet.InstanceID) (k instanceKey, unlock func(), err error) {
+	k, _, ok := w.ledger.entry(id)
 	if !ok {
-		return entry{}, ErrNotFound
+		return k, nil, ErrNotFound
 	}
-	return e, w.outranked(e.instance)
+	unlock, err = w.ledger.records.locks.lock(ctx, k)
+	return k, unlock, err
 }
 
-// outranked refuses to change what a later term has written. It would be so for
-// ever, should that be damage, so the term ends: the next is a later one.
-func (w *Writer) outranked(i fleet.Instance) error {
-	if i.Epoch > w.fence.Epoch() {
-		w.fence.RiseAbove(i.Epoch)
-		return fmt.Errorf("%w: written in epoch %d, this is %d", ErrConflict, i.Epoch, w.fence.Epoch())
-	}
-	return nil
-}
-
-// write puts a record whose lock is held. Memory follows the object even if the
-// fence then forbids to speak of it.
-func (w *Writer) write(ctx context.Context, e entry, body []byte, pre object.Precondition) (fleet.Instance, error) {
-	i := e.instance
-	key := w.ledger.key(i.Tenant, i.ID)
-	etag, err := w.put(ctx, key, body, pre)
-	if etag != "" {
-		e.etag = etag
-		w.ledger.set(e)
-		w.ledger.cache.putInstance(key, row{etag: etag, body: body})
-	}
-	if errors.Is(err, ErrConflict) {
-		err = w.conflict(ctx, i, body, err)
-	}
-	if err != nil {
-		return fleet.Instance{}, err
-	}
-	return i, nil
-}
-
-// conflict looks at what is there instead. It may be this very write, sent
-// before by a call whose outcome remained unknown.
-func (w *Writer) conflict(ctx context.Context, i fleet.Instance, body []byte, err error) error {
-	if _, reloadErr := w.ledger.reload(ctx, i.Tenant, i.ID); reloadErr != nil {
-		return errors.Join(err, reloadErr)
-	}
-	if m, ok := w.ledger.malformedAt(w.ledger.key(i.Tenant, i.ID)); ok {
-		return fmt.Errorf("%w: the stored record can't be understood any more: %w", err, m.Err)
-	}
-	e, ok := w.ledger.entry(i.ID)
+// current returns the record to change, unless a later term has written it. If that is damage,
+// it would last, so the term ends: the next one has a higher epoch.
+func (w *Writer) current(k instanceKey) (entry[storedInstance], error) {
+	e, ok := w.ledger.records.entry(k)
 	if !ok {
-		return err
+		return e, ErrNotFound
 	}
-	there, _, encodeErr := encode(e.instance, e.unknown)
-	if encodeErr != nil || !bytes.Equal(there, body) {
-		return err
+	if e.value.Epoch > w.fence.Epoch() {
+		w.fence.RiseAbove(e.value.Epoch)
+		return e, fmt.Errorf("%w: written in epoch %d, this is %d", ErrConflict, e.value.Epoch, w.fence.Epoch())
 	}
-	return w.fence.Act(ctx, func(context.Context) error { return nil })
+	return e, nil
 }
 
-// put is a conditional write under the fence. The etag is set if the write
-// landed for sure, with or without an error.
-func (w *Writer) put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
-	var etag object.ETag
-	err := w.fence.Act(ctx, func(ctx context.Context) (err error) {
-		etag, err = object.Settle(ctx, w.ledger.cfg.Store, key, body, pre)
-		return err
-	})
-	return etag, err
-}
-
-// checkChange forbids what no change may do.
+// checkChange refuses illegal changes.
 func checkChange(old, next fleet.Instance) error {
 	if next.ID != old.ID || next.Tenant != old.Tenant || next.Group != old.Group || next.OnDemand != old.OnDemand {
-		return errors.New("id, tenant, group and on_demand never change")
+		return errors.New("id, tenant, group and on_demand are immutable")
 	}
 	if old.PublicKeySHA256 != "" && next.PublicKeySHA256 != old.PublicKeySHA256 {
-		return errors.New("public_key_sha256 never changes once it is set: the nonce was spent for that key")
+		return errors.New("public_key_sha256 is immutable once set: the nonce was spent for that key")
 	}
 	if next.Phase != old.Phase && !old.Phase.CanMove(next.Phase) {
 		return fmt.Errorf("%w: %q does not follow %q", ErrPhase, next.Phase, old.Phase)

@@ -17,7 +17,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// bare returns a ledger without a cache over a store whose faults can be set.
+// bare returns a ledger without a cache on a store with injected faults.
 func bare(t *testing.T) (*ledger.Ledger, *objecttest.Faults, *mem.Store) {
 	t.Helper()
 	inner := mem.New(mem.Config{HashETags: true})
@@ -78,7 +78,7 @@ func TestUpdateRefuses(t *testing.T) {
 	}
 }
 
-// inPhase makes a ledger whose one instance has the phase.
+// inPhase creates a ledger with one instance in the phase.
 func inPhase(t *testing.T, phase fleet.Phase) (*ledger.Ledger, *ledger.Writer, bool) {
 	t.Helper()
 	l, _, _ := bare(t)
@@ -117,8 +117,8 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// Every write is failed in every way: the outcome is right, the store holds it
-// once, and memory agrees with the store.
+// Every write fails in every way: the result is right, the store has it once, and memory agrees
+// with the store.
 func TestEveryWriteFailedEveryWay(t *testing.T) {
 	for _, fault := range []objecttest.Fault{objecttest.Dropped, objecttest.ReplyLost, objecttest.Late} {
 		for step := range 6 {
@@ -147,7 +147,7 @@ func failOneWrite(t *testing.T, o objecttest.Outcome, step int) {
 		}
 		err := do()
 		if err != nil && n == len(steps)-1 && errors.Is(err, ledger.ErrUnknown) {
-			err = do() // a delete is not settled but repeated
+			err = do() // a delete is repeated, not read back
 		}
 		if err != nil {
 			t.Fatalf("step %d: %v", n, err)
@@ -170,8 +170,7 @@ func failOneWrite(t *testing.T, o objecttest.Outcome, step int) {
 	}
 }
 
-// When even settling ends without an answer, the same call again finds its own
-// write, and does not write twice.
+// If reading back also fails, repeating the call finds its own write, and does not write twice.
 func TestUnknownThenRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, faults, _ := bare(t)
@@ -186,7 +185,7 @@ func TestUnknownThenRepeated(t *testing.T) {
 			func(ctx context.Context) error { _, err := w.Update(ctx, newID(1), move(fleet.Running)); return err },
 		}
 		for n, call := range calls {
-			// The write lands, and from then on the store does not answer.
+			// The write lands, and then the store does not respond.
 			written := false
 			faults.Set(func(r objecttest.Request) objecttest.Outcome {
 				if r.Verb == object.VerbPut && !written {
@@ -239,8 +238,8 @@ func TestConcurrentUpdatesOfOneInstance(t *testing.T) {
 	}
 }
 
-// Two leaders that both believe in themselves race. No write is lost under
-// another, and the older one never writes over the newer.
+// Two terms that both believe to lead race. No write is lost to another, and the older one never
+// overwrites the newer.
 func TestTwoTermsRace(t *testing.T) {
 	inner := mem.New(mem.Config{HashETags: true})
 	writers := make([]*ledger.Writer, 2)
@@ -306,7 +305,7 @@ func TestConflictReloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	edited := append([]byte(nil), o.Body...)
-	put(t, inner, key(1), string(append(edited, '\n'))) // a person's hand
+	put(t, inner, key(1), string(append(edited, '\n'))) // an external edit
 	if _, err := w.Update(t.Context(), newID(1), move(fleet.Running)); !isConflict(err) {
 		t.Errorf("over a change: %v", err)
 	}
@@ -322,8 +321,7 @@ func TestConflictReloads(t *testing.T) {
 	}
 }
 
-// A term that is lost while the write is under way acknowledges nothing, though
-// memory knows what landed.
+// A term that is lost during a write acknowledges nothing, although memory has what landed.
 func TestFenceLostDuringTheWrite(t *testing.T) {
 	l, _, _ := bare(t)
 	lost := false
@@ -336,8 +334,8 @@ func TestFenceLostDuringTheWrite(t *testing.T) {
 	if _, err := w.Create(t.Context(), pending(2)); !errors.Is(err, errLost) {
 		t.Errorf("create: %v", err)
 	}
-	if _, err := w.PutGroups(t.Context(), w.TenantKey("default"), []byte("{}"), ""); !errors.Is(err, errLost) {
-		t.Errorf("groups: %v", err)
+	if _, err := w.EditGroup(t.Context(), web, still, resize(3)); !errors.Is(err, errLost) {
+		t.Errorf("group: %v", err)
 	}
 	if i, _ := l.Get(newID(1)); i.Phase != fleet.Running {
 		t.Errorf("memory does not follow the object: %s", i.Phase)

@@ -8,20 +8,20 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// conditions are the types of the conditions that hold, of the only group.
+// conditions returns the types of the true conditions of the only group.
 func (f *fixture) conditions() string {
 	f.t.Helper()
 	var held []string
 	for _, c := range f.listGroups("default").GetGroups()[0].GetConditions() {
-		if c.GetStatus() {
+		if c.GetStatus() == "True" {
 			held = append(held, c.GetType())
 		}
 	}
 	return strings.Join(held, " ")
 }
 
-// TestFailedCreateIsToldOnce: a group whose creates fail says so once, and says beside
-// it what else is wrong.
+// TestFailedCreateIsToldOnce: a group whose creates fail reports that once, and other problems
+// beside it.
 func TestFailedCreateIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -42,8 +42,8 @@ func TestFailedCreateIsToldOnce(t *testing.T) {
 	})
 }
 
-// TestDisabledGroupIsNotEmptied: of a group that stays as it is because its definition
-// can't be read nobody is told that it is being emptied.
+// TestDisabledGroupIsNotEmptied: a disabled group, which is left as it is, does not report
+// that it is being emptied.
 func TestDisabledGroupIsNotEmptied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

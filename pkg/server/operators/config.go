@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -11,39 +12,42 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Static is the static config that runs.
+// Static is the running static config.
 type Static interface {
 	Status() ConfigStatus
-	// Refresh reads the static config again and goes over to it if it is another
-	// one. A config that takes away groups with instances needs all of them in
-	// accepted; otherwise the error is an rpc.PreconditionError. When it returns nil
-	// that is durable; after an error the config that ran goes on to run.
-	Refresh(ctx context.Context, accepted []fleet.GroupKey) (c ConfigStatus, updated bool, err error)
+	// Refresh reads the static config and switches to it if it has changed. A config that
+	// removes groups with instances needs all of them in accepted; otherwise the error is an
+	// rpc.PreconditionError. A nil error means that the switch is durable; after an error the
+	// previous config stays active.
+	Refresh(ctx context.Context, accepted []fleet.GroupKey) (Refreshed, error)
+	// Preview returns what a switch to a text, or to the static config if it is nil, would do.
+	// It changes nothing. The errors are those of Refresh, except for removals.
+	Preview(ctx context.Context, text []byte) (ConfigPreview, error)
 }
 
-// ConfigStatus is which static config runs.
+// ConfigStatus describes the running static config.
 type ConfigStatus struct {
 	ETag           string
 	LastModified   time.Time
 	Size           int64
 	RunningApplied bool
-	Problems       config.Problems // why config/ can't run, when applied/ does
-	// RestartRequired names the fields of the config that this server does without
-	// until it is started anew.
+	Problems       config.Problems // why config/ is invalid, while applied/ runs
+	// RestartRequired names the config fields that take effect only after a restart of this
+	// server.
 	RestartRequired []string
-	// Awaits are the removals that config/ waits to be accepted with, sorted by key.
+	// Awaits lists the removals in config/ that must be accepted, sorted by key.
 	Awaits []Removal
 }
 
-// Removal is a group with instances that a config takes away.
+// Removal is a group with instances that a config removes.
 type Removal struct {
 	Key       fleet.GroupKey
-	Emptied   bool               // it stays, with size 0
-	Instances []fleet.InstanceID // that go, sorted
+	Emptied   bool               // the group stays, with size 0
+	Instances []fleet.InstanceID // to be removed, sorted
 }
 
-// GetConfigStatus describes the static config that runs. It is the whole
-// shard's, so only tenant default may ask.
+// GetConfigStatus describes the running static config. It concerns the whole shard, so only
+// tenant default may call it.
 func (s *Service) GetConfigStatus(ctx context.Context, _ *nstancev1.GetConfigStatusRequest) (*nstancev1.GetConfigStatusResponse, error) {
 	shard, err := s.openConfig(ctx)
 	if err != nil {
@@ -54,7 +58,7 @@ func (s *Service) GetConfigStatus(ctx context.Context, _ *nstancev1.GetConfigSta
 		Etag: c.ETag, Size: c.Size, RunningApplied: c.RunningApplied, RestartRequired: c.RestartRequired,
 		SizeOverrides: sizeOverrides(shard.Groups),
 	}
-	if !c.LastModified.IsZero() { // else there is none in the bucket
+	if !c.LastModified.IsZero() { // else the bucket has none
 		resp.LastModified = timestamppb.New(c.LastModified)
 	}
 	for _, r := range c.Awaits {
@@ -66,11 +70,10 @@ func (s *Service) GetConfigStatus(ctx context.Context, _ *nstancev1.GetConfigSta
 	return resp, nil
 }
 
-// RefreshConfig reads the static config again and goes over to it when it is
-// another one, and valid: INVALID_ARGUMENT with every violation when it is not,
-// UNAVAILABLE when the store is in trouble, FAILED_PRECONDITION while the dynamic
-// groups can't be read, and with every removal that was not accepted. Then the config
-// that ran goes on to run.
+// RefreshConfig reads the static config and switches to it if it has changed. It returns
+// INVALID_ARGUMENT with every violation if the config is invalid, UNAVAILABLE if the store
+// fails, and FAILED_PRECONDITION while the dynamic groups can't be read, or with every removal
+// that was not accepted. After an error the previous config stays active.
 func (s *Service) RefreshConfig(ctx context.Context, req *nstancev1.RefreshConfigRequest) (*nstancev1.RefreshConfigResponse, error) {
 	shard, err := s.openConfig(ctx)
 	if err != nil {
@@ -80,39 +83,46 @@ func (s *Service) RefreshConfig(ctx context.Context, req *nstancev1.RefreshConfi
 	if err != nil {
 		return nil, err
 	}
-	c, updated, err := shard.Static.Refresh(ctx, accepted)
+	audit.On(ctx, "config")
+	before := shard.Static.Status()
+	var removals []audit.Detail
+	for _, key := range accepted {
+		removals = append(removals, audit.Detail{Name: "accept_removal", To: key.String()})
+	}
+	audit.Wanted(ctx, removals...)
+	c, err := shard.Static.Refresh(ctx, accepted)
 	if err != nil {
 		return nil, err
 	}
+	audit.Changed(ctx, append(removals, etagBecomes(before, c.ETag))...)
 	outcome := nstancev1.RefreshOutcome_REFRESH_OUTCOME_UNCHANGED
-	if updated {
-		outcome = nstancev1.RefreshOutcome_REFRESH_OUTCOME_UPDATED
+	var preview *nstancev1.ConfigPreview
+	if c.Updated {
+		outcome, preview = nstancev1.RefreshOutcome_REFRESH_OUTCOME_UPDATED, c.Preview.message()
 	}
 	return &nstancev1.RefreshConfigResponse{
-		Outcome: outcome, Etag: c.ETag, RestartRequired: c.RestartRequired, SizeOverrides: sizeOverrides(shard.Groups),
+		Outcome: outcome, Etag: c.ETag, RestartRequired: c.RestartRequired, SizeOverrides: sizeOverrides(shard.Groups), Preview: preview,
 	}, nil
 }
 
-// sizeOverrides are the static groups, of all tenants, whose size is not the static one.
+// sizeOverrides returns the static groups of all tenants whose size is overridden.
 func sizeOverrides(groups Groups) (all []*nstancev1.SizeOverride) {
 	for _, key := range groups.All() {
 		if g, defined := groups.Group(key); defined && g.Static && g.Size != g.StaticSize {
-			all = append(all, &nstancev1.SizeOverride{
-				Tenant: key.Tenant, Group: key.Name, StaticSize: int32(g.StaticSize), Size: int32(g.Size),
-			})
+			all = append(all, overrideMessage(key, g.StaticSize, g.Size))
 		}
 	}
 	return all
 }
 
-// openConfig is open for what concerns the static config, which shows all tenants.
+// openConfig is open for calls on the static config, which shows all tenants.
 func (s *Service) openConfig(ctx context.Context) (Shard, error) {
 	shard, tenant, err := s.open(ctx)
 	if err != nil {
 		return Shard{}, err
 	}
 	if tenant != fleet.DefaultTenant {
-		return Shard{}, rpc.Denied.Errorf("the shard's config is for tenant %q only: the client certificate is of tenant %q",
+		return Shard{}, rpc.Denied.Errorf("only tenant %q may access the shard's config: the client certificate is of tenant %q",
 			fleet.DefaultTenant, tenant)
 	}
 	return shard, nil

@@ -4,11 +4,11 @@ import (
 	"context"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// AcknowledgeDrained ends a drain before its time: the instance is deleted now.
-// Saying it again does no harm.
+// AcknowledgeDrained ends a drain early: the instance is deleted now. Idempotent.
 func (s *Service) AcknowledgeDrained(
 	ctx context.Context, req *nstancev1.AcknowledgeDrainedRequest,
 ) (*nstancev1.AcknowledgeDrainedResponse, error) {
@@ -18,8 +18,9 @@ func (s *Service) AcknowledgeDrained(
 	}
 	id, err := fleet.ParseID(req.GetId())
 	if err != nil {
-		return nil, invalid("id", err.Error())
+		return nil, rpc.InvalidField("id", err.Error())
 	}
+	onInstance(ctx, tenant, req.GetId())
 	err = shard.OnDemand.AcknowledgeDrained(ctx, tenant, id)
 	return &nstancev1.AcknowledgeDrainedResponse{}, err
 }

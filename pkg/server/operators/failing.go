@@ -12,37 +12,33 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ConditionCreatesFailing is the type of the condition that the creates of a group
-// fail. It has it whether or not it has all its instances.
+// ConditionCreatesFailing is the type of the condition that a group's creates fail. It is set
+// whether or not the group is at size.
 const ConditionCreatesFailing = "CreatesFailing"
 
-// maxWords bounds what a provider says, in a condition.
+// maxWords bounds the provider's message in a condition, in bytes.
 const maxWords = 600
 
-// tally begins the part of the condition's message that goes on counting. What is in it
-// has no opening bracket, so the last one in a message begins it.
+// tally starts the part of the condition's message that keeps changing. That part has no
+// opening bracket, so the last one in a message starts it.
 const tally = " ("
 
 func createsFailing(f fleet.CreatesFailing) *nstancev1.Condition {
-	next := "what becomes of the next is awaited"
+	next := "the outcome of the next one is pending"
 	if !f.Next.IsZero() {
 		next = "the next is due at " + f.Next.UTC().Format(time.RFC3339)
 	}
-	return &nstancev1.Condition{
-		Type: ConditionCreatesFailing, Status: true, Reason: f.Reason,
-		Message: fmt.Sprintf("%s%s%d creates failed since %s, %s)",
-			strings.ToValidUTF8(fmt.Sprintf("%.*s", maxWords, f.Message), "?"), tally, f.Failures, f.Since.UTC().Format(time.RFC3339), next),
-	}
+	return trueCondition(ConditionCreatesFailing, f.Reason, fmt.Sprintf("%s%s%d creates failed since %s, %s)",
+		strings.ToValidUTF8(fmt.Sprintf("%.*s", maxWords, f.Message), "?"), tally, f.Failures, f.Since.UTC().Format(time.RFC3339), next))
 }
 
-// sameWords reports whether a problem is a failed create like the last one that the
-// condition tells of.
+// sameWords reports whether a problem is a failed create like the last one in the condition.
 func sameWords(p fleet.Problem, f fleet.CreatesFailing) bool {
 	return p.Reason == f.Reason && withoutIDs(p.Message) == withoutIDs(f.Message)
 }
 
-// groupDigest tells whether the status of a group is another one for those who watch
-// it. That one more create failed, and when the next is due, is none.
+// groupDigest returns the digest of a group's status for watches. The number of failed creates
+// and the time of the next one do not count as changes.
 func groupDigest(g *nstancev1.GroupStatus) broadcast.Digest {
 	for n, c := range g.GetConditions() {
 		if c.GetType() != ConditionCreatesFailing {
@@ -58,7 +54,7 @@ func groupDigest(g *nstancev1.GroupStatus) broadcast.Digest {
 	return digest(g)
 }
 
-// withoutIDs leaves out the ids of instances: each create that fails has another one.
+// withoutIDs removes instance IDs, since each failed create has another one.
 func withoutIDs(text string) string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(text), func(word string) bool {
 		_, err := fleet.ParseID(strings.Trim(word, `:,.;"'()[]`))

@@ -20,7 +20,7 @@ func failingOf(g *nstancev1.GroupStatus) *nstancev1.Condition {
 	return nil
 }
 
-// create is how a provider speaks of the n-th create, which was of another instance.
+// create returns a provider's message on the n-th create, each of another instance.
 func create(t *testing.T, n int) string {
 	t.Helper()
 	id, err := fleet.NewID("knd", time.Unix(1e9, 0), strings.NewReader(strings.Repeat(fmt.Sprint(n), 100)))
@@ -30,9 +30,9 @@ func create(t *testing.T, n int) string {
 	return fmt.Sprintf("create (twice) instance %s", id)
 }
 
-// TestCreatesFailing: a group says how its creates fail, at size too. Who watches is
-// told when it begins, when the provider says something else, and when it is over; not
-// that one more create has failed.
+// TestCreatesFailing: a group reports how its creates fail, at size too. Watches are told when
+// that starts, when the provider's message changes, and when it is over; not for each failed
+// create.
 func TestCreatesFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -54,7 +54,7 @@ func TestCreatesFailing(t *testing.T) {
 			t.Fatalf("told %v", begun)
 		}
 		want := create(t, 2) + ": no such image ami-1 (2 creates failed since 2026-11-22T12:00:00Z, the next is due at 2026-11-22T12:01:00Z)"
-		if c := failingOf(begun[0].GetGroup()); !c.GetStatus() || c.GetReason() != "ProviderError" || c.GetMessage() != want {
+		if c := failingOf(begun[0].GetGroup()); c.GetStatus() != "True" || c.GetReason() != "ProviderError" || c.GetMessage() != want {
 			t.Errorf("the condition is %v", c)
 		}
 		for range 10 {
@@ -71,8 +71,8 @@ func TestCreatesFailing(t *testing.T) {
 		}
 		late := f.watchGroups("default").take()
 		if c := failingOf(late[0].GetGroup()); !strings.Contains(c.GetMessage(), "12 creates failed") ||
-			!strings.HasSuffix(c.GetMessage(), "what becomes of the next is awaited)") {
-			t.Errorf("who comes late is told %v", c)
+			!strings.HasSuffix(c.GetMessage(), "the outcome of the next one is pending)") {
+			t.Errorf("a late watcher is told %v", c)
 		}
 		failing.Message = "create: you are not allowed to"
 		if other := tell(); len(other) != 1 || !strings.HasPrefix(failingOf(other[0].GetGroup()).GetMessage(), failing.Message) {

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// shard is a shard of plain values.
+// shard is a shard with fixed values.
 type shard struct {
 	mu        sync.Mutex
 	groups    map[fleet.GroupKey]fleet.Group
@@ -33,9 +33,9 @@ type shard struct {
 	failing   map[fleet.GroupKey]fleet.CreatesFailing
 	problems  broadcast.Feed[fleet.Problem]
 	trouble   fleet.Problem  // of every group
-	left      fleet.GroupKey // a group that nothing defines any more
-	next      *fleet.Group   // that the next one to be read becomes right after
-	asked     int            // for the instances of a group
+	left      fleet.GroupKey // a group without definition
+	next      *fleet.Group   // returned by the next read
+	asked     int            // calls of Instances.Group
 	over      bool
 }
 
@@ -45,10 +45,10 @@ func (s *shard) locked(f func()) {
 	f()
 }
 
-// desired is the shard's groups.
+// desired are the shard's groups.
 type desired struct {
 	*shard
-	operators.Groups // what a watch does not ask for
+	operators.Groups // methods that watches do not use
 }
 
 func (s desired) All() (keys []fleet.GroupKey) {
@@ -60,6 +60,7 @@ func (s desired) All() (keys []fleet.GroupKey) {
 			keys = append(keys, s.left)
 		}
 	})
+	slices.SortFunc(keys, fleet.GroupKey.Compare)
 	return keys
 }
 
@@ -75,7 +76,7 @@ func (s desired) Group(key fleet.GroupKey) (g fleet.Group, ok bool) {
 // single is the shard's instances, one by one.
 type single struct {
 	*shard
-	operators.OnDemand // what these tests do not ask for
+	operators.OnDemand // methods that these tests do not use
 }
 
 func (s single) Find(_ context.Context, tenant string, id fleet.InstanceID) (fleet.Instance, error) {
@@ -136,15 +137,16 @@ func (s *shard) put(i fleet.Instance) {
 	s.locked(func() { s.instances[i.ID] = i })
 }
 
-// fixture is a service on a shard, inside a test's bubble.
+// fixture is a service for a shard, inside a test's bubble.
 type fixture struct {
 	*shard
-	t       *testing.T
-	service *operators.Service
-	watches *operators.Watches
-	end     context.CancelFunc // of the term
-	cut     chan struct{}      // closed: nobody is let in any more
-	open    atomic.Int64       // streams
+	t           *testing.T
+	service     *operators.Service
+	watches     *operators.Watches
+	transitions *operators.Transitions
+	end         context.CancelFunc // of the term
+	cut         chan struct{}      // closed: all callers are refused
+	open        atomic.Int64       // streams
 }
 
 func (f *fixture) join(context.Context, pki.Caller) (cut <-chan struct{}, leave func(), err error) {
@@ -162,11 +164,12 @@ func newFixture(t *testing.T) *fixture {
 		health: map[fleet.InstanceID]operators.Health{}, capacity: map[string]operators.Capacity{},
 		failing: map[fleet.GroupKey]fleet.CreatesFailing{},
 	}
-	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{})}
+	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{}), transitions: operators.NewTransitions(time.Now)}
 	parts := operators.Shard{
-		Groups: desired{shard: s}, Instances: s, OnDemand: single{shard: s},
+		Admit: func(string) error { return nil }, Groups: desired{shard: s}, Instances: s, OnDemand: single{shard: s},
 		Health: s.Health, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
-		Provider: config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
+		Transitions: f.transitions,
+		Provider:    config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
 	}
 	f.watches = operators.NewWatches(operators.WatchesConfig{
 		Shard: parts, Done: ctx.Done(), Epoch: epoch, Writer: "a.run1", Now: time.Now, Join: f.join,
@@ -176,7 +179,7 @@ func newFixture(t *testing.T) *fixture {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.over {
-			return rpc.Unavailable.Errorf("somebody else leads")
+			return rpc.Unavailable.Errorf("another server leads")
 		}
 		return nil
 	}
@@ -199,8 +202,8 @@ func record(n int, tenant, group string, phase fleet.Phase) fleet.Instance {
 	return fleet.Instance{ID: fleet.InstanceID(fmt.Sprintf("knd%026d", n)), Tenant: tenant, Group: group, Phase: phase}
 }
 
-// wire is the server's end of a stream. Its reader takes what is sent unless it
-// is stopped; then a send waits until the stream ends, as gRPC's does.
+// wire is the server's end of a stream. Its reader receives until it is stopped; then a send
+// blocks until the stream ends, like gRPC's.
 type wire[T any] struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -234,7 +237,7 @@ func (w *wire[T]) halt() {
 	w.stopped = true
 }
 
-// take returns what was sent since the last time.
+// take returns what was sent since the last call.
 func (w *wire[T]) take() []*T {
 	synctest.Wait()
 	w.mu.Lock()
@@ -244,13 +247,13 @@ func (w *wire[T]) take() []*T {
 	return out
 }
 
-// open calls a watch as an operator.
+// open opens a watch as an operator.
 func open[T any](f *fixture, tenant, id string, call func(grpc.ServerStreamingServer[T]) error) *wire[T] {
 	ctx, stop := context.WithCancel(rpc.WithCaller(f.t.Context(), pki.Caller{Role: pki.RoleOperator, Tenant: tenant, ID: id}))
 	w := &wire[T]{ctx: ctx, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		defer stop() // gRPC ends a stream with its handler
+		defer stop() // gRPC ends a stream when its handler returns
 		w.err = call(w)
 	}()
 	f.t.Cleanup(func() { stop(); <-w.done })
@@ -279,7 +282,7 @@ func (f *fixture) watchErrors(tenant string) *wire[nstancev1.WatchErrorsResponse
 	})
 }
 
-// told are group events in words.
+// told formats group events.
 func told(events []*nstancev1.WatchGroupsResponse) (words []string) {
 	for _, e := range events {
 		switch e.GetType() {
@@ -294,7 +297,7 @@ func told(events []*nstancev1.WatchGroupsResponse) (words []string) {
 	return words
 }
 
-// seen are instance events in words.
+// seen formats instance events.
 func seen(events []*nstancev1.WatchInstancesResponse) (words []string) {
 	for _, e := range events {
 		if e.GetType() == nstancev1.EventType_EVENT_TYPE_SNAPSHOT_END {

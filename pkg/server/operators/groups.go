@@ -2,49 +2,88 @@ package operators
 
 import (
 	"context"
+	"slices"
+	"strings"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/protobuf/proto"
 )
 
-// ListGroups lists the caller's groups, sorted by key.
-func (s *Service) ListGroups(ctx context.Context, _ *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
+const (
+	// MaxGroupPage is how many groups one page has at most.
+	MaxGroupPage = 500
+	// maxGroupPageBytes bounds a page, since a group's status lists its instances and gRPC
+	// clients take messages of up to 4 MiB by default. A page has one group at least.
+	maxGroupPageBytes = 2 << 20
+)
+
+// ListGroups lists the caller's groups by key, page by page.
+func (s *Service) ListGroups(ctx context.Context, req *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
 	shard, tenant, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limit, after, err := pageOf(req.GetPageSize(), req.GetPageToken(), MaxGroupPage, groupName)
 	if err != nil {
 		return nil, err
 	}
 	p := shard.Provider
 	resp := &nstancev1.ListGroupsResponse{ProviderKind: p.Kind, Region: p.Region, Zone: p.Zone}
+	size := 0
 	for _, key := range shard.Groups.All() {
-		if key.Tenant != tenant {
+		if key.Tenant != tenant || key.Name <= after {
 			continue
 		}
 		status, err := groupStatus(shard, key)
 		if err != nil {
 			return nil, err
 		}
+		if req.GetOmitInstances() {
+			status = withoutInstances(status)
+		}
+		if size += proto.Size(status); len(resp.Groups) == limit || len(resp.Groups) > 0 && size > maxGroupPageBytes {
+			resp.NextPageToken = resp.GetGroups()[len(resp.Groups)-1].GetKey()
+			return resp, nil
+		}
 		resp.Groups = append(resp.Groups, status)
 	}
 	return resp, nil
 }
 
+// GetGroup returns one of the caller's groups.
+func (s *Service) GetGroup(ctx context.Context, req *nstancev1.GetGroupRequest) (*nstancev1.GetGroupResponse, error) {
+	shard, key, err := s.openGroup(ctx, req.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	if !exists(shard, key) {
+		return nil, rpc.NotFound.Errorf("there is no group %s", key.Name)
+	}
+	status, err := groupStatus(shard, key)
+	if err != nil {
+		return nil, err
+	}
+	return &nstancev1.GetGroupResponse{Group: status}, nil
+}
+
 // UpsertGroup creates or changes a group. It is durable when it answers.
 func (s *Service) UpsertGroup(ctx context.Context, req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error) {
-	shard, tenant, err := s.open(ctx)
+	shard, key, err := s.openGroup(ctx, req.GetKey())
 	if err != nil {
 		return nil, err
 	}
-	key, err := groupKey(tenant, req.GetKey())
-	if err != nil {
-		return nil, err
-	}
+	onGroup(ctx, key)
 	change, gone, err := changeOf(shard.Instances, key, req)
 	if err != nil {
 		return nil, err
 	}
-	if err := shard.Groups.Upsert(ctx, key, change, req.IfEtag); err != nil {
+	upsert := func() error { return shard.Groups.Upsert(ctx, key, change, req.IfEtag) }
+	removes := audit.Detail{Name: "remove", To: strings.Join(req.GetRemove(), ", ")}
+	if err := changed(ctx, shard, key, upserted(change), upsert, removes); err != nil {
 		return nil, err
 	}
 	status, err := groupStatus(shard, key)
@@ -54,35 +93,29 @@ func (s *Service) UpsertGroup(ctx context.Context, req *nstancev1.UpsertGroupReq
 	return &nstancev1.UpsertGroupResponse{Group: status, AlreadyGone: gone}, nil
 }
 
-// DeleteGroup scales a dynamic group to zero, then forgets it. Deleting one that
-// is on its way out already succeeds.
+// DeleteGroup scales a dynamic group to zero, then removes it. It succeeds if the group is
+// already being deleted.
 func (s *Service) DeleteGroup(ctx context.Context, req *nstancev1.DeleteGroupRequest) (*nstancev1.DeleteGroupResponse, error) {
-	shard, tenant, err := s.open(ctx)
+	shard, key, err := s.openGroup(ctx, req.GetKey())
 	if err != nil {
 		return nil, err
 	}
-	key, err := groupKey(tenant, req.GetKey())
-	if err != nil {
-		return nil, err
-	}
-	if err := shard.Groups.Delete(ctx, key); err != nil {
+	onGroup(ctx, key)
+	if err := changed(ctx, shard, key, deleted, func() error { return shard.Groups.Delete(ctx, key) }); err != nil {
 		return nil, err
 	}
 	return &nstancev1.DeleteGroupResponse{}, nil
 }
 
-// ResetGroup drops what overrides a static group, or ends that a group is held whose
-// record was missing. It is durable when it answers.
+// ResetGroup drops the overrides of a static group, or releases a group that is held because
+// its record is missing. The change is durable when it returns.
 func (s *Service) ResetGroup(ctx context.Context, req *nstancev1.ResetGroupRequest) (*nstancev1.ResetGroupResponse, error) {
-	shard, tenant, err := s.open(ctx)
+	shard, key, err := s.openGroup(ctx, req.GetKey())
 	if err != nil {
 		return nil, err
 	}
-	key, err := groupKey(tenant, req.GetKey())
-	if err != nil {
-		return nil, err
-	}
-	if err := shard.Groups.Reset(ctx, key); err != nil {
+	onGroup(ctx, key)
+	if err := changed(ctx, shard, key, reset, func() error { return shard.Groups.Reset(ctx, key) }); err != nil {
 		return nil, err
 	}
 	status, err := groupStatus(shard, key)
@@ -92,24 +125,41 @@ func (s *Service) ResetGroup(ctx context.Context, req *nstancev1.ResetGroupReque
 	return &nstancev1.ResetGroupResponse{Group: status}, nil
 }
 
-func groupKey(tenant, name string) (fleet.GroupKey, error) {
-	if err := fleet.CheckName(name); err != nil {
-		return fleet.GroupKey{}, invalid("key", err.Error())
+// openGroup is open for a call about one group.
+func (s *Service) openGroup(ctx context.Context, name string) (Shard, fleet.GroupKey, error) {
+	shard, tenant, err := s.open(ctx)
+	if err != nil {
+		return Shard{}, fleet.GroupKey{}, err
 	}
-	return fleet.GroupKey{Tenant: tenant, Name: name}, nil
+	key, err := groupKey(tenant, name)
+	return shard, key, err
 }
 
-func invalid(field, description string) error {
-	return &rpc.ViolationsError{Message: "invalid request", Violations: []rpc.Violation{{Field: field, Description: description}}}
+// exists reports whether a group is desired or has instances that are not deleted.
+func exists(shard Shard, key fleet.GroupKey) bool {
+	_, desired := shard.Groups.Group(key)
+	return desired || slices.ContainsFunc(shard.Instances.Group(key), func(i fleet.Instance) bool { return i.Phase != fleet.Deleted })
 }
 
-// changeOf is the change that a request asks for.
+func groupName(field, text string) (string, error) {
+	if err := fleet.CheckName(text); err != nil {
+		return "", rpc.InvalidField(field, err.Error())
+	}
+	return text, nil
+}
+
+func groupKey(tenant, name string) (fleet.GroupKey, error) {
+	name, err := groupName("key", name)
+	return fleet.GroupKey{Tenant: tenant, Name: name}, err
+}
+
+// changeOf returns the change that a request asks for.
 func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupRequest) (c config.Change, gone []string, err error) {
 	switch {
 	case req.GetCreate() && req.IfEtag != nil:
-		return c, nil, invalid("if_etag", "excluded by create, which makes a group only if there is none: want one of the two")
+		return c, nil, rpc.InvalidField("if_etag", "mutually exclusive with create, which only creates a group that does not exist")
 	case req.GetCreate() && len(req.GetRemove()) > 0:
-		return c, nil, invalid("remove", "excluded by create: a new group has no instances")
+		return c, nil, rpc.InvalidField("remove", "mutually exclusive with create: a new group has no instances")
 	}
 	c = config.Change{Template: req.Template, InstanceType: req.InstanceType, SubnetPool: req.SubnetPool, Create: req.GetCreate()}
 	if req.Size != nil {
@@ -123,26 +173,27 @@ func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupReque
 		c.MaxSurge = &fleet.Surge{}
 		if text := req.GetMaxSurge(); text != "" {
 			if err := c.MaxSurge.UnmarshalText([]byte(text)); err != nil {
-				return c, nil, invalid("max_surge", err.Error())
+				return c, nil, rpc.InvalidField("max_surge", err.Error())
 			}
 		}
 	}
+	c.OnDemand = onDemandOf(req.GetOnDemand())
 	if len(req.GetRemove()) > 0 && req.Size == nil {
-		return c, nil, invalid("size", "required beside remove: want the new size")
+		return c, nil, rpc.InvalidField("size", "required beside remove: want the new size")
 	}
 	c.Remove, gone, err = leaving(all, key, req.GetRemove())
 	return c, gone, err
 }
 
-// leaving sorts the instances that are to leave from those that have left already. A
-// repeated call must not fail because the first one worked, while to name an instance
-// that lives elsewhere is a mistake: its caller counts on just these to go. Another
-// tenant's is like one that never was.
+// leaving splits the named instances into those to remove and those already gone. A repeated
+// call must not fail because the first one succeeded, but an instance of another group is an
+// error: the caller relies on exactly these being removed. Another tenant's instance counts as
+// never having existed.
 func leaving(all Instances, key fleet.GroupKey, remove []string) (ids []fleet.InstanceID, gone []string, err error) {
 	for _, s := range remove {
 		id, err := fleet.ParseID(s)
 		if err != nil {
-			return nil, nil, invalid("remove", err.Error())
+			return nil, nil, rpc.InvalidField("remove", err.Error())
 		}
 		switch i, ok := all.Get(id); {
 		case !ok || i.Tenant != key.Tenant:
@@ -161,11 +212,12 @@ func leaving(all Instances, key fleet.GroupKey, remove []string) (ids []fleet.In
 	return ids, gone, nil
 }
 
-// readable refuses an instance whose record is there and can't be read: it may live.
+// readable refuses an instance whose record exists but can't be read: the instance may be
+// alive.
 func readable(all Instances, tenant string, id fleet.InstanceID) error {
 	for _, m := range all.Malformed() {
 		if m.Tenant == tenant && m.ID == id {
-			return rpc.Precondition.Errorf("remove: the record of instance %s, %s, can't be read, restore or remove it: %w", id, m.Key, m.Err)
+			return rpc.Precondition.Errorf("remove: can't read the record of instance %s, restore or remove object %s: %w", id, m.Key, m.Err)
 		}
 	}
 	return nil

@@ -12,13 +12,13 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// ListInstances lists the caller's instances in the order of their ids, page by page.
+// ListInstances lists the caller's instances by ID, page by page.
 func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstancesRequest) (*nstancev1.ListInstancesResponse, error) {
 	shard, tenant, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := pageOf(req.GetPageSize(), req.GetPageToken(), MaxInstancePage, instanceID)
+	limit, after, err := pageOf(req.GetPageSize(), req.GetPageToken(), MaxInstancePage, instanceID)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstance
 		}
 		all = shard.Instances.Group(key)
 	}
-	at, found := slices.BinarySearchFunc(all, p.after, func(i fleet.Instance, id fleet.InstanceID) int { return cmp.Compare(i.ID, id) })
+	at, found := slices.BinarySearchFunc(all, after, func(i fleet.Instance, id fleet.InstanceID) int { return cmp.Compare(i.ID, id) })
 	if found {
 		at++
 	}
@@ -41,8 +41,8 @@ func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstance
 		switch {
 		case i.Tenant != tenant || i.Phase == fleet.Deleted && !req.GetIncludeDeleted():
 			continue
-		case len(resp.Instances) == p.limit:
-			resp.NextPageToken = resp.GetInstances()[p.limit-1].GetId()
+		case len(resp.Instances) == limit:
+			resp.NextPageToken = resp.GetInstances()[limit-1].GetId()
 			return resp, nil
 		}
 		resp.Instances = append(resp.Instances, statusOf(shard, i))
@@ -50,7 +50,7 @@ func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstance
 	return resp, nil
 }
 
-// GetInstanceStatus tells everything about one instance.
+// GetInstanceStatus returns the status of one instance.
 func (s *Service) GetInstanceStatus(
 	ctx context.Context, req *nstancev1.GetInstanceStatusRequest,
 ) (*nstancev1.GetInstanceStatusResponse, error) {
@@ -77,7 +77,7 @@ func instanceStatus(i fleet.Instance, h Health) *nstancev1.InstanceStatus {
 		InstanceType: instanceType(i), Subnet: i.Provider.Subnet,
 		Hostname: i.Hostname, Ips: i.IPs,
 		CreatedAt: timestamppb.New(i.CreatedAt), RegisteredAt: timestamp(i.RegisteredAt), DeletedAt: timestamp(i.DeletedAt),
-		Connected: h.Connected, UnhealthyReason: h.Unhealthy, ConfigHash: h.ConfigHash,
+		Connected: h.Connected, UnhealthyReason: h.Unhealthy, ConfigHash: h.ConfigHash, Namespace: i.Namespace,
 	}
 	if !h.LastReportAt.IsZero() {
 		st.LastReportAt = timestamppb.New(h.LastReportAt)
@@ -91,7 +91,7 @@ func instanceStatus(i fleet.Instance, h Health) *nstancev1.InstanceStatus {
 	return st
 }
 
-// instanceType is the one that the machine has, or was asked for with.
+// instanceType returns the instance type of the machine, or the requested one.
 func instanceType(i fleet.Instance) string {
 	if i.Provider.InstanceType == "" && i.Overrides != nil {
 		return i.Overrides.InstanceType
@@ -99,7 +99,7 @@ func instanceType(i fleet.Instance) string {
 	return i.Provider.InstanceType
 }
 
-// phase is named in the protocol as in records, and UNSPECIFIED when it is not there.
+// phase converts a phase, to UNSPECIFIED if unknown.
 func phase(p fleet.Phase) nstancev1.InstancePhase {
 	return nstancev1.InstancePhase(nstancev1.InstancePhase_value["INSTANCE_PHASE_"+strings.ToUpper(string(p))])
 }

@@ -4,36 +4,32 @@ import (
 	"fmt"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// MaxInstancePage is how many instances one page has at most.
+// MaxInstancePage is the maximum number of instances in a page.
 const MaxInstancePage = 1000
 
-// page is the part of a list that a caller asks for: what comes after an id, so that
-// pages fit together whatever comes and goes between them.
-type page struct {
-	limit int
-	after fleet.InstanceID // empty: from the first one
-}
-
-// pageOf reads what a request says of its page. id checks an id that a field gives.
-func pageOf(size int32, token string, most int, id func(field, text string) (fleet.InstanceID, error)) (p page, err error) {
+// pageOf reads a request's page_size and page_token. A page begins after an id, so that pages
+// fit together whatever comes and goes between them. after is the zero value on the first
+// page; parse reads an id that a field gives.
+func pageOf[ID any](size int32, token string, most int, parse func(field, text string) (ID, error)) (limit int, after ID, err error) {
 	if size < 0 {
-		return page{}, invalid("page_size", fmt.Sprintf("%d is not valid: want 0 to %d", size, most))
+		return 0, after, rpc.InvalidField("page_size", fmt.Sprintf("%d is not valid: want 0 to %d", size, most))
 	}
-	if p.limit = int(size); size == 0 || p.limit > most {
-		p.limit = most
+	if limit = int(size); size == 0 || limit > most {
+		limit = most
 	}
 	if token != "" {
-		p.after, err = id("page_token", token)
+		after, err = parse("page_token", token)
 	}
-	return p, err
+	return limit, after, err
 }
 
 func instanceID(field, text string) (fleet.InstanceID, error) {
 	id, err := fleet.ParseID(text)
 	if err != nil {
-		return "", invalid(field, err.Error())
+		return "", rpc.InvalidField(field, err.Error())
 	}
 	return id, nil
 }

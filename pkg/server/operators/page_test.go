@@ -15,7 +15,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// lister lists instances of plain values as an operator of tenant default.
+// lister lists instances as an operator of tenant default.
 type lister struct {
 	*shard
 	t       *testing.T
@@ -24,13 +24,14 @@ type lister struct {
 
 func newLister(t *testing.T) *lister {
 	s := &shard{instances: map[fleet.InstanceID]fleet.Instance{}}
-	parts := operators.Shard{Instances: s, Health: s.Health, Provider: config.Provider{Kind: "fake"}}
+	admit := func(string) error { return nil }
+	parts := operators.Shard{Admit: admit, Instances: s, Health: s.Health, Provider: config.Provider{Kind: "fake"}}
 	return &lister{shard: s, t: t, service: operators.New(operators.Config{
 		Shard: func() (operators.Shard, error) { return parts, nil },
 	})}
 }
 
-// id is the n-th valid id.
+// id returns the n-th valid ID.
 func id(n int) fleet.InstanceID { return fleet.InstanceID(fmt.Sprintf("knd01h455vb4pex5vsknk%08d", n)) }
 
 func (l *lister) add(n int, tenant string, phase fleet.Phase) {
@@ -42,7 +43,7 @@ func (l *lister) list(req *nstancev1.ListInstancesRequest) (*nstancev1.ListInsta
 	return l.service.ListInstances(ctx, req)
 }
 
-// page is one page that must be, as numbers, and the token of the next.
+// page checks one page, given as numbers, and returns the token of the next.
 func (l *lister) page(req *nstancev1.ListInstancesRequest) (numbers []int, next string) {
 	l.t.Helper()
 	resp, err := l.list(req)
@@ -59,12 +60,12 @@ func (l *lister) page(req *nstancev1.ListInstancesRequest) (numbers []int, next 
 	return numbers, resp.GetNextPageToken()
 }
 
-// TestPages: each instance of the caller's is on one page, and what comes and goes
-// between two pages shifts nothing.
+// TestPages: each of the caller's instances is on one page, whatever is added or removed
+// between two pages.
 func TestPages(t *testing.T) {
 	l := newLister(t)
 	for n := 1; n <= 20; n++ {
-		l.add(n, []string{"default", "prod"}[n%2], fleet.Running) // its own are the even ones
+		l.add(n, []string{"default", "prod"}[n%2], fleet.Running) // even ones are the caller's
 	}
 	l.add(6, "default", fleet.Deleted)
 	check := func(req *nstancev1.ListInstancesRequest, last bool, want ...int) string {
@@ -86,7 +87,7 @@ func TestPages(t *testing.T) {
 	check(&nstancev1.ListInstancesRequest{IncludeDeleted: true}, true, 4, 6, 9, 10, 12, 14, 16, 18, 20)
 }
 
-// TestPageSizes: there are at most so many on a page, whatever is asked for.
+// TestPageSizes: a page has a maximum size, whatever is requested.
 func TestPageSizes(t *testing.T) {
 	l := newLister(t)
 	for n := range operators.MaxInstancePage + 10 {

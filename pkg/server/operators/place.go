@@ -5,19 +5,19 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Capacity is what a machine of an instance type has.
+// Capacity is the capacity of an instance type.
 type Capacity struct {
 	CPUMillis   int64 // thousandths of a CPU
 	MemoryBytes int64
 	Arch        string // amd64 | arm64
 }
 
-// nodeProviderID is that of an instance of the shard.
+// nodeProviderID returns the Kubernetes provider ID of an instance of the shard.
 func (s Shard) nodeProviderID(i fleet.Instance) string {
 	return fleet.NodeProviderID(s.Provider.Kind, s.Provider.Zone, i.Provider.ID)
 }
 
-// statusOf tells everything about one instance.
+// statusOf returns the status of one instance.
 func statusOf(shard Shard, i fleet.Instance) *nstancev1.InstanceStatus {
 	st := instanceStatus(i, shard.Health(i.ID))
 	st.IdempotencyKey, st.NodeProviderId = i.RequestKey, shard.nodeProviderID(i)

@@ -9,22 +9,22 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// MaxAcceptedRemovals is how many removals one refresh can accept.
+// MaxAcceptedRemovals is the maximum number of removals that one refresh can accept.
 const MaxAcceptedRemovals = 10000
 
-// maxRemovalIDs is how many instances of one group are named.
+// maxRemovalIDs is how many instances of one group are listed.
 const maxRemovalIDs = 10
 
-// acceptedRemovals reads which removals a request accepts.
+// acceptedRemovals parses the removals that a request accepts.
 func acceptedRemovals(names []string) ([]fleet.GroupKey, error) {
 	if len(names) > MaxAcceptedRemovals {
-		return nil, invalid("accept_removals", fmt.Sprintf("%d names: at most %d are allowed", len(names), MaxAcceptedRemovals))
+		return nil, rpc.InvalidField("accept_removals", fmt.Sprintf("%d names: at most %d are allowed", len(names), MaxAcceptedRemovals))
 	}
 	var keys []fleet.GroupKey
 	for n, name := range names {
 		key, err := fleet.ParseGroupKey(name)
 		if err != nil {
-			return nil, invalid(fmt.Sprintf("accept_removals[%d]", n), err.Error())
+			return nil, rpc.InvalidField(fmt.Sprintf("accept_removals[%d]", n), err.Error())
 		}
 		keys = append(keys, key)
 	}
@@ -45,20 +45,20 @@ func (r Removal) message() *nstancev1.GroupRemoval {
 	}
 }
 
-// Failure is the precondition of a refresh that the removal fails.
+// Failure returns the failed precondition for a removal that was not accepted.
 func (r Removal) Failure() rpc.Failure {
 	kind, what := rpc.GroupRemoved, "removed"
 	if r.Emptied {
 		kind, what = rpc.GroupEmptied, "set to size 0"
 	}
 	if len(r.Instances) == 0 {
-		return rpc.Failure{Type: kind, Subject: r.Key.String(), Description: what + ", and whether it has instances is not known yet"}
+		return rpc.Failure{Type: kind, Subject: r.Key.String(), Description: what + "; not known yet whether it has instances"}
 	}
-	noun := "instances go"
+	noun := "instances"
 	if len(r.Instances) == 1 {
-		noun = "instance goes"
+		noun = "instance"
 	}
-	text := fmt.Sprintf("%s, %d %s: %s", what, len(r.Instances), noun, strings.Join(r.firstIDs(), ", "))
+	text := fmt.Sprintf("%s, which deletes %d %s: %s", what, len(r.Instances), noun, strings.Join(r.firstIDs(), ", "))
 	if more := len(r.Instances) - maxRemovalIDs; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

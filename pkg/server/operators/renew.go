@@ -6,12 +6,13 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// RenewCertificate gives the operator that calls a new certificate. Any shard's
-// leader can: an operator is the cluster's.
+// RenewCertificate issues a new certificate to the calling operator. Any shard's leader can do
+// so. Neither the quota nor an unknown tenant prevents it, because the operator would lose its
+// identity for good.
 func (s *Service) RenewCertificate(
 	ctx context.Context, req *nstancev1.OperatorServiceRenewCertificateRequest,
 ) (*nstancev1.OperatorServiceRenewCertificateResponse, error) {
-	if _, _, err := s.open(ctx); err != nil {
+	if _, _, err := s.caller(ctx); err != nil {
 		return nil, err
 	}
 	identity, err := s.cfg.Renew(ctx, req.GetPublicKey())

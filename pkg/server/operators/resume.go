@@ -11,27 +11,27 @@ import (
 	"github.com/nstance/nstance/pkg/server/broadcast"
 )
 
-// resumeToken names a place in the streams of instances of one term. The zero one is
-// no place. A term is known by its epoch and its writer: when a bucket was put back an
-// epoch may come again, and what a client saw in the first one is not what there is now.
+// resumeToken is a position in the instance streams of one term; the zero token is none. A
+// term is identified by its epoch and its writer: after a bucket was restored an epoch may
+// occur again, with another history.
 type resumeToken struct {
 	epoch    uint64
 	all      bool
 	revision broadcast.Revision
-	writer   string // as writerMark returns it
+	writer   string // from writerMark
 }
 
-// The kinds of watches of instances, as tokens name them.
+// Kinds of instance watches in tokens.
 const (
 	watchOfAll     = "all"
 	watchOfLeaving = "leaving"
 )
 
-// markBytes is the length of a writer's mark before it is encoded.
+// markBytes is the length of a writer mark before encoding.
 const markBytes = 8
 
-// writerMark is what tokens know a term's writer by: its name is long, and no business of
-// a client.
+// writerMark returns the short form of a term's writer in tokens: the full name is long and
+// internal.
 func writerMark(writer string) string {
 	sum := sha256.Sum256([]byte(writer))
 	return hex.EncodeToString(sum[:markBytes])
@@ -45,7 +45,8 @@ func (t resumeToken) String() string {
 	return fmt.Sprintf("%d.%s.%d.%s", t.epoch, kind, t.revision, t.writer)
 }
 
-// parseResumeToken reads what String writes, and nothing else; empty: no place.
+// parseResumeToken parses the output of String, and rejects everything else. The empty text is
+// no position.
 func parseResumeToken(text string) (resumeToken, error) {
 	if text == "" {
 		return resumeToken{}, nil
@@ -68,7 +69,7 @@ func parseResumeToken(text string) (resumeToken, error) {
 	return t, nil
 }
 
-// within is the revision that a token names in a stream; 0: it is of another.
+// within returns the token's revision in a stream, or 0 if the token is of another stream.
 func (t resumeToken) within(stream resumeToken) broadcast.Revision {
 	if t.epoch != stream.epoch || t.writer != stream.writer || t.all != stream.all {
 		return 0

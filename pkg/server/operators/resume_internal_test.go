@@ -2,7 +2,7 @@ package operators
 
 import "testing"
 
-// FuzzResumeToken: a token that is taken is one that a server writes.
+// FuzzResumeToken: only tokens written by a server are accepted.
 func FuzzResumeToken(f *testing.F) {
 	for _, seed := range []string{
 		"", "7.all.12.0123456789abcdef", "7.leaving.0.0123456789abcdef", "18446744073709551615.all.18446744073709551615.ffffffffffffffff",

@@ -1,8 +1,8 @@
-// Package operators serves OperatorService: what the Kubernetes operator, the
-// admin CLI and scripts ask of a shard's leader.
+// Package operators serves OperatorService: the API of a shard's leader for the Kubernetes
+// operator, the admin CLI and scripts.
 //
-// Everything is scoped by the tenant of the caller's certificate. Another
-// tenant's group or instance is not found, exactly like one that does not exist.
+// Everything is scoped by the tenant of the caller's certificate. Another tenant's group or
+// instance is not found, exactly like one that does not exist.
 package operators
 
 import (
@@ -11,86 +11,91 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/broadcast"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Health is what is known of an instance beyond its record.
+// Health is the runtime state of an instance beyond its record.
 type Health struct {
 	Connected     bool
 	LastReportAt  time.Time // zero: none since takeover
-	Unhealthy     string    // why; empty when it is not
+	Unhealthy     string    // the reason; empty if healthy
 	ProviderState string
-	ConfigHash    string // that it last reported; empty: none since takeover
-	LastError     string // why the last step for it failed; empty: it did not, as far as is known
+	ConfigHash    string // last reported; empty: none since takeover
+	LastError     string // empty if the last step succeeded or none ran
 	LastErrorAt   time.Time
 }
 
-// Shard is what the leader's term offers to operators, by duty. What it returns is
-// the caller's own copy; the errors of what it does are kinds of package rpc.
+// Shard is what the leader's term offers to operators. Returned values are copies; errors are
+// kinds of package rpc.
 type Shard struct {
+	// Admit admits a call of a tenant. It returns an error if the shard does not serve the
+	// tenant or the tenant's quota is used up.
+	Admit     func(tenant string) error
 	Groups    Groups
 	Instances Instances
 	Health    func(id fleet.InstanceID) Health
-	Provider  config.Provider // that the shard makes its machines with
-	// Capacity is what a machine of an instance type has; not ok while that is not
-	// known. It must not block.
+	Provider  config.Provider // creates the shard's machines
+	// Capacity returns the capacity of an instance type; ok is false while it is unknown. It
+	// must not block.
 	Capacity func(instanceType string) (c Capacity, ok bool)
 	Problems Problems
-	// CreatesFailing tells how the creates of a group fail, if they do; nil: nobody
-	// knows.
+	// CreatesFailing returns how the creates of a group fail, if they do; nil: unknown.
 	CreatesFailing func(key fleet.GroupKey) (f fleet.CreatesFailing, failing bool)
+	// Transitions are those of the conditions of this term's groups.
+	Transitions *Transitions
 
 	OnDemand OnDemand
 	Registry Registry
 	Static   Static
 	Watches  *Watches
+	Events   Events
 }
 
 // Groups are the desired groups.
 type Groups interface {
-	// All lists the groups that are desired or still have instances, sorted.
+	// All lists the groups that are defined or still have instances, sorted.
 	All() []fleet.GroupKey
-	// Group is not ok when nothing defines the group, of which nothing changes then.
+	// Group returns a group; ok is false if it is undefined, and then it is not changed
+	// either.
 	Group(key fleet.GroupKey) (g fleet.Group, ok bool)
-	// Upsert and Delete are durable when they return nil. With ifETag, Upsert changes
-	// only the group whose ETag is this one, and with an empty one makes a group that is
-	// not there; otherwise it fails with rpc.Conflict.
+	// Upsert and Delete are durable when they return nil. With ifETag, Upsert changes the
+	// group only if its ETag matches, or with an empty ifETag creates a group that does not
+	// exist; otherwise it returns rpc.Conflict.
 	Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) error
 	Delete(ctx context.Context, key fleet.GroupKey) error
-	// Reset drops what overrides a static group, or ends that a group is held whose
-	// record was missing. It is durable when it returns nil.
+	// Reset drops the overrides of a static group, or releases a group that is held because
+	// its record is missing. It is durable when it returns nil.
 	Reset(ctx context.Context, key fleet.GroupKey) error
 }
 
 // Instances are the records of the shard's instances.
 type Instances interface {
-	// Instances and Group list them in the order of their ids.
+	// Instances and Group return instances sorted by ID.
 	Instances() []fleet.Instance
 	Group(key fleet.GroupKey) []fleet.Instance
 	Get(id fleet.InstanceID) (fleet.Instance, bool)
-	// Malformed are the objects in the place of records that can't be read.
+	// Malformed lists the record objects that can't be read.
 	Malformed() []fleet.Malformed
 }
 
-// Problems are those that last and those that come up.
+// Problems are the ongoing problems and a stream of new ones.
 type Problems interface {
-	// OfGroup is what keeps the group from being as it is desired, as far as
-	// something went wrong; the zero Problem when nothing did. atSize: it matters even
-	// while the group has all its instances.
+	// OfGroup returns the problem that keeps the group from its desired state, or the zero
+	// Problem. atSize: it is shown even if the group is at size.
 	OfGroup(key fleet.GroupKey) (p fleet.Problem, atSize bool)
-	// Follow joins a reader for a tenant's problems, those that last first.
+	// Follow subscribes to a tenant's problems, starting with the ongoing ones.
 	Follow(tenant string) *broadcast.Reader[fleet.Problem]
 }
 
 // Config is what the service needs.
 type Config struct {
-	// Shard returns the current term's shard, or an error that tells the caller
-	// where the leader is.
+	// Shard returns the current term's shard, or an error that names the leader.
 	Shard func() (Shard, error)
-	// Renew makes a certificate for the caller of ctx and another key (PEM). Its
-	// errors are kinds of package rpc.
+	// Renew issues a certificate for the caller of ctx and a new public key (PEM). Its errors
+	// are kinds of package rpc.
 	Renew func(ctx context.Context, publicKey string) (*nstancev1.Identity, error)
 }
 
@@ -106,15 +111,27 @@ func New(cfg Config) *Service { return &Service{cfg: cfg} }
 
 var _ nstancev1.OperatorServiceServer = (*Service)(nil)
 
-// open finds the term's shard and the tenant that calls.
+// open returns the term's shard and the calling tenant, if the shard admits the call.
 func (s *Service) open(ctx context.Context) (Shard, string, error) {
-	shard, err := s.cfg.Shard()
+	shard, caller, err := s.caller(ctx)
+	if err == nil {
+		err = shard.Admit(caller.Tenant)
+	}
 	if err != nil {
 		return Shard{}, "", err
 	}
+	return shard, caller.Tenant, nil
+}
+
+// caller returns the term's shard and the caller.
+func (s *Service) caller(ctx context.Context) (Shard, pki.Caller, error) {
+	shard, err := s.cfg.Shard()
+	if err != nil {
+		return Shard{}, pki.Caller{}, err
+	}
 	caller, ok := rpc.CallerFrom(ctx)
 	if !ok {
-		return Shard{}, "", rpc.Unauthenticated.Errorf("no client certificate")
+		return Shard{}, pki.Caller{}, rpc.Unauthenticated.Errorf("no client certificate")
 	}
-	return shard, caller.Tenant, nil
+	return shard, caller, nil
 }

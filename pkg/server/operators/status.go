@@ -2,27 +2,49 @@ package operators
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// ETag changes with every change of a group's definition, and with one that is asked
-// for it never becomes what it was before.
+// ETag identifies the version of a group's definition: the revision of its record, which
+// never comes again, and a hash of what static config adds to it.
 func ETag(g fleet.Group) string {
-	sum := sha256.New()
-	// A group is plain data, so it always encodes; maps come out sorted.
-	_ = json.NewEncoder(sum).Encode(g)
-	return hex.EncodeToString(sum.Sum(nil)[:8])
+	// Only fields that are set are in the hash, so that a new field leaves the others' ETags
+	// as they are.
+	said, _ := json.Marshal(struct { // plain data always encodes, and maps come out sorted
+		Key           fleet.GroupKey
+		Template      string          `json:",omitzero"`
+		Size          int             `json:",omitzero"`
+		InstanceType  string          `json:",omitzero"`
+		SubnetPool    string          `json:",omitzero"`
+		Subnets       []string        `json:",omitempty"`
+		Vars          map[string]any  `json:",omitempty"`
+		LoadBalancers []string        `json:",omitempty"`
+		DrainTimeout  time.Duration   `json:",omitzero"`
+		MaxSurge      fleet.Surge     `json:",omitzero"`
+		OnDemand      *fleet.OnDemand `json:",omitempty"`
+		Hashes        fleet.Hashes    `json:",omitzero"`
+		Static        bool            `json:",omitzero"`
+		StaticSize    int             `json:",omitzero"`
+		Disabled      string          `json:",omitzero"`
+	}{
+		g.Key, g.Template, g.Size, g.InstanceType, g.SubnetPool, g.Subnets, g.Vars, g.LoadBalancers, g.DrainTimeout, g.MaxSurge,
+		g.OnDemand, g.Hashes, g.Static, g.StaticSize, g.Disabled,
+	})
+	sum := sha256.Sum256(said)
+	return fmt.Sprintf("%d-%x", g.Revision, sum[:6])
 }
 
-// groupStatus tells everything about one group.
+// groupStatus returns the status of one group.
 func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error) {
 	g, defined := shard.Groups.Group(key)
 	vars, err := structpb.NewStruct(g.Vars)
@@ -33,59 +55,61 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 		Key: key.Name, Tenant: key.Tenant, Template: g.Template, Size: int32(g.Size),
 		InstanceType: g.InstanceType, SubnetPool: g.SubnetPool, Vars: vars,
 		IsStatic: g.Static, StaticSize: int32(g.StaticSize), MaxSurge: g.MaxSurge.String(),
+		OnDemand: showOnDemand(g.OnDemand),
 	}
 	if defined {
 		st.Etag = ETag(g)
+		st.DrainTimeout = durationpb.New(g.DrainTimeout)
 	}
 	if c, ok := shard.Capacity(g.InstanceType); ok {
 		st.Capacity = &nstancev1.MachineCapacity{CpuMillis: c.CPUMillis, MemoryBytes: c.MemoryBytes, Arch: c.Arch}
 	}
+	silent := int32(0)
 	for _, i := range shard.Instances.Group(key) {
-		count(st, i, shard.Health(i.ID), g)
+		silent += count(st, i, shard.Health(i.ID), g)
 		if hasMachine(i) {
-			st.ProviderIds = append(st.ProviderIds, i.Provider.ID)
 			st.Instances = append(st.Instances, &nstancev1.GroupInstance{
 				Id: string(i.ID), ProviderId: i.Provider.ID, NodeProviderId: shard.nodeProviderID(i), Zone: shard.Provider.Zone,
 			})
 		}
 	}
-	slices.Sort(st.ProviderIds)
 	slices.SortFunc(st.Instances, func(a, b *nstancev1.GroupInstance) int { return strings.Compare(a.GetId(), b.GetId()) })
-	st.Conditions = conditions(shard, g, st)
+	st.Conditions = conditions(shard, g, st, silent)
+	shard.Transitions.stamp(key, st.GetConditions())
 	return st, nil
 }
 
-// count adds an instance to its group's numbers. Actual are those that run, have
-// reported since the leader took over, and stay; draining ones still do their
-// work; all others that have no tombstone yet are pending, whichever way they go.
-func count(st *nstancev1.GroupStatus, i fleet.Instance, h Health, g fleet.Group) {
-	if i.OnDemand || i.Phase == fleet.Deleted {
-		return
-	}
+// count adds an instance to its group's counters. Actual: running, reported since takeover,
+// and not leaving. Draining instances count as draining, and all others without a tombstone as
+// pending, whether they start or stop. It returns 1 for a pending one that would count as actual
+// had it reported to this leader.
+func count(st *nstancev1.GroupStatus, i fleet.Instance, h Health, g fleet.Group) (silent int32) {
+	stays := i.Phase == fleet.Running && !slices.Contains(g.Leaving, i.ID)
 	switch {
+	case i.OnDemand || i.Phase == fleet.Deleted:
 	case i.Phase == fleet.Draining:
 		st.DrainingSize++
-	case i.Phase == fleet.Running && !h.LastReportAt.IsZero() && !slices.Contains(g.Leaving, i.ID):
+	case stays && !h.LastReportAt.IsZero():
 		st.ActualSize++
 		if !i.Hashes.Outdated(g.Hashes) {
 			st.UpToDateSize++
 		}
 	default:
 		st.PendingSize++
+		if stays {
+			return 1
+		}
 	}
+	return 0
 }
 
-// hasMachine reports whether an instance is one of its group's that has a machine,
-// and is not being deleted.
+// hasMachine reports whether an instance is managed, has a machine, and is not being deleted.
 func hasMachine(i fleet.Instance) bool {
 	return !i.OnDemand && i.Provider.ID != "" && i.Phase != fleet.Deleting && i.Phase != fleet.Deleted
 }
 
-func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstancev1.Condition {
-	ready := &nstancev1.Condition{Type: "Ready", Status: st.ActualSize == st.Size && st.PendingSize == 0}
-	if !ready.Status {
-		ready.Reason = "NotAtSize"
-	}
+func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus, silent int32) []*nstancev1.Condition {
+	ready := readiness(st, silent)
 	out := append([]*nstancev1.Condition{ready}, definitionConditions(g)...)
 	f, failing := fleet.CreatesFailing{}, false
 	if shard.CreatesFailing != nil {
@@ -96,22 +120,50 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus) []*nstanc
 	}
 	p, atSize := shard.Problems.OfGroup(g.Key)
 	said := p.Message == "" || p.Message == g.RecordMissing || failing && sameWords(p, f)
-	if !said && (atSize || !ready.Status) {
-		out = append(out, &nstancev1.Condition{Type: "Degraded", Status: true, Reason: p.Reason, Message: p.Message})
+	if !said && (atSize || ready.GetStatus() != conditionTrue) {
+		out = append(out, trueCondition("Degraded", p.Reason, p.Message))
 	}
 	return out
+}
+
+// The status of a condition, in the words of Kubernetes.
+const (
+	conditionTrue    = "True"
+	conditionFalse   = "False"
+	conditionUnknown = "Unknown"
+)
+
+func trueCondition(kind, reason, message string) *nstancev1.Condition {
+	return &nstancev1.Condition{Type: kind, Status: conditionTrue, Reason: reason, Message: message}
+}
+
+// readiness is the condition Ready: whether the group has the instances that it should have,
+// and no others. It is unknown while that depends on instances which have not reported to
+// this leader yet: so many are silent.
+func readiness(st *nstancev1.GroupStatus, silent int32) *nstancev1.Condition {
+	ready := &nstancev1.Condition{Type: "Ready", Status: conditionTrue}
+	switch {
+	case st.ActualSize == st.Size && st.PendingSize == 0:
+	case silent > 0 && st.ActualSize+silent == st.Size && st.PendingSize == silent:
+		ready.Status, ready.Reason = conditionUnknown, "AwaitingReports"
+		ready.Message = fmt.Sprintf("%d of %d instances have not reported to this leader yet", silent, st.Size)
+	default:
+		ready.Status, ready.Reason = conditionFalse, "NotAtSize"
+		ready.Message = fmt.Sprintf("%d of %d instances run, %d are pending", st.ActualSize, st.Size, st.PendingSize)
+	}
+	return ready
 }
 
 // definitionConditions are those of a group's definition, whatever its instances do.
 func definitionConditions(g fleet.Group) (out []*nstancev1.Condition) {
 	if g.RecordMissing != "" {
-		out = append(out, &nstancev1.Condition{Type: "GroupRecordMissing", Status: true, Reason: "NotInStorage", Message: g.RecordMissing})
+		out = append(out, trueCondition("GroupRecordMissing", "NotInStorage", g.RecordMissing))
 	}
 	if g.Disabled != "" && g.Disabled != g.RecordMissing {
-		out = append(out, &nstancev1.Condition{Type: "Disabled", Status: true, Reason: "InvalidDefinition", Message: g.Disabled})
+		out = append(out, trueCondition("Disabled", "InvalidDefinition", g.Disabled))
 	}
 	if g.Removed && g.Disabled == "" { // one that is disabled stays as it is
-		out = append(out, &nstancev1.Condition{Type: "Removed", Status: true, Reason: "GroupDeleted", Message: "the group is being emptied"})
+		out = append(out, trueCondition("Removed", "GroupDeleted", "the group is being emptied"))
 	}
 	return out
 }

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// listGroups is what the fixture's service lists for a tenant.
+// listGroups returns the groups that the fixture's service lists for a tenant.
 func (f *fixture) listGroups(tenant string) *nstancev1.ListGroupsResponse {
 	f.t.Helper()
 	ctx := rpc.WithCaller(f.t.Context(), pki.Caller{Role: pki.RoleOperator, Tenant: tenant, ID: "opr"})
@@ -25,8 +25,8 @@ func (f *fixture) listGroups(tenant string) *nstancev1.ListGroupsResponse {
 	return resp
 }
 
-// TestETagIsOfWhatItStandsBeside: a group that changes while its status is made is
-// told with the etag of what is told.
+// TestETagIsOfWhatItStandsBeside: if a group changes while its status is made, the etag is
+// that of the returned definition.
 func TestETagIsOfWhatItStandsBeside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -41,8 +41,8 @@ func TestETagIsOfWhatItStandsBeside(t *testing.T) {
 	})
 }
 
-// TestUndefinedGroupHasNoETag: a group that only its instances are left of is told,
-// and nothing of it can be changed on condition.
+// TestUndefinedGroupHasNoETag: a group without definition that still has instances is listed,
+// without an etag for conditional changes.
 func TestUndefinedGroupHasNoETag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -55,8 +55,8 @@ func TestUndefinedGroupHasNoETag(t *testing.T) {
 	})
 }
 
-// TestGroupsMachines: a group names the machines that it has, how many of them are
-// of its present definition, and what they have.
+// TestGroupsMachines: a group lists its machines, how many are of its current definition, and
+// their capacity.
 func TestGroupsMachines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -64,6 +64,7 @@ func TestGroupsMachines(t *testing.T) {
 		f.locked(func() {
 			f.groups[web] = fleet.Group{
 				Key: web, Size: 5, Static: true, StaticSize: 3, InstanceType: "large", Hashes: fleet.Hashes{Infra: "new"},
+				DrainTimeout: 90 * time.Second,
 			}
 		})
 		f.group("prod", "web", 1)
@@ -78,7 +79,7 @@ func TestGroupsMachines(t *testing.T) {
 		}
 		put(1, fleet.Running, "new", nil)
 		put(2, fleet.Running, "old", nil)
-		put(3, fleet.Running, "", nil) // of which nobody knows
+		put(3, fleet.Running, "", nil) // of an unknown definition
 		put(4, fleet.Pending, "new", func(i *fleet.Instance) { i.Provider.ID = "" })
 		put(5, fleet.Draining, "new", nil)
 		put(6, fleet.Deleting, "new", nil)
@@ -91,7 +92,8 @@ func TestGroupsMachines(t *testing.T) {
 			t.Fatalf("listed %v", resp)
 		}
 		g := resp.GetGroups()[0]
-		if g.GetActualSize() != 3 || g.GetUpToDateSize() != 2 || g.GetSize() != 5 || g.GetStaticSize() != 3 || g.GetCapacity() != nil {
+		if g.GetActualSize() != 3 || g.GetUpToDateSize() != 2 || g.GetSize() != 5 || g.GetStaticSize() != 3 || g.GetCapacity() != nil ||
+			g.GetDrainTimeout().AsDuration() != 90*time.Second {
 			t.Errorf("the group is %v", g)
 		}
 		var names []string
@@ -103,8 +105,8 @@ func TestGroupsMachines(t *testing.T) {
 			}
 		}
 		want := []string{"i-y", "i-x", "i-w", "i-u"}
-		if !slices.Equal(names, want) || !slices.Equal(g.GetProviderIds(), slices.Sorted(slices.Values(want))) {
-			t.Errorf("machines %q, sorted %q, want %q", names, g.GetProviderIds(), want)
+		if !slices.Equal(names, want) {
+			t.Errorf("machines %q, want %q", names, want)
 		}
 		f.locked(func() { f.capacity["large"] = operators.Capacity{CPUMillis: 4000, MemoryBytes: 1 << 34, Arch: "arm64"} })
 		have := f.listGroups("default").GetGroups()[0].GetCapacity()
@@ -114,7 +116,7 @@ func TestGroupsMachines(t *testing.T) {
 	})
 }
 
-// TestInstanceStatus says how an instance was asked for, and where its machine is.
+// TestInstanceStatus: a status shows the instance's request, and where its machine is.
 func TestInstanceStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

@@ -10,21 +10,42 @@ import (
 	"github.com/nstance/nstance/pkg/server/broadcast"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// SendLimit is how long a watch may wait for its reader to take one event.
+// SendLimit is how long a watch waits for its reader to accept one event.
 const SendLimit = 30 * time.Second
 
 // WatchGroups sends the caller's groups, a SNAPSHOT_END, and then every change.
-func (s *Service) WatchGroups(_ *nstancev1.WatchGroupsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
+func (s *Service) WatchGroups(req *nstancev1.WatchGroupsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
 	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
 		sub := w.groups.Subscribe(func(g *nstancev1.GroupStatus) bool { return g.GetTenant() == tenant })
 		defer sub.Close()
 		return pump(stream, end, sub, func(e broadcast.Item[fleet.GroupKey, *nstancev1.GroupStatus]) error {
+			if req.GetOmitInstances() {
+				e.Value = withoutInstances(e.Value)
+			}
 			return stream.Send(groupEvent(e))
 		})
 	})
+}
+
+// withoutInstances returns a group without its instances. It shares everything else, since it is
+// shared with other watches and must not be changed.
+func withoutInstances(g *nstancev1.GroupStatus) *nstancev1.GroupStatus {
+	if len(g.GetInstances()) == 0 {
+		return g
+	}
+	to := &nstancev1.GroupStatus{}
+	fields := to.ProtoReflect()
+	g.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		if field.Name() != "instances" {
+			fields.Set(field, value)
+		}
+		return true
+	})
+	return to
 }
 
 func groupEvent(e broadcast.Item[fleet.GroupKey, *nstancev1.GroupStatus]) *nstancev1.WatchGroupsResponse {
@@ -38,8 +59,8 @@ func groupEvent(e broadcast.Item[fleet.GroupKey, *nstancev1.GroupStatus]) *nstan
 	}
 }
 
-// WatchErrors sends the problems that last, and then every new one: those of the
-// caller's groups, and for tenant default those of the shard.
+// WatchErrors sends the ongoing problems, and then every new one: those of the caller's
+// groups, and for tenant default those of the shard.
 func (s *Service) WatchErrors(_ *nstancev1.WatchErrorsRequest, stream grpc.ServerStreamingServer[nstancev1.WatchErrorsResponse]) error {
 	return s.watch(stream, func(w *Watches, tenant string, end ends) error {
 		reader := w.cfg.Shard.Problems.Follow(tenant)
@@ -52,16 +73,14 @@ func (s *Service) WatchErrors(_ *nstancev1.WatchErrorsRequest, stream grpc.Serve
 	})
 }
 
-// watch runs one watch of the term, as long as the term lasts and the caller
-// has not too many of them.
+// watch runs a watch until the term ends, unless the caller has too many open.
 func (s *Service) watch(stream grpc.ServerStream, run func(w *Watches, tenant string, end ends) error) error {
-	shard, err := s.cfg.Shard()
+	shard, caller, err := s.caller(stream.Context())
+	if err == nil {
+		err = shard.Admit(caller.Tenant)
+	}
 	if err != nil {
 		return err
-	}
-	caller, ok := rpc.CallerFrom(stream.Context())
-	if !ok {
-		return rpc.Unauthenticated.Errorf("no client certificate")
 	}
 	w := shard.Watches
 	leave, err := s.streams.join(caller.Tenant, caller.ID)
@@ -84,46 +103,46 @@ func (s *Service) watch(stream grpc.ServerStream, run func(w *Watches, tenant st
 	}
 }
 
-// ends are what ends a watch beside its reader.
+// ends holds what ends a watch, other than its reader.
 type ends struct {
 	term <-chan struct{}
-	cut  <-chan struct{} // its operator is not let in any more
+	cut  <-chan struct{} // closed when its operator is refused
 }
 
 var (
-	errOver = errors.New("the term is over")
+	errOver = errors.New("the leader's term has ended")
 	errCut  = errors.New("the operator was removed")
 )
 
-// moved is the answer to a stream whose term is over. This server may even lead
-// again; then the caller is to come back to it.
+// moved is the answer to a stream whose term is over. If this server leads again, the caller
+// is to reconnect to it.
 func (s *Service) moved() error {
 	if _, err := s.cfg.Shard(); err != nil {
 		return err
 	}
-	return rpc.Unavailable.Errorf("the term that this stream was opened in is over")
+	return rpc.Unavailable.Errorf("the leader's term in which this stream was opened has ended")
 }
 
 // source is what a watch reads from.
 type source[T any] interface {
 	Ready() <-chan struct{}
-	Take() (item T, ok bool, err error)
+	Next() (item T, ok bool, err error)
 }
 
-// pump sends what a source says until the reader is gone or too slow, or
-// something else ends the watch. Headers go out first: who has them misses nothing from then on.
+// pump sends the items of a source until the reader is gone or too slow, or the watch is
+// ended. Headers are sent first: a reader that has received them misses no later change.
 func pump[T any](stream grpc.ServerStream, end ends, from source[T], send func(T) error) error {
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
 	ctx := stream.Context()
 	for {
-		item, ok, err := from.Take()
+		item, ok, err := from.Next()
 		switch {
 		case errors.Is(err, broadcast.ErrClosed):
 			return errOver
 		case err != nil:
-			return rpc.Exhausted.Errorf("this watch is cut off, its reader is %w: open it anew, and read it faster", err)
+			return rpc.Exhausted.Errorf("watch ended, its reader is %w: open it again and read faster", err)
 		case ok:
 			if err := sendWithin(ctx, end, func() error { return send(item) }); err != nil {
 				return err
@@ -142,9 +161,8 @@ func pump[T any](stream grpc.ServerStream, end ends, from source[T], send func(T
 	}
 }
 
-// sendWithin sends one message. A reader that takes none holds up its Send for
-// as long as the stream lives, so it is left behind: it returns when the stream
-// has ended, which the return of the stream's handler brings about.
+// sendWithin sends one message. A reader that does not read blocks Send until the stream ends,
+// so its goroutine is left behind: it returns when the stream's handler has returned.
 func sendWithin(ctx context.Context, end ends, send func() error) error {
 	sent := make(chan error, 1)
 	go func() { sent <- send() }()
@@ -160,6 +178,6 @@ func sendWithin(ctx context.Context, end ends, send func() error) error {
 	case <-end.cut:
 		return errCut
 	case <-limit.C:
-		return rpc.Exhausted.Errorf("this watch took no event for %s: open it anew, and read it faster", SendLimit)
+		return rpc.Exhausted.Errorf("watch ended, its reader accepted no event for %s: open it again and read faster", SendLimit)
 	}
 }

@@ -20,12 +20,12 @@ import (
 
 type events = []*nstancev1.WatchInstancesResponse
 
-// all asks for a watch of all instances, from a place.
+// all requests a watch of all instances, from a resume token.
 func all(token string) *nstancev1.WatchInstancesRequest {
 	return &nstancev1.WatchInstancesRequest{All: true, ResumeToken: token}
 }
 
-// last is the place that the last of some events names.
+// last returns the resume token of the last event.
 func last(t *testing.T, e events) string {
 	t.Helper()
 	if len(e) == 0 {
@@ -34,14 +34,14 @@ func last(t *testing.T, e events) string {
 	return e[len(e)-1].GetResumeToken()
 }
 
-// becomes has an instance become what it is, and the watches told.
+// becomes changes an instance, and notifies the watches.
 func (f *fixture) becomes(i fleet.Instance) {
 	f.put(i)
 	f.watches.Changed(i.GroupKey(), i.ID)
 	time.Sleep(time.Second)
 }
 
-// TestWatchAll follows instances through their whole life, those of the tenant alone.
+// TestWatchAll follows the tenant's instances through their whole life.
 func TestWatchAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -65,7 +65,7 @@ func TestWatchAll(t *testing.T) {
 		}
 		f.locked(func() { f.health[registered.ID] = operators.Health{LastReportAt: time.Now()} })
 		f.becomes(registered)
-		same(t, seen(w.take())) // that it goes on reporting is no news
+		same(t, seen(w.take())) // further reports are not events
 		f.locked(func() { clear(f.instances) })
 		f.watches.Changed(fleet.GroupKey{}, registered.ID)
 		time.Sleep(time.Second)
@@ -73,7 +73,7 @@ func TestWatchAll(t *testing.T) {
 	})
 }
 
-// TestResumedWatch goes on where the one before broke off.
+// TestResumedWatch: a watch resumes where the previous one was interrupted.
 func TestResumedWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -106,12 +106,11 @@ func TestResumedWatch(t *testing.T) {
 		w.stop()
 		f.becomes(record(2, "default", "web", fleet.Deleted))
 		w = f.resumeInstances("default", &nstancev1.WatchInstancesRequest{ResumeToken: last(t, have)})
-		same(t, seen(w.take()), "2 deleted", "resumed") // of the leaving ones alone
+		same(t, seen(w.take()), "2 deleted", "resumed") // only leaving instances
 	})
 }
 
-// TestWholeAgain: a place that does not count any more is no error, and gets
-// everything.
+// TestWholeAgain: a stale resume token is no error, and gets everything.
 func TestWholeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -147,7 +146,7 @@ func TestWholeAgain(t *testing.T) {
 	})
 }
 
-// TestNoPlace: what no server has made is refused.
+// TestNoPlace: a token that no server has written is refused.
 func TestNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -167,9 +166,9 @@ func TestNoPlace(t *testing.T) {
 	})
 }
 
-// watcher keeps what a client knows of a tenant's instances by a watch of all.
+// watcher tracks a tenant's instances with a watch of all.
 type watcher struct {
-	known, shown map[string]string // phases by id; shown: by the stream's snapshot
+	known, shown map[string]string // phases by id; shown: in the stream's snapshot
 	place        string
 }
 
@@ -186,8 +185,8 @@ func (w *watcher) take(stream events) {
 	}
 }
 
-// TestResumesAgree: clients whose streams break off all the time, while instances come
-// and go, know in the end what there is, and nothing of another tenant.
+// TestResumesAgree: clients whose streams are interrupted all the time, while instances come
+// and go, end up with the current state, and nothing of another tenant.
 func TestResumesAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -227,7 +226,7 @@ func TestResumesAgree(t *testing.T) {
 	})
 }
 
-// follow watches for a while, from where the watch before was.
+// follow watches for a while, resuming the previous watch.
 func (f *fixture) follow(w *watcher, d time.Duration) {
 	stream := f.resumeInstances("default", all(w.place))
 	w.shown = map[string]string{}
@@ -239,8 +238,7 @@ func (f *fixture) follow(w *watcher, d time.Duration) {
 	w.take(stream.sent)
 }
 
-// churn brings instances of its own to life, step by step, and to their end, the
-// record's too.
+// churn creates instances, advances them step by step, and removes them and their records.
 func (f *fixture) churn(writer int) {
 	random := rand.New(rand.NewPCG(uint64(writer), 0))
 	phases := []fleet.Phase{fleet.Pending, fleet.Running, fleet.Draining, fleet.Deleting, fleet.Deleted}

@@ -12,16 +12,16 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// ResumeWithin is how long a watch of instances can be resumed after the last one of
-// its kind has ended.
+// ResumeWithin is how long instance watches can be resumed after the last watch of the same
+// kind has ended.
 const ResumeWithin = time.Minute
 
 type instanceHub = broadcast.Hub[fleet.InstanceID, *nstancev1.InstanceStatus]
 
-// WatchInstances sends the caller's instances that are draining or being deleted, a
-// SNAPSHOT_END, and then every one that comes to drain, to be deleted, or to be gone.
-// With all it sends instances of every phase. A watch that resumes gets what changed
-// since in place of the snapshot.
+// WatchInstances sends the caller's draining or deleting instances, a SNAPSHOT_END, and then
+// every instance that starts to drain, is being deleted, or is gone. With all it sends
+// instances of every phase. A watch that resumes gets what has changed since instead of the
+// snapshot.
 func (s *Service) WatchInstances(
 	req *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse],
 ) error {
@@ -49,8 +49,8 @@ func (s *Service) WatchInstances(
 	})
 }
 
-// follow makes the hub of all instances, or of those that leave. A whole snapshot has
-// tombstones only where it is of all.
+// follow returns the hub of all instances, or of leaving ones. A full snapshot includes
+// tombstones only if it is of all instances.
 func (w *Watches) follow(all bool) *instanceHub {
 	return broadcast.NewHub(broadcast.Config[fleet.InstanceID, *nstancev1.InstanceStatus]{
 		Keys: func() (ids []fleet.InstanceID) {
@@ -62,7 +62,7 @@ func (w *Watches) follow(all bool) *instanceHub {
 			return ids
 		},
 		Look: func(id fleet.InstanceID, last *nstancev1.InstanceStatus, known bool) (*nstancev1.InstanceStatus, bool) {
-			return w.lookInstance(all, id, last, known)
+			return w.currentInstance(all, id, last, known)
 		},
 		Digest:  digestInstance,
 		Compare: func(a, b fleet.InstanceID) int { return strings.Compare(string(a), string(b)) },
@@ -71,9 +71,9 @@ func (w *Watches) follow(all bool) *instanceHub {
 	})
 }
 
-// lookInstance is what an instance is like now. One whose record is gone is deleted,
-// if its end was not seen before.
-func (w *Watches) lookInstance(
+// currentInstance returns the current status of an instance. If its record is gone and its end
+// was not seen, it is deleted.
+func (w *Watches) currentInstance(
 	all bool, id fleet.InstanceID, last *nstancev1.InstanceStatus, known bool,
 ) (*nstancev1.InstanceStatus, bool) {
 	i, ok := w.cfg.Shard.Instances.Get(id)
@@ -96,9 +96,8 @@ func isDeleted(i *nstancev1.InstanceStatus) bool {
 	return i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_DELETED
 }
 
-// digestInstance leaves out when the agent reported last: that it goes on doing so is
-// no news. The status was made just now and nobody else has it yet, so that is cheaper
-// than a copy.
+// digestInstance ignores the time of the last report, since it changes with every report. The
+// status is new and not shared yet, so it is changed in place.
 func digestInstance(i *nstancev1.InstanceStatus) broadcast.Digest {
 	at := i.GetLastReportAt()
 	i.LastReportAt = nil

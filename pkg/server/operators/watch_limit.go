@@ -6,33 +6,32 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// How many watches may be open at a time. No tenant can take the places of all
-// the others.
+// Limits on open watches. One tenant can't use up all of them.
 const (
 	MaxWatchesPerOperator = 16
 	MaxWatchesPerTenant   = 128
 	MaxWatches            = 256
 )
 
-// streams counts the open watches: of one operator, by tenant and id, of its tenant,
-// without an id, and all, without either.
+// streams counts the open watches: of an operator, keyed by tenant and ID; of its tenant,
+// without an ID; and in total, without either.
 type streams struct {
 	mu   sync.Mutex
 	open map[[2]string]int
 }
 
-// join takes a place for a watch. leave gives it back, once.
+// join counts a watch. leave must be called once.
 func (s *streams) join(tenant, id string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	places := [][2]string{{tenant, id}, {tenant}, {}}
 	switch {
 	case s.open[places[0]] >= MaxWatchesPerOperator:
-		return nil, rpc.Exhausted.Errorf("operator %s has %d watches open: end one of them first", id, MaxWatchesPerOperator)
+		return nil, rpc.Exhausted.Errorf("operator %s has %d watches open: close one of them first", id, MaxWatchesPerOperator)
 	case s.open[places[1]] >= MaxWatchesPerTenant:
-		return nil, rpc.Exhausted.Errorf("tenant %s has %d watches open: end one of them first", tenant, MaxWatchesPerTenant)
+		return nil, rpc.Exhausted.Errorf("tenant %s has %d watches open: close one of them first", tenant, MaxWatchesPerTenant)
 	case s.open[places[2]] >= MaxWatches:
-		return nil, rpc.Exhausted.Errorf("this server serves %d watches already: try again later", MaxWatches)
+		return nil, rpc.Exhausted.Errorf("this server has %d watches open: try again later", MaxWatches)
 	}
 	if s.open == nil {
 		s.open = map[[2]string]int{}

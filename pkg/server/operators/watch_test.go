@@ -14,10 +14,11 @@ import (
 	"github.com/nstance/nstance/pkg/server/operators"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 )
 
-// soon waits for what must come, for an hour of simulated time: timers that go on
-// would make a wait without a bound last for ever.
+// soon waits for a condition, for an hour of simulated time: with recurring timers an
+// unbounded wait would never end.
 func soon[T any](t *testing.T, from <-chan T, what string) (v T) {
 	t.Helper()
 	select {
@@ -36,7 +37,7 @@ func TestWatchGroups(t *testing.T) {
 		w := f.watchGroups("default")
 		same(t, told(w.take()), "db:0/0", "web:0/2", "end")
 
-		// An instance runs and reports; then it only reports on.
+		// An instance runs and reports; further reports are not events.
 		i := record(1, "default", "web", fleet.Running)
 		f.put(i)
 		f.watches.Changed(web, i.ID)
@@ -56,7 +57,7 @@ func TestWatchGroups(t *testing.T) {
 			}
 		}
 
-		// A group that is not wanted any more is gone with its last instance.
+		// A group without definition is gone with its last instance.
 		f.locked(func() { delete(f.groups, web) })
 		f.watches.Changed(fleet.GroupKey{}, "")
 		time.Sleep(time.Second)
@@ -69,8 +70,42 @@ func TestWatchGroups(t *testing.T) {
 	})
 }
 
-// TestWatchInstances: what leaves is told of until it is gone, and no more often
-// than something of it is new.
+// TestWatchGroupsWithoutInstances: a watch that omits the instances of groups gets everything else,
+// and other watches and answers still have them.
+func TestWatchGroupsWithoutInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := f.group("default", "web", 2)
+		i := record(1, "default", "web", fleet.Running)
+		i.Provider.ID = "i-a"
+		f.put(i)
+		f.watches.Changed(web, i.ID)
+		all := f.watchGroups("default")
+		without := open(f, "default", "opr", func(s grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
+			return f.service.WatchGroups(&nstancev1.WatchGroupsRequest{OmitInstances: true}, s)
+		})
+		time.Sleep(time.Second) // changes are sent together, a moment later
+		last := func(w *wire[nstancev1.WatchGroupsResponse]) (g *nstancev1.GroupStatus) {
+			for _, e := range w.take() {
+				if e.GetGroup() != nil {
+					g = proto.CloneOf(e.GetGroup())
+				}
+			}
+			return g
+		}
+		some, want := last(without), last(all)
+		if len(want.GetInstances()) != 1 {
+			t.Fatalf("a watch of all has %v, want one instance", want)
+		}
+		want.Instances = nil
+		if !proto.Equal(some, want) {
+			t.Errorf("have %v, want %v", some, want)
+		}
+	})
+}
+
+// TestWatchInstances: a leaving instance is sent until it is gone, and only when it has
+// changed.
 func TestWatchInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -92,7 +127,7 @@ func TestWatchInstances(t *testing.T) {
 		same(t, seen(w.take()), "2 draining")
 		f.locked(func() { f.health[record(2, "", "", "").ID] = operators.Health{LastReportAt: time.Now()} })
 		change(record(2, "default", "web", fleet.Draining))
-		same(t, seen(w.take())) // it only went on reporting
+		same(t, seen(w.take())) // only further reports
 		acked := record(2, "default", "web", fleet.Draining)
 		acked.Drain = &fleet.Drain{Reason: "expired", DeleteAt: time.Now()}
 		change(acked)
@@ -104,8 +139,8 @@ func TestWatchInstances(t *testing.T) {
 	})
 }
 
-// TestPrunedInstance: a record that goes was deleted, which is told once, to who
-// was told that it drains.
+// TestPrunedInstance: a removed record is sent as deleted, once, to readers that received the
+// instance as draining.
 func TestPrunedInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -119,7 +154,7 @@ func TestPrunedInstance(t *testing.T) {
 		time.Sleep(time.Second)
 		same(t, seen(w.take()), "1 deleted")
 		f.locked(func() { clear(f.instances) })
-		for n := 1; n <= 2; n++ { // that the third one is gone nobody says
+		for n := 1; n <= 2; n++ { // the third one was never received
 			f.watches.Changed(fleet.GroupKey{}, record(n, "", "", "").ID)
 		}
 		time.Sleep(time.Second)
@@ -152,8 +187,8 @@ func TestWatchErrors(t *testing.T) {
 	})
 }
 
-// TestSlowReaders: one who takes no event at all is cut off after a while, one
-// for whom too much waits as soon as the send under way ends, and nobody else.
+// TestSlowReaders: a reader that receives nothing is disconnected after a while, one with too
+// much queued as soon as the send in progress ends, and no other.
 func TestSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -187,8 +222,8 @@ func TestSlowReaders(t *testing.T) {
 	})
 }
 
-// TestEndOfTerm ends every watch, one that waits for its reader too, with the
-// word on where to go.
+// TestEndOfTerm: the end of the term ends every watch, even one blocked by its reader, with
+// the leader's address.
 func TestEndOfTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -206,7 +241,7 @@ func TestEndOfTerm(t *testing.T) {
 			soon(t, done, "the end of the watch")
 		}
 		for _, err := range []error{groups.err, instances.err, errs.err} {
-			if !errors.Is(err, rpc.Unavailable) || err.Error() != "somebody else leads" {
+			if !errors.Is(err, rpc.Unavailable) || err.Error() != "another server leads" {
 				t.Errorf("it ended with %v", err)
 			}
 		}
@@ -218,8 +253,8 @@ func TestEndOfTerm(t *testing.T) {
 	})
 }
 
-// TestRemovedWatcher: the watches of an operator that is not let in any more end,
-// one that waits for its reader too, and say so.
+// TestRemovedWatcher: the watches of a removed operator end, even one blocked by its reader,
+// with that reason.
 func TestRemovedWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -248,8 +283,8 @@ func TestRemovedWatcher(t *testing.T) {
 	})
 }
 
-// TestTooMany: an operator, a tenant and all together have so many watches open
-// at most, and a watch that ends makes room.
+// TestTooMany: open watches are limited per operator, per tenant and in total, and the end of
+// one makes room.
 func TestTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -289,8 +324,8 @@ func TestTooMany(t *testing.T) {
 	})
 }
 
-// TestManyReports: however many instances change, and however many watch, a
-// group's status is made ten times a second at most, and never for nobody.
+// TestManyReports: however many instances change, and however many watches there are, a
+// group's status is made at most ten times a second, and never without watches.
 func TestManyReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -313,7 +348,7 @@ func TestManyReports(t *testing.T) {
 			return asked
 		}
 		if asked := storm(); asked != 0 {
-			t.Errorf("nobody watches, and it was asked %d times", asked)
+			t.Errorf("there is no watcher, and it was asked %d times", asked)
 		}
 		f.locked(func() { clear(f.health) })
 		w := f.watchGroups("default")

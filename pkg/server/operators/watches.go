@@ -3,7 +3,6 @@ package operators
 import (
 	"context"
 	"crypto/sha256"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,43 +13,42 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// MaxPendingProblems is how many problems may wait for one reader.
+// MaxPendingProblems is how many problems may be queued for one reader.
 const MaxPendingProblems = 1000
 
-// maxPendingKeys is how many changed groups or instances may wait for one
-// reader.
+// maxPendingKeys is how many changed groups or instances may be queued for one reader.
 const maxPendingKeys = 10_000
 
 // WatchesConfig is what Watches need.
 type WatchesConfig struct {
-	Shard Shard // Watches aside
-	// Join counts an operator as one that has a stream open, until leave is called.
-	// cut is closed when it is not let in any more; then it is refused, with an
-	// error of kind CertificateRevoked, also here.
+	Shard Shard // without Watches
+	// Join counts an open stream of an operator until leave is called. cut is closed when the
+	// operator is refused, with an error of kind CertificateRevoked, which Join returns if it
+	// is refused already.
 	Join func(ctx context.Context, caller pki.Caller) (cut <-chan struct{}, leave func(), err error)
 	// Done is closed when the term ends.
 	Done <-chan struct{}
-	// Epoch and Writer are the term's; resume tokens of another are good for nothing.
-	// Writer is unique per process start.
+	// Epoch and Writer identify the term; resume tokens of another term are invalid. Writer is
+	// unique per process start.
 	Epoch  uint64
 	Writer string
 	Now    func() time.Time
 }
 
-// Watches are what the watch streams of one term follow. Safe for concurrent
-// use.
+// Watches are the sources of one term's watch streams. Safe for concurrent use.
 type Watches struct {
 	cfg    WatchesConfig
 	groups *broadcast.Hub[fleet.GroupKey, *nstancev1.GroupStatus]
-	// Those who wait for what leaves cost nothing for what does not.
+	// Separate hubs, so that readers of leaving instances cost nothing for changes of the
+	// others.
 	leaving, every *instanceHub
 }
 
-// NewWatches returns the watches of a term, which work once Run runs.
+// NewWatches returns the watches of a term, which work while Run runs.
 func NewWatches(cfg WatchesConfig) *Watches {
 	w := &Watches{cfg: cfg}
 	w.groups = broadcast.NewHub(broadcast.Config[fleet.GroupKey, *nstancev1.GroupStatus]{
-		Keys: cfg.Shard.Groups.All, Look: w.lookGroup, Digest: groupDigest,
+		Keys: cfg.Shard.Groups.All, Look: w.currentGroup, Digest: groupDigest,
 		Compare: fleet.GroupKey.Compare, Initial: func(*nstancev1.GroupStatus) bool { return true },
 		TellGone: true, MaxPending: maxPendingKeys,
 	})
@@ -67,9 +65,8 @@ func (w *Watches) Run(ctx context.Context) {
 	hubs.Wait()
 }
 
-// Changed tells that something of an instance may have changed; of the whole
-// group when id is empty, of any group when the key is zero too. It returns at
-// once, and is called when the change can be seen.
+// Changed records that an instance may have changed; the whole group if id is empty, any group
+// if key is zero too. It returns at once, and must be called after the change is visible.
 func (w *Watches) Changed(key fleet.GroupKey, id fleet.InstanceID) {
 	if key == (fleet.GroupKey{}) {
 		w.groups.Resync()
@@ -82,11 +79,11 @@ func (w *Watches) Changed(key fleet.GroupKey, id fleet.InstanceID) {
 	}
 }
 
-// lookGroup is what a group is like now. One that is neither desired nor has
-// instances is gone. One whose status can't be told stays as it was.
-func (w *Watches) lookGroup(key fleet.GroupKey, last *nstancev1.GroupStatus, known bool) (*nstancev1.GroupStatus, bool) {
-	lives := func(i fleet.Instance) bool { return i.Phase != fleet.Deleted }
-	if _, desired := w.cfg.Shard.Groups.Group(key); !desired && !slices.ContainsFunc(w.cfg.Shard.Instances.Group(key), lives) {
+// currentGroup returns the current status of a group. A group without definition and instances
+// is gone. If the status can't be determined, the last one is kept.
+func (w *Watches) currentGroup(key fleet.GroupKey, last *nstancev1.GroupStatus, known bool) (*nstancev1.GroupStatus, bool) {
+	if !exists(w.cfg.Shard, key) {
+		w.cfg.Shard.Transitions.forget(key)
 		return nil, false
 	}
 	status, err := groupStatus(w.cfg.Shard, key)
@@ -97,8 +94,7 @@ func (w *Watches) lookGroup(key fleet.GroupKey, last *nstancev1.GroupStatus, kno
 }
 
 func digest(m proto.Message) broadcast.Digest {
-	// What was made here has no required fields and no text that is not UTF-8, so
-	// it always encodes.
+	// These messages have no required fields and only valid UTF-8, so encoding never fails.
 	body, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	return sha256.Sum256(body)
 }

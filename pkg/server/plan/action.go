@@ -11,47 +11,46 @@ type Kind string
 
 // The kinds of action.
 const (
-	// Create makes one new instance of the group: record first, then VM.
+	// Create creates a new instance of the group: record first, then VM.
 	Create Kind = "create"
-	// Resume repeats the provider's create for a pending record, same id.
+	// Resume repeats the provider's create for a pending record, with the same id.
 	Resume Kind = "resume"
-	// Drain moves an instance to draining until At at the latest.
+	// Drain moves an instance to draining, with the deadline At.
 	Drain Kind = "drain"
 	// Delete moves an instance to deleting, if it is not yet, and asks the
 	// provider to delete it.
 	Delete Kind = "delete"
-	// Tombstone moves an instance to deleted: nothing of it is left, or nothing
-	// of it ever was.
+	// Tombstone moves an instance to deleted: its machine is gone or never existed.
 	Tombstone Kind = "tombstone"
 	// Prune removes a tombstone's record.
 	Prune Kind = "prune"
-	// Forget removes the group's dynamic entry: it was to go, and is empty.
+	// Forget removes the dynamic entry of a removed group that is empty.
 	Forget Kind = "forget"
-	// Settle takes ids out of the group's leaving list: they are gone.
-	Settle Kind = "settle"
-	// Wake asks for another decision at At. At most one, and the last action.
+	// ClearLeaving removes ids of instances that are gone from the group's leaving list.
+	ClearLeaving Kind = "settle"
+	// Wake requests another decision at At. At most one, and the last action.
 	Wake Kind = "wake"
 )
 
-// Decision is what is to be done about a group now.
+// Decision is the result of Next.
 type Decision struct {
 	Actions []Action
-	// Surge is how many instances beyond its size the group has, once the actions are
-	// carried out, for rotation and expiry: those that came, and those that drain.
+	// Surge is the number of instances beyond its size that the group has for rotation and
+	// expiry once the actions are carried out: replacements and draining instances.
 	Surge int
-	// Starved: it would have more if the shard let it.
+	// Starved means that the group would create more if the shard's surge allowed it.
 	Starved bool
-	// Content: it is bound by a pace, has all that it wants, and nobody in it is on trial
-	// any more.
-	Content bool
+	// Converged means that the group has a pace, is at size and has no instance on
+	// probation, so the back-off may end.
+	Converged bool
 }
 
-// Action is one step. ID is empty for Create, Forget, Settle and Wake.
+// Action is one step. ID is empty for Create, Forget, ClearLeaving and Wake.
 type Action struct {
-	Kind   Kind
-	ID     fleet.InstanceID
-	Reason string
-	At     time.Time          // Drain: delete at; Wake: when
-	IDs    []fleet.InstanceID // Settle
-	Owed   bool               // Create: it stands in for an Owed instance, and waits for nothing
+	Kind      Kind
+	ID        fleet.InstanceID
+	Reason    string
+	At        time.Time          // Drain: delete at; Wake: when
+	IDs       []fleet.InstanceID // ClearLeaving
+	Immediate bool               // Create: replaces an Immediate instance, without delay
 }

@@ -6,20 +6,18 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Beyond is how many of a group's managed instances, by their records alone, may be there
-// beyond its size because others are being replaced: as many as have another that is to go,
-// and no more than its surge, and one that was asked to be replaced, let it have.
+// Beyond returns, from the records alone, how many managed instances a group may have beyond
+// its size because others are being replaced: the number of stale instances, at most the
+// group's surge plus one for a requested replacement. Their replacements may be outdated too.
 func Beyond(instances []fleet.Instance, g fleet.Group, s Settings, now time.Time) int {
-	stay, stale, age := 0, 0, s.staleAge()
+	stale, age := 0, s.staleAge()
 	for _, i := range instances {
 		aged := age > 0 && !now.Before(i.ID.Time().Add(age))
 		switch {
 		case i.OnDemand || !i.Phase.Active():
 		case aged || i.RemovalAskedAt != nil || i.Hashes.Outdated(g.Hashes):
 			stale++
-		default:
-			stay++
 		}
 	}
-	return min(stale, stay, g.MaxSurge.Of(g.Size)+1)
+	return min(stale, g.MaxSurge.Of(g.Size)+1)
 }

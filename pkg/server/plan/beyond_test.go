@@ -8,8 +8,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// TestBeyond: only a rotation that has begun explains why a group has more than its size,
-// and no more than it makes at a time.
+// TestBeyond: only a rotation in progress allows a group more instances than its size, at most its
+// surge.
 func TestBeyond(t *testing.T) {
 	const infra, earlier = "now", "earlier"
 	many := func(n int, change func(*fleet.Instance)) (all []fleet.Instance) {
@@ -32,8 +32,8 @@ func TestBeyond(t *testing.T) {
 		want          int
 	}{
 		"nothing is replaced":             {12, 0, outdated, 0},
-		"none has its replacement yet":    {0, 12, outdated, 0},
-		"the first has":                   {1, 10, outdated, 1},
+		"all are outdated, and some came": {0, 12, outdated, 3},
+		"the first has its replacement":   {1, 10, outdated, 3},
 		"as many as come at a time":       {6, 6, outdated, 3},
 		"the last of them":                {10, 1, outdated, 1},
 		"one is too old":                  {10, 1, aged, 1},

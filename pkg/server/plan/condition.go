@@ -6,23 +6,22 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// maxReportInterval bounds what an agent's word on its own pace is worth.
+// maxReportInterval bounds the report interval that an agent may claim.
 const maxReportInterval = time.Hour
 
-// Condition is what is wrong with one instance by itself, whatever its group is
-// up to. The zero Condition is that of an instance that is well, or of which
-// nothing is known yet, or which is on its way out anyway.
+// Condition is what is wrong with one instance, independently of its group. It is zero if
+// the instance is healthy, unknown yet, or leaving anyway.
 type Condition struct {
-	Reason string // a constant of this package; empty: it is well
-	// Lost means that the instance can't be counted on any more: it is replaced
-	// at once. Otherwise it only is silent, and is replaced when a replacement
-	// is ready.
+	Reason string // a constant of this package; empty if healthy
+	// Lost means that the instance has failed and is replaced at once. Otherwise it is only
+	// silent, and is replaced when a replacement is ready.
 	Lost bool
-	// Worsens is when time alone makes it worse; zero: it does not.
+	// Worsens is when the condition gets worse without any event; zero: never.
 	Worsens time.Time
 }
 
-// ConditionOf weighs an instance at now, for a term that decides since takeover.
+// ConditionOf returns the condition of an instance at now, for a term that began to decide
+// at takeover.
 func ConditionOf(i *Instance, s Settings, takeover, now time.Time) Condition {
 	if !i.Phase.Active() {
 		return Condition{}
@@ -41,19 +40,19 @@ func ConditionOf(i *Instance, s Settings, takeover, now time.Time) Condition {
 	case reached(silentAt, now):
 		return Condition{Reason: ReasonUnhealthy, Worsens: shutAt}
 	default:
-		return Condition{Worsens: sooner(silentAt, shutAt)}
+		return Condition{Worsens: Sooner(silentAt, shutAt)}
 	}
 }
 
-// unmade reports whether the instance's create is still to be made, or to be
-// made certain: then there being no machine is no death.
+// unmade reports whether the instance's create is not made yet or its outcome is unknown.
+// A missing machine is no failure then.
 func unmade(i *Instance) bool {
 	return i.Phase == fleet.Pending && i.Provider.ID == ""
 }
 
-// shutDownAt is when the grace of an agent that said goodbye is over, zero if
-// it did not. Nobody stands in for an on-demand instance, so its machine is
-// left to its owner as long as it runs.
+// shutDownAt returns when the grace period after an agent's shutdown message ends; zero if
+// there was none. An on-demand instance is not replaced, so it is left to its owner as long
+// as its machine runs.
 func shutDownAt(i *Instance, s *Settings) time.Time {
 	at := i.Health.ShuttingDownAt
 	if at.IsZero() || i.OnDemand {
@@ -62,11 +61,10 @@ func shutDownAt(i *Instance, s *Settings) time.Time {
 	return at.Add(s.ShutdownGrace)
 }
 
-// silentAt is when too many reports are missing, counted from the last one, from the
-// takeover, or from when the record came to be known, whichever came last; zero:
-// never. Before the first report the registration counts too. An agent that reports
-// more rarely than is configured now, since it was started with another
-// configuration, is given its own pace.
+// silentAt returns when too many reports will be missing, counted from the last report, the
+// takeover or KnownSince, whichever is latest; zero: never. Before the first report the
+// registration counts too. The agent's own interval applies if it is longer than the
+// configured one, since the agent may have been started with an older configuration.
 func silentAt(i *Instance, s *Settings, takeover time.Time) time.Time {
 	if i.Phase != fleet.Running || s.ReportInterval <= 0 || s.MissedReports <= 0 {
 		return time.Time{}
@@ -82,11 +80,11 @@ func silentAt(i *Instance, s *Settings, takeover time.Time) time.Time {
 	return since.Add(interval * time.Duration(s.MissedReports))
 }
 
-// reached reports whether a moment, unless it is none, has come.
+// reached reports whether t is set and not after now.
 func reached(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
 
-// sooner returns the earlier of two moments, of which either may be none.
-func sooner(a, b time.Time) time.Time {
+// Sooner returns the earlier of two times, ignoring zero ones.
+func Sooner(a, b time.Time) time.Time {
 	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
 		return b
 	}

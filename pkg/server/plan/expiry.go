@@ -2,7 +2,8 @@ package plan
 
 import "time"
 
-// oldestAged returns the oldest running member if it has the age. Age is the id's.
+// oldestAged returns the oldest running member if it has reached the age, which counts from
+// the time of its id; otherwise nil.
 func (d *decision) oldestAged(age time.Duration) *member {
 	if age <= 0 {
 		return nil
@@ -14,7 +15,7 @@ func (d *decision) oldestAged(age time.Duration) *member {
 	return m
 }
 
-// aged reports whether a member has the age, and asks to be woken when it has not.
+// aged reports whether a member has reached the age, and requests a wake-up for when it will.
 func (d *decision) aged(m *member, age time.Duration) bool {
 	return age > 0 && d.due(m.ID.Time().Add(age))
 }

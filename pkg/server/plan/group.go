@@ -6,9 +6,9 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// settle takes the ids out of the leaving list that are gone for good, and
-// those of on-demand instances, which were never the group's to give up.
-func (d *decision) settle() {
+// clearLeaving removes ids from the leaving list: those of instances that are gone, and
+// those of on-demand instances, which don't count towards the size.
+func (d *decision) clearLeaving() {
 	if len(d.leaving) == 0 {
 		return
 	}
@@ -26,23 +26,23 @@ func (d *decision) settle() {
 	}
 	if len(gone) > 0 {
 		slices.SortFunc(gone, compareAge)
-		d.act(Action{Kind: Settle, IDs: gone})
+		d.act(Action{Kind: ClearLeaving, IDs: gone})
 	}
 }
 
-// held reports whether the group's record is missing: nothing that works is removed then.
+// held reports whether the group's record is missing: no working instance is removed then.
 func (t *tally) held() bool { return t.view.Group.RecordMissing != "" }
 
-// dropUnmade ends a pending instance that never was more than a record, of a group
-// without a known definition: none will be made, and the group is not there for it.
+// dropUnmade removes a pending instance without a machine if its group's record is missing:
+// without a definition no machine can be created for it.
 func (d *decision) dropUnmade(i *Instance) {
 	if d.held() && i.Phase == fleet.Pending && !i.Busy && !mayBeMade(i) && i.VM != VMAlive {
 		d.drop(i, ReasonStray)
 	}
 }
 
-// forget drops a group that was to go, or of which nothing but its instances was
-// known, once nothing but tombstones is left of it. Their records are pruned whether the group is known or not.
+// forget removes a group that was removed, or is known only by its instances, once only
+// tombstones are left. Those are pruned whether the group is known or not.
 func (d *decision) forget() {
 	unknown := d.held() && d.view.Group.Disabled != "" && d.view.Group.Template == ""
 	if (d.view.Group.Removed || unknown) && d.records == 0 {

@@ -2,8 +2,8 @@ package plan
 
 import "github.com/nstance/nstance/pkg/fleet"
 
-// doom says why an active instance can't be counted on any more; empty when it
-// can. The doomed are replaced all at once, since nothing is gained by waiting.
+// doom returns why an active instance is to be removed at once; empty if it is not. All
+// doomed instances are replaced together, since waiting gains nothing.
 func (d *decision) doom(i *Instance, c Condition) string {
 	if c.Lost {
 		return c.Reason
@@ -15,8 +15,8 @@ func (d *decision) doom(i *Instance, c Condition) string {
 	return ""
 }
 
-// assess weighs a member in its place. Returned by value, which for so many fields goes by
-// memory, it made a decision a fifth slower.
+// assess sets the fields of a member. It modifies the member in place: returning it by value
+// made decisions 20 % slower.
 func (t *tally) assess(m *member, unhealthy, going bool) {
 	m.unhealthy, m.going = unhealthy, going
 	t.unhealthy += one(unhealthy)

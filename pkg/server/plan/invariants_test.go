@@ -9,22 +9,22 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// count is a second, naive reading of a view, to hold decisions against.
+// count is an independent, naive evaluation of a view, to check decisions against.
 type count struct {
-	size       int
-	live       int // managed, pending or running, not doomed
-	ready      int
-	unhealthy  int
-	maybeGoing int // of live: busy and running, so perhaps leaving
-	proven     int // of ready: settled
-	surge      int // allowed beyond the size
-	urgent     int // replacements that the shard is not asked for
-	surging    int // draining, since a replacement came
-	owed       int
-	onTrial    int
+	size        int
+	live        int // managed, pending or running, not doomed
+	ready       int
+	unhealthy   int
+	maybeGoing  int // of live: busy and running, so possibly leaving
+	proven      int // of ready: settled
+	surge       int // allowed beyond the size
+	urgent      int // urgent replacements
+	surging     int // draining, since a replacement came
+	immediate   int
+	inProbation int
 }
 
-// urgentIn counts the replacements that the shard is not asked for.
+// urgentIn counts the urgent replacements.
 func urgentIn(v plan.View, c count) int {
 	asked, forced := false, false
 	for _, i := range v.Instances {
@@ -46,8 +46,8 @@ func urgentIn(v plan.View, c count) int {
 	}
 }
 
-// onTrial is a second reading of what a trial is.
-func onTrial(v plan.View, i plan.Instance) bool {
+// inProbation is an independent evaluation of when an instance is on probation.
+func inProbation(v plan.View, i plan.Instance) bool {
 	proof := v.Settings.Settle
 	if v.Pace.Proof > 0 {
 		proof = min(proof, v.Pace.Proof)
@@ -97,8 +97,8 @@ func countView(v plan.View) count {
 	}
 	c.surge = v.Group.MaxSurge.Of(c.size)
 	for _, i := range v.Instances {
-		c.owed += one(i.Owed && i.Phase != fleet.Pending) // a pending one has its create already
-		c.onTrial += one(onTrial(v, i))
+		c.immediate += one(i.Immediate && i.Phase != fleet.Pending) // a pending one has its create already
+		c.inProbation += one(inProbation(v, i))
 		c.surging += one(!i.OnDemand && i.Phase == fleet.Draining && i.Drain != nil && calmReason(i.Drain.Reason))
 		if !counted(v, i) {
 			continue
@@ -121,13 +121,12 @@ func countView(v plan.View) count {
 	return c
 }
 
-// calmReason tells the reasons for which one leaves that works.
+// calmReason reports whether a reason applies to working instances.
 func calmReason(reason string) bool {
 	return reason == plan.ReasonDrift || reason == plan.ReasonExpired || reason == plan.ReasonForcedExpiry
 }
 
-// broken holds a decision against what must be true of every one, and returns the
-// first thing that is not.
+// broken returns the first invariant that a decision violates; empty: none.
 func broken(v plan.View, d plan.Decision) string {
 	c, actions := countView(v), d.Actions
 	var s sums
@@ -135,16 +134,16 @@ func broken(v plan.View, d plan.Decision) string {
 		switch a.Kind {
 		case plan.Create:
 			s.creates++
-			s.owed += one(a.Owed)
+			s.immediate += one(a.Immediate)
 			continue
 		case plan.Wake:
 			if n != len(actions)-1 || !a.At.After(v.Now) {
 				return "a wake that is not last, or not ahead"
 			}
 			continue
-		case plan.Settle, plan.Forget:
+		case plan.ClearLeaving, plan.Forget:
 			continue
-		default: // it names an instance
+		default: // actions on an instance
 		}
 		at := slices.IndexFunc(v.Instances, func(i plan.Instance) bool { return i.ID == a.ID })
 		if at < 0 {
@@ -179,7 +178,7 @@ func provenOf(v plan.View, i plan.Instance) int {
 	return one(readyOf(v, i) == 1 && i.RegisteredAt != nil && v.Now.Sub(*i.RegisteredAt) >= v.Settings.Settle)
 }
 
-// replacing counts those that were replaced and are still leaving.
+// replacing counts the replaced instances that are still leaving.
 func replacing(v plan.View) (n int) {
 	for _, i := range v.Instances {
 		if i.OnDemand || i.Phase != fleet.Draining || i.Drain == nil {
@@ -237,7 +236,7 @@ func justified(v plan.View, i plan.Instance, a plan.Action) bool {
 	}
 }
 
-// leaves reports whether a pending or running instance may go for this reason.
+// leaves reports whether a pending or running instance may be removed for this reason.
 func leaves(v plan.View, i plan.Instance, reason string) bool {
 	if reason == plan.ReasonDeleteAsked {
 		return i.OnDemand && i.RemovalAskedAt != nil

@@ -6,8 +6,8 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// remove lets a pending or running instance go: drained when there may be work
-// on it to move away, deleted at once when there is not.
+// remove removes a pending or running instance: it is drained if there may be work on it,
+// and deleted at once otherwise.
 func (d *decision) remove(i *Instance, reason string) {
 	if i.Busy {
 		return
@@ -17,15 +17,15 @@ func (d *decision) remove(i *Instance, reason string) {
 		return
 	}
 	at := d.drainUntil(i)
-	if i.VM.dead() || !at.After(d.view.Now) {
+	if i.VM.Dead() || !at.After(d.view.Now) {
 		d.act(Action{Kind: Delete, ID: i.ID, Reason: reason})
 		return
 	}
 	d.act(Action{Kind: Drain, ID: i.ID, Reason: reason, At: at})
 }
 
-// drop ends a pending instance: no work is on it. Without a machine there is nothing
-// to delete.
+// drop removes a pending instance without a drain, since no work is on it. Without a machine
+// it becomes a tombstone directly.
 func (d *decision) drop(i *Instance, reason string) {
 	kind := Delete
 	if !mayBeMade(i) && i.VM != VMAlive {
@@ -34,8 +34,8 @@ func (d *decision) drop(i *Instance, reason string) {
 	d.act(Action{Kind: kind, ID: i.ID, Reason: reason})
 }
 
-// drainUntil is the end of a drain that begins now: the group's drain timeout,
-// or the moment at which the provider takes the machine if that is earlier.
+// drainUntil returns the deadline of a drain that begins now: the group's drain timeout, or
+// the time of a termination notice if that is earlier.
 func (t *tally) drainUntil(i *Instance) time.Time {
 	at := t.view.Now.Add(max(0, t.view.Group.DrainTimeout))
 	if n := i.Health.Notice; n != nil && !n.At.IsZero() && n.At.Before(at) {
@@ -44,19 +44,19 @@ func (t *tally) drainUntil(i *Instance) time.Time {
 	return at
 }
 
-// finishDrain deletes a draining instance once the drain was acknowledged, is
-// due, or has lost its object because the machine is dead.
+// finishDrain deletes a draining instance once the drain is acknowledged or past its
+// deadline, or the machine is dead.
 func (d *decision) finishDrain(i *Instance) {
 	if i.Busy {
 		return
 	}
-	if i.Drain == nil || i.Drain.AckedAt != nil || i.VM.dead() || d.due(d.drainEnd(i)) {
+	if i.Drain == nil || i.Drain.AckedAt != nil || i.VM.Dead() || d.due(d.drainEnd(i)) {
 		d.act(Action{Kind: Delete, ID: i.ID, Reason: leaveReason(i)})
 	}
 }
 
-// drainEnd is when a drain under way ends: as recorded, or earlier when a
-// termination was announced since.
+// drainEnd returns the deadline of a drain in progress: as recorded, or the time of a
+// termination notice if that is earlier.
 func (t *tally) drainEnd(i *Instance) time.Time {
 	if n := i.Health.Notice; n != nil && !n.At.IsZero() && n.At.Before(i.Drain.DeleteAt) {
 		return n.At
@@ -64,7 +64,7 @@ func (t *tally) drainEnd(i *Instance) time.Time {
 	return i.Drain.DeleteAt
 }
 
-// finishDelete asks for the deletion until the machine is confirmed to be gone.
+// finishDelete repeats the deletion until the machine is confirmed to be gone.
 func (d *decision) finishDelete(i *Instance) {
 	switch {
 	case i.Busy:
@@ -85,13 +85,10 @@ func (d *decision) prune(i *Instance) {
 	}
 }
 
-// leaveReason keeps the first reason for which an instance leaves.
+// leaveReason returns the first reason for which the instance leaves.
 func leaveReason(i *Instance) string {
 	if i.Reason == "" && i.Drain != nil {
 		return i.Drain.Reason
 	}
 	return i.Reason
 }
-
-// dead reports whether the machine will not work again.
-func (v VM) dead() bool { return v == VMDown || v == VMGone }

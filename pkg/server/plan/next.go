@@ -10,13 +10,12 @@ import (
 )
 
 // Next decides what happens to the group's instances now. The actions are
-// independent of each other but for their order: creates come first, so that a
+// independent of each other except for their order: creates come first, so that a
 // replacement never waits for a removal, and a Wake comes last. At most one
 // action names an instance, and none a busy one.
 //
-// It reads in two halves: first every instance by itself, then the group as a
-// whole. Time is linear in the number of instances, which are best given in the
-// order of their ids.
+// It first decides about each instance alone, then about the group as a whole.
+// It is O(n) if Instances is sorted by ID.
 func Next(v View) Decision {
 	d := newDecision(v)
 	for i := range v.Instances {
@@ -27,16 +26,16 @@ func Next(v View) Decision {
 		d.chooseReplaced()
 		d.scaleDown()
 		d.replace()
-		d.resume() // before what is new: both may wait for the same turn
+		d.resume() // before scaleUp: both draw from the same limit
 		d.scaleUp()
-		d.settle()
+		d.clearLeaving()
 	}
 	d.forget()
-	return Decision{Actions: d.result(), Surge: d.used(), Starved: d.starved, Content: d.content()}
+	return Decision{Actions: d.result(), Surge: d.used(), Starved: d.starved, Converged: d.converged()}
 }
 
-// one decides what can be decided of an instance without looking at the others,
-// and keeps those that fill a place of the group for the rules that do look.
+// one decides about an instance as far as that does not depend on others, and adds it to the
+// members for the rules about the whole group.
 func (d *decision) one(i *Instance) {
 	d.note(i)
 	switch i.Phase {
@@ -51,9 +50,9 @@ func (d *decision) one(i *Instance) {
 	}
 }
 
-// active decides about a pending or running instance. A doomed one is no longer
-// counted, so that it is replaced in the same decision; every other one fills a
-// place until its record says that it leaves.
+// active decides about a pending or running instance. A doomed one is no longer counted, so
+// it is replaced in the same decision; every other one counts until its record says that it
+// leaves.
 func (d *decision) active(i *Instance) {
 	if i.OnDemand {
 		d.onDemand(i)
@@ -70,13 +69,13 @@ func (d *decision) active(i *Instance) {
 		return
 	}
 	d.present++
-	gone := d.giveUp(i) || d.dropAsked(i)
-	d.assess(d.keep(i), c.Reason != "", gone || i.Busy)
+	gone := d.failPending(i) || d.dropAsked(i)
+	d.assess(d.addMember(i), c.Reason != "", gone || i.Busy)
 }
 
-// keep adds one to the members. Whether they come in order is seen here, where the ids
-// are at hand: another walk over all of them would cost more than the comparisons.
-func (t *tally) keep(i *Instance) *member {
+// addMember adds an instance to the members and notes whether they are still sorted, which is
+// cheaper here than in a separate pass.
+func (t *tally) addMember(i *Instance) *member {
 	n := len(t.live)
 	if n > 0 && !t.unordered {
 		t.unordered = compareAge(t.live[n-1].ID, i.ID) > 0
@@ -87,59 +86,59 @@ func (t *tally) keep(i *Instance) *member {
 	return m
 }
 
-// decision is one decision in the making.
+// decision is the state of one call of Next.
 type decision struct {
 	tally
 	actions []Action
 	wake    time.Time
-	watched bool // it is to be woken when one of those on trial has lasted
+	watched bool // a wake-up for the end of a probation is requested
 	starved bool
 }
 
-// tally is what is known of the group as a whole, and what has been decided so far.
+// tally holds the counts of the whole group and what has been decided so far.
 type tally struct {
 	view    View
-	size    int // wanted
+	size    int // desired
 	leaving map[fleet.InstanceID]bool
 
-	own     int // instances beyond the size that the group's surge allows
-	owed    int // creates that wait for nothing
-	onTrial int // by the group's pace
+	own         int // instances beyond the size that the group's surge allows
+	immediate   int // lost instances whose replacements are immediate
+	inProbation int // by the group's pace
 
 	live      []member // managed, pending or running, not doomed; oldest first
-	unordered bool     // live is not in order yet
-	going     int      // of live: on their way out, or busy and perhaps so
+	unordered bool     // live is not sorted yet
+	going     int      // of live: leaving, or busy and possibly leaving
 	unhealthy int      // of live
 	stale     int      // of live, and not going
 	records   int      // all but tombstones, on-demand ones included
-	present   int      // as many as live, also in a group that is disabled
-	draining  int      // managed and draining, for whatever reason
+	present   int      // like len(live), but also counted if the group is disabled
+	draining  int      // managed and draining, for any reason
 	surging   int      // of draining: for rotation or expiry
-	replacing int      // of draining: they were replaced
-	busy      int      // running: all that can be under way for them is their removal
+	replacing int      // of draining: replaced
+	busy      int      // running and busy, so being removed
 
-	replaced       *member // one that can't wait; nil: none
+	replaced       *member // urgently replaced; nil: none
 	replacedReason string
-	forced         *member // another, for its age
+	forced         *member // another one, replaced for its forced age
 
-	scaled  int // left because of the size
+	scaled  int // removed by scaleDown
 	resumed int
 	creates int
 }
 
-// member is an instance that fills a place of the group. The rules about the group as a
-// whole walk over all members again and again, and those of a large group don't fit into
-// the CPU's caches with their instances: so what these walks ask of each is kept here.
+// member is an instance that counts towards the group's size. It caches what the rules about
+// the whole group need, because they iterate over all members repeatedly and the instances of
+// a large group don't fit into the CPU's caches.
 type member struct {
 	*Instance
 	running   bool // otherwise pending
-	asked     bool // somebody asked that it goes
-	outdated  bool // made from another definition than the group has now
-	unhealthy bool // running without a sign of life for too long
-	ready     bool // running, connected, heard of since takeover
-	going     bool // has its action already, or is busy with one
-	stale     bool // works, and is to be replaced when there is time for it
-	proven    bool // ready and settled: as good as any that it could stand in for
+	asked     bool // its removal was requested
+	outdated  bool // built from another definition than the group has now
+	unhealthy bool // running, but silent for too long
+	ready     bool // running, connected and reported since takeover
+	going     bool // has an action already, or is busy
+	stale     bool // works, and is to be replaced within the surge
+	proven    bool // ready and settled
 }
 
 func newDecision(v View) *decision {
@@ -157,7 +156,7 @@ func newDecision(v View) *decision {
 	return d
 }
 
-// note keeps the sums that rules about the whole group need.
+// note counts an instance for the rules about the whole group.
 func (t *tally) note(i *Instance) {
 	if i.Phase != fleet.Deleted {
 		t.records++
@@ -165,8 +164,8 @@ func (t *tally) note(i *Instance) {
 	if i.OnDemand {
 		return
 	}
-	t.owed += one(i.Owed && i.Phase != fleet.Pending)
-	t.onTrial += one(t.tried(i))
+	t.immediate += one(i.Immediate && i.Phase != fleet.Pending)
+	t.inProbation += one(t.onProbation(i))
 	switch {
 	case i.Phase == fleet.Draining:
 		t.draining++
@@ -181,14 +180,14 @@ func (t *tally) note(i *Instance) {
 
 func (d *decision) act(a Action) { d.actions = append(d.actions, a) }
 
-// at asks for another decision at t, if that is still to come.
+// at requests another decision at t, if t is in the future.
 func (d *decision) at(t time.Time) {
 	if t.After(d.view.Now) && (d.wake.IsZero() || t.Before(d.wake)) {
 		d.wake = t
 	}
 }
 
-// due reports whether t has come, and asks to be woken when it has not.
+// due reports whether t has come, and requests a wake-up at t otherwise.
 func (d *decision) due(t time.Time) bool {
 	d.at(t)
 	return !t.After(d.view.Now)
@@ -200,20 +199,20 @@ func (t *tally) sortByAge() {
 	}
 }
 
-// compareAge orders ids by their time, which follows the kind.
+// compareAge orders ids by time, which follows the kind in an id.
 func compareAge(a, b fleet.InstanceID) int {
 	const kind = 3
 	if len(a) < kind || len(b) < kind {
 		return strings.Compare(string(a), string(b))
 	}
 	if c := strings.Compare(string(a[kind:]), string(b[kind:])); c != 0 {
-		return c // almost always, which spares the other comparison
+		return c // the common case
 	}
 	return strings.Compare(string(a[:kind]), string(b[:kind]))
 }
 
 func (d *decision) result() []Action {
-	order := [...]Kind{Create, Resume, Drain, Delete, Tombstone, Settle, Prune, Forget}
+	order := [...]Kind{Create, Resume, Drain, Delete, Tombstone, ClearLeaving, Prune, Forget}
 	slices.SortStableFunc(d.actions, func(a, b Action) int {
 		return cmp.Or(slices.Index(order[:], a.Kind)-slices.Index(order[:], b.Kind), compareAge(a.ID, b.ID))
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// Without the word "wake" in what is wanted, a final Wake is not compared.
+// A final Wake is only compared if the expectation contains "wake".
 func TestNext(t *testing.T) {
 	tests := []struct{ name, state, want string }{
 		{"empty group of size 0", "size=0", ""},
@@ -80,7 +80,7 @@ func TestNext(t *testing.T) {
 			"wake +1m0s"},
 		{"unhealthy: not while another's drain is being written", "size=2 | a running silent=3m busy | b running silent=3m | c running", ""},
 		{"unhealthy beside a missing one", "size=3 | a running silent=3m | b running", "create scale-up | create replacement"},
-		{"unhealthy on-demand is nobody's to replace", "size=0 | a running ondemand silent=1h", ""},
+		{"unhealthy on-demand is not replaced", "size=0 | a running ondemand silent=1h", ""},
 		{"unhealthy counts from takeover", "size=1 takeover=1m | a running unreported", "wake +2m0s"},
 		{"unhealthy counts from registration", "size=1 | a running unreported registered=1m", "wake +2m0s"},
 		{"needless replacement, not up yet", "size=1 | a running | b pending", "delete b scale-down"},
@@ -112,7 +112,7 @@ func TestNext(t *testing.T) {
 		{"timed out is the one that is too many", "size=1 | a running | b pending created=5m", "delete b registration-timeout"},
 		{"what is scaled down is not resumed", "size=0 | a pending unmade tried=1s", "delete a scale-down"},
 		{"what was never made needs no delete", "size=0 | a pending unmade", "tombstone a scale-down"},
-		{"what is there although nobody asked for it does", "size=0 | a pending unmade alive", "delete a scale-down"},
+		{"what is there although it was never asked for does", "size=0 | a pending unmade alive", "delete a scale-down"},
 		{"stray", "size=1 | a running | b pending unmade stray", "tombstone b never-acted-on"},
 		{"stray with a VM after all", "size=1 | a running | b pending stray", "delete b never-acted-on"},
 
@@ -199,14 +199,14 @@ func TestNext(t *testing.T) {
 			"drain b infra-drift +5m0s"},
 		{"rotation: one at a time", "size=2 infra=new | a draining reason=infra-drift | b running infra=old | c running infra=new", "wake +1m0s"},
 		{"rotation: scale up comes first", "size=3 infra=new | a running infra=old | b running infra=new", "create scale-up"},
-		{"rotation: without a hash nobody knows", "size=1 infra=new | a running", ""},
+		{"rotation: without a hash it is unknown", "size=1 infra=new | a running", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { expect(t, tt.state, tt.want) })
 	}
 }
 
-// expect holds what is decided of a state against what is wanted.
+// expect compares the decision about a state with the expected one.
 func expect(t *testing.T, state, want string) {
 	t.Helper()
 	v := parse(t, state)

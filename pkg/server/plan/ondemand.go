@@ -2,27 +2,26 @@ package plan
 
 import "github.com/nstance/nstance/pkg/fleet"
 
-// onDemand decides about a pending or running instance that was asked for by
-// itself. It fills no place of the group and is not replaced; it goes when its
-// machine is lost, when it is asked to, when its age is reached, and with its
-// group. Silence is no reason: its owner may still be at work on it.
+// onDemand decides about a pending or running on-demand instance. It does not count towards
+// the group's size and is not replaced. It is removed when its machine is lost, its removal is
+// requested, its age is reached, or its group is removed. A silent agent is no reason: the
+// owner may still use the machine.
 func (d *decision) onDemand(i *Instance) {
 	switch reason := d.onDemandEnd(i); {
 	case reason != "":
 		d.remove(i, reason)
 	case i.Busy || d.failed(i):
 	case d.view.Group.Disabled != "":
-	case d.giveUp(i):
+	case d.failPending(i):
 	case unmade(i) && d.due(i.RetryAt):
-		// Failures of the group's own creates don't hold it back: it may have
-		// been asked for with another instance type, and it has a pace of its
-		// own.
+		// Failures of the group's own creates don't delay it: it may have another
+		// instance type, and it has its own back-off.
 		d.act(Action{Kind: Resume, ID: i.ID, Reason: ReasonNotCreated})
 	}
 }
 
-// failed ends an instance for which there was no machine for too long, whatever
-// became of its group. A machine that is there is given its time to register.
+// failed removes an instance that has had no machine for too long, whatever the state of its
+// group. If there is a machine, the registration timeout applies instead.
 func (d *decision) failed(i *Instance) bool {
 	timeout := d.view.Settings.CreateTimeout
 	if timeout <= 0 || !unmade(i) || i.VM == VMAlive || !d.due(i.CreatedAt.Add(timeout)) {
@@ -32,9 +31,8 @@ func (d *decision) failed(i *Instance) bool {
 	return true
 }
 
-// onDemandEnd says why an on-demand instance is to go; empty when it is not.
-// That somebody asked counts for a disabled group too, since nothing of its
-// definition is needed for it.
+// onDemandEnd returns why an on-demand instance is to be removed; empty if it is not. A
+// requested removal applies in a disabled group too, since it does not need the definition.
 func (d *decision) onDemandEnd(i *Instance) string {
 	if i.RemovalAskedAt != nil {
 		return ReasonDeleteAsked

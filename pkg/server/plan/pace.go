@@ -6,31 +6,29 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Pace bounds a group's creates after failures. The zero value does not.
+// Pace limits a group's creates after failures. The zero value means no limit.
 type Pace struct {
 	// NotBefore is when the next create may begin; zero: now.
 	NotBefore time.Time
-	// Trials is how many instances may be on trial at one time; 0: any number.
-	Trials int
-	// Settling: an instance is on trial until it has lived for Proof. Otherwise it is
-	// until the provider has accepted its create.
+	// Probation is how many instances may be on probation at one time; 0: any number.
+	Probation int
+	// Settling means that probation lasts until an instance has lived for Proof. Otherwise
+	// it lasts until the provider has accepted the create.
 	Settling bool
-	// Proof is how long an instance on trial has to live, registered; 0, or more than
-	// that takes: until it has settled.
+	// Proof is how long an instance has to live after its registration to end its probation,
+	// at most until it has settled; 0: until it has settled.
 	Proof time.Duration
 }
 
-// leastProof is what an instance on trial has to live longer at least than those that
-// died before.
+// leastProof is the minimum by which an instance on probation has to outlive those that died
+// young.
 const leastProof = 10 * time.Second
 
-// ProofAfter is how long an instance has to live to show that it fares better than
-// those that died young, the oldest of them at an age: twice as long, and longer by 10 s
-// at least.
+// ProofAfter returns how long an instance has to live to end its probation, if the oldest that
+// died young reached age: twice as long, and at least 10 s longer.
 func ProofAfter(age time.Duration) time.Duration { return age + max(age, leastProof) }
 
-// ProvenAfter is how long after its registration an instance on trial is on trial no
-// longer.
+// ProvenAfter returns how long after its registration an instance's probation ends.
 func (p Pace) ProvenAfter(s Settings) time.Duration {
 	settle := max(0, s.Settle)
 	if p.Proof <= 0 {
@@ -39,10 +37,17 @@ func (p Pace) ProvenAfter(s Settings) time.Duration {
 	return min(p.Proof, settle)
 }
 
-// provenAt is the same as a moment. Zero: it has not registered.
+// provenAt returns when an instance's probation ends; zero if it has not registered.
 func (p Pace) provenAt(i *fleet.Instance, s Settings) time.Time {
 	if i.RegisteredAt == nil {
 		return time.Time{}
 	}
 	return i.RegisteredAt.Add(p.ProvenAfter(s))
+}
+
+// Equal reports whether two paces are the same.
+func (p Pace) Equal(o Pace) bool {
+	at := p.NotBefore
+	p.NotBefore = o.NotBefore
+	return p == o && at.Equal(o.NotBefore)
 }

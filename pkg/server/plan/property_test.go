@@ -13,7 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// anyView draws views that need not have come about in any sensible way.
+// anyView draws views that need not be reachable.
 func anyView() *rapid.Generator[plan.View] {
 	return rapid.Custom(func(t *rapid.T) plan.View {
 		age := rapid.SampledFrom([]time.Duration{0, 30 * time.Minute, time.Hour + 30*time.Second})
@@ -50,7 +50,7 @@ func anyPace() *rapid.Generator[plan.Pace] {
 	return rapid.Custom(func(t *rapid.T) plan.Pace {
 		return plan.Pace{
 			NotBefore: rapid.SampledFrom([]time.Time{{}, {}, now, now.Add(time.Second)}).Draw(t, "hold"),
-			Trials:    rapid.SampledFrom([]int{0, 0, 1, 2, 4}).Draw(t, "trials"),
+			Probation: rapid.SampledFrom([]int{0, 0, 1, 2, 4}).Draw(t, "probation"),
 			Settling:  rapid.Bool().Draw(t, "settling"),
 			Proof:     rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second, time.Hour}).Draw(t, "proof"),
 		}
@@ -73,7 +73,7 @@ func anyInstance(t *rapid.T, n int) plan.Instance {
 	}
 	i.Busy = rapid.IntRange(0, 4).Draw(t, "busy") == 0
 	i.VM = rapid.SampledFrom([]plan.VM{plan.VMAlive, plan.VMAlive, plan.VMAlive, plan.VMUnknown, plan.VMDown, plan.VMGone}).Draw(t, "vm")
-	owed := !i.OnDemand && rapid.IntRange(0, 2).Draw(t, "owed") == 0
+	immediate := !i.OnDemand && rapid.IntRange(0, 2).Draw(t, "immediate") == 0
 	i.Hashes.Infra = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "infra")
 	i.RetryAt = rapid.SampledFrom([]time.Time{{}, now, now.Add(3 * time.Second)}).Draw(t, "retry")
 	switch i.Phase {
@@ -106,12 +106,12 @@ func anyInstance(t *rapid.T, n int) plan.Instance {
 	if i.Phase != fleet.Pending && rapid.IntRange(0, 7).Draw(t, "notice") == 0 {
 		i.Health.Notice = &fleet.Notice{At: now.Add(anySpan(2*time.Minute).Draw(t, "notice at"))}
 	}
-	i.Owed = owed && mayBeOwed(i)
+	i.Immediate = immediate && mayBeImmediate(i)
 	return i
 }
 
-// mayBeOwed holds for what is lost, or is to be made for something that is.
-func mayBeOwed(i plan.Instance) bool {
+// mayBeImmediate reports whether an instance is lost, or pending and not created yet.
+func mayBeImmediate(i plan.Instance) bool {
 	if i.Phase == fleet.Pending {
 		return i.Provider.ID == ""
 	}
@@ -128,7 +128,7 @@ func TestEveryDecisionKeepsTheInvariants(t *testing.T) {
 	})
 }
 
-// The order of the instances means nothing, and the view stays as it was.
+// The order of the instances has no effect, and the view is not modified.
 func TestDecisionsDependOnTheViewAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := anyView().Draw(t, "view")
@@ -147,8 +147,8 @@ func TestDecisionsDependOnTheViewAlone(t *testing.T) {
 	})
 }
 
-// Until the moment of the Wake nothing becomes due by time alone; without one,
-// nothing ever does. So a decision at any moment before it would say the same.
+// Before the time of the Wake nothing becomes due by time alone; without a Wake nothing ever does.
+// So a decision at any time before it is the same.
 func TestWakeIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := anyView().Draw(t, "view")
@@ -173,11 +173,11 @@ func TestWakeIsExact(t *testing.T) {
 	})
 }
 
-// ends reports whether the machine has an announced end, so that how it leaves
-// depends on when it is decided.
+// ends reports whether the machine has a termination notice, so that the action depends on the time
+// of the decision.
 func ends(i plan.Instance) bool { return i.Health.Notice != nil && i.Phase == fleet.Running }
 
-// essence is what is done to whom, without moments.
+// essence returns the actions without their times.
 func essence(actions []plan.Action) string {
 	out := ""
 	for _, a := range actions {

@@ -2,39 +2,38 @@ package plan
 
 import "strings"
 
-// Why an instance leaves, or a create is asked for. Reasons are stored in
-// records and shown to people.
+// The reasons for which an instance is created or removed. They are stored in records and
+// shown to users.
 const (
 	ReasonScaleUp             = "scale-up"
 	ReasonScaleDown           = "scale-down"
-	ReasonReplacement         = "replacement" // the one more that comes before another leaves
+	ReasonReplacement         = "replacement" // created before another instance is removed
 	ReasonLeaving             = "asked-to-leave"
 	ReasonGroupRemoved        = "group-removed"
 	ReasonReplaceAsked        = "asked-to-be-replaced" // a managed instance was deleted by its id
-	ReasonDeleteAsked         = "asked-to-be-deleted"  // an on-demand one was
+	ReasonDeleteAsked         = "asked-to-be-deleted"  // an on-demand instance was deleted by its id
 	ReasonUnhealthy           = "unhealthy"
 	ReasonVMDown              = "vm-down"
 	ReasonVMGone              = "vm-gone"
 	ReasonNotice              = "termination-notice"
 	ReasonShutdown            = "shut-down"
 	ReasonRegistrationTimeout = "registration-timeout"
-	ReasonCreateTimeout       = "create-timeout" // an on-demand one was asked for in vain for too long
+	ReasonCreateTimeout       = "create-timeout" // an on-demand instance could not be created in time
 	ReasonStray               = "never-acted-on"
 	ReasonExpired             = "expired"
 	ReasonForcedExpiry        = "forced-expiry"
 	ReasonOnDemandExpired     = "on-demand-expired"
 	ReasonDrift               = "infra-drift"
-	ReasonNotCreated          = "not-created" // a create that is repeated
+	ReasonNotCreated          = "not-created" // a create is retried
 	ReasonRetention           = "retention-over"
-	ReasonCreateFailed        = "create-failed" // the create was certainly refused: nothing was made
+	ReasonCreateFailed        = "create-failed" // the create was definitely refused: nothing was made
 )
 
-// Failure reports whether an end for a reason, as it was decided or as a record has it,
-// tells against the definition that the instance was built from, if the instance had
-// not settled. That it was asked for, announced by the provider, or never begun does
-// not.
+// Failure reports whether a removal for this reason, of an instance that had not settled,
+// counts as a failure of the definition that the instance was built from. A removal that was
+// requested or announced by the provider does not, nor does a create that never began.
 func Failure(reason string) bool {
-	reason, _, _ = strings.Cut(reason, ":") // the provider's words may follow
+	reason, _, _ = strings.Cut(reason, ":") // details from the provider may follow
 	switch reason {
 	case ReasonCreateFailed, ReasonVMDown, ReasonVMGone, ReasonShutdown, ReasonUnhealthy, ReasonRegistrationTimeout:
 		return true
@@ -43,7 +42,7 @@ func Failure(reason string) bool {
 	}
 }
 
-// replacement tells the reasons for which one leaves whose replacement has come.
+// replacement reports whether an instance removed for this reason was replaced first.
 func replacement(reason string) bool {
 	switch reason {
 	case ReasonReplaceAsked, ReasonUnhealthy, ReasonExpired, ReasonForcedExpiry, ReasonDrift:
@@ -53,8 +52,8 @@ func replacement(reason string) bool {
 	}
 }
 
-// surging tells the reasons for which one leaves for whose replacement the shard was
-// asked, or might have been.
+// surging reports whether the replacement of an instance removed for this reason counts
+// towards the shard's surge.
 func surging(reason string) bool {
 	switch reason {
 	case ReasonExpired, ReasonForcedExpiry, ReasonDrift:

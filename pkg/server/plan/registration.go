@@ -6,10 +6,9 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// giveUp ends a pending instance that will not come: it was never made, or it
-// did not register in time. It fills its place until its record says that it
-// leaves, and is replaced then.
-func (d *decision) giveUp(i *Instance) bool {
+// failPending removes a pending instance that was never created or did not register in time.
+// It counts towards the size until its record says that it leaves, and is replaced then.
+func (d *decision) failPending(i *Instance) bool {
 	if i.Phase != fleet.Pending || i.Busy {
 		return false
 	}
@@ -26,13 +25,12 @@ func (d *decision) giveUp(i *Instance) bool {
 	return true
 }
 
-// mayBeMade reports whether there may be a machine: the provider was asked for one
-// and did not certainly refuse. An instance without waits for one, and nobody can
-// register meanwhile.
+// mayBeMade reports whether there may be a machine: its create was sent to the provider and
+// not definitely refused. Otherwise the registration timeout does not apply yet.
 func mayBeMade(i *Instance) bool { return !unmade(i) || i.Provider.CreateAttemptedAt != nil }
 
-// registerBy counts from the last create that may have made the machine, and from
-// the takeover at the earliest: before it nothing was heard of this instance.
+// registerBy returns the registration deadline, counted from the last create that may have
+// made the machine, or from the takeover if that is later.
 func (t *tally) registerBy(i *Instance) time.Time {
 	since := latest(i.CreatedAt, i.AskedAt, t.view.Takeover)
 	if asked := i.Provider.CreateAttemptedAt; asked != nil {
@@ -41,8 +39,8 @@ func (t *tally) registerBy(i *Instance) time.Time {
 	return since.Add(t.view.Settings.RegistrationTimeout)
 }
 
-// resume repeats the creates that were never made or whose outcome is unknown,
-// with the same ids, as far as the pace of the group's creates lets it.
+// resume repeats creates that were never made or whose outcome is unknown, with the same
+// ids, as far as the group's pace allows.
 func (d *decision) resume() {
 	for n := range d.live {
 		m := &d.live[n]
@@ -50,10 +48,10 @@ func (d *decision) resume() {
 			continue
 		}
 		due := m.RetryAt
-		if !m.Owed {
+		if !m.Immediate {
 			due = latest(due, d.view.Pace.NotBefore)
 		}
-		if d.due(due) && (m.Owed || d.trialsLeft() > 0) {
+		if d.due(due) && (m.Immediate || d.probationLeft() > 0) {
 			d.act(Action{Kind: Resume, ID: m.ID, Reason: ReasonNotCreated})
 			d.resumed++
 		}

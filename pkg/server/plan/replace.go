@@ -2,12 +2,12 @@ package plan
 
 import "time"
 
-// A group replaces instances that still run replacement first. Up to two of them can't
-// wait for the group to be calm, and get an instance more each without the shard being
-// asked: the one that somebody asked for; or, else, the oldest that is silent and the
-// oldest that has reached the forced age. All others are stale: see surge.go.
+// Running instances are replaced replacement first. Up to two replacements are urgent: they
+// don't wait for the group to be calm, and don't count towards the shard's surge. These are
+// the one that was requested or, if there is none, the oldest silent instance and the oldest
+// one past the forced age. All others are stale: see surge.go.
 
-// chooseReplaced picks those that are replaced next.
+// chooseReplaced selects the urgent replacements and marks the stale members.
 func (d *decision) chooseReplaced() {
 	if d.size == 0 {
 		return
@@ -27,7 +27,7 @@ func (d *decision) chooseReplaced() {
 	}
 }
 
-// urgent takes a member out of those that can wait.
+// urgent removes a member from the stale ones and returns it.
 func (t *tally) urgent(m *member) *member {
 	if m.stale {
 		m.stale = false
@@ -36,7 +36,7 @@ func (t *tally) urgent(m *member) *member {
 	return m
 }
 
-// urgents is how many have a replacement that the shard is not asked for.
+// urgents returns the number of urgent replacements.
 func (t *tally) urgents() (n int) {
 	if t.replaced != nil {
 		n++
@@ -47,11 +47,10 @@ func (t *tally) urgents() (n int) {
 	return n
 }
 
-// replace lets those go whose replacement has come. One that was asked for or is silent
-// goes once every other instance that is not silent itself is ready. All others work,
-// and nothing is lost while they stay: they leave only as far as the size is there
-// without them of instances that are ready and have settled. So a definition from which
-// nothing comes up that lasts costs nobody who works.
+// replace removes members whose replacement is ready. One that is silent, or whose replacement
+// was requested, is removed once all other instances are ready or silent. All others work and
+// can stay: they are removed only while the group is at size without them, counting only ready
+// and settled instances. So a broken definition never takes down working instances.
 func (d *decision) replace() {
 	if d.urgents() == 0 && d.stale == 0 {
 		return
@@ -78,11 +77,11 @@ func (d *decision) replace() {
 	}
 }
 
-// able counts those of a group that don't go.
+// able counts the ready members that are not leaving.
 type able struct {
 	ready    int
-	proven   int       // of ready: they have settled
-	provesAt time.Time // when the next of them has; zero: none will
+	proven   int       // of ready: settled
+	provesAt time.Time // when the next one settles; zero: none will
 }
 
 func (t *tally) able() (a able) {
@@ -102,20 +101,20 @@ func (t *tally) able() (a able) {
 	return a
 }
 
-// release takes out one that is about to leave.
+// release subtracts a member that is about to leave.
 func (a *able) release(m *member) {
 	a.ready -= one(m.ready)
 	a.proven -= one(m.proven)
 }
 
-// standIn reports whether the group is complete without a member, and all others that
-// are not silent are ready.
+// standIn reports whether the group is at size without m and all other members are ready or
+// silent.
 func (t *tally) standIn(m *member, ready int) bool {
 	return len(t.live)-t.going > t.size && ready-one(m.ready) >= t.size-t.unhealthy+one(m.unhealthy)
 }
 
-// spare reports whether the size is there of proven ones without a member, and asks to
-// be woken when one more of them has settled, if that is all that it takes.
+// spare reports whether the group is at size without m, counting proven members only. If it
+// only lacks settled ones, it requests a wake-up for when the next one settles.
 func (d *decision) spare(m *member, a able) bool {
 	if a.proven-one(m.proven) >= d.size {
 		return true
@@ -126,15 +125,15 @@ func (d *decision) spare(m *member, a able) bool {
 	return false
 }
 
-// leave removes a member and remembers that it goes.
+// leave removes a member and marks it as going.
 func (d *decision) leave(m *member, reason string) {
 	d.remove(m.Instance, reason)
 	m.going = true
 	d.going++
 }
 
-// unhealthyReplacement names the oldest instance whose machine runs but which is silent,
-// unless as many as the group may have at one time are still leaving.
+// unhealthyReplacement returns the oldest silent member, or nil if the replaced instances that
+// are still leaving use up the group's surge.
 func (t *tally) unhealthyReplacement() *member {
 	if t.unhealthy == 0 || t.replacing+t.busy >= t.own {
 		return nil

@@ -1,9 +1,9 @@
 package plan
 
-// scaleDown removes what exceeds the size: after those that were asked to leave
-// (they are doomed, and not counted here) those that were asked to be replaced,
-// the unhealthy ones, those that never came up, then the oldest. An instance
-// that is on its way out, or busy and perhaps so, is taken to be one of them.
+// scaleDown removes the members beyond the size in this order: those whose removal was
+// requested, the unhealthy, the pending, then the oldest. Instances of the leaving list are
+// doomed and not counted here. Members that are leaving, or busy and possibly leaving,
+// count as removed.
 func (d *decision) scaleDown() {
 	if d.held() {
 		return
@@ -26,11 +26,11 @@ func (d *decision) scaleDown() {
 	}
 }
 
-// scaleOut lets a member go for which nobody is to come.
+// scaleOut removes a member without replacing it.
 func (d *decision) scaleOut(m *member, reason string) {
 	d.leave(m, reason)
 	d.scaled++
-	d.urgent(m) // it is not stale any more either
+	d.urgent(m) // no longer stale
 	if m == d.replaced {
 		d.replaced = nil
 	}
@@ -39,27 +39,27 @@ func (d *decision) scaleOut(m *member, reason string) {
 	}
 }
 
-// scaleUp creates what is missing, as far as the pace of the group's creates lets it:
-// what is owed at once, and as much of the rest as may be tried beside it.
+// scaleUp creates the missing instances: the immediate ones at once, the others as far as
+// the group's pace allows.
 func (d *decision) scaleUp() {
 	missing := max(0, d.size+d.urgents()+d.granted()-len(d.live))
-	d.create(min(missing, d.owed), true)
-	for missing -= d.creates; missing > 0 && d.trialsLeft() > 0; {
-		tried := min(missing, d.trialsLeft())
+	d.create(min(missing, d.immediate), true)
+	for missing -= d.creates; missing > 0 && d.probationLeft() > 0; {
+		tried := min(missing, d.probationLeft())
 		d.create(tried, false)
 		missing -= tried
 	}
 	d.starved = d.starves()
 }
 
-// create makes new instances.
-func (d *decision) create(count int, owed bool) {
+// create adds actions that create count instances.
+func (d *decision) create(count int, immediate bool) {
 	for range count {
 		reason := ReasonScaleUp
 		if len(d.live)+d.creates >= d.size {
 			reason = ReasonReplacement
 		}
-		d.act(Action{Kind: Create, Reason: reason, Owed: owed})
+		d.act(Action{Kind: Create, Reason: reason, Immediate: immediate})
 		d.creates++
 	}
 }

@@ -29,7 +29,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestFailure holds every reason for an end: one that is new is to be decided on.
+// TestFailure covers every reason, so that a new one must be added here.
 func TestFailure(t *testing.T) {
 	for reason, want := range map[string]bool{
 		plan.ReasonCreateFailed: true, plan.ReasonVMDown: true, plan.ReasonVMGone: true, plan.ReasonShutdown: true,

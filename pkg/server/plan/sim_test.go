@@ -16,11 +16,11 @@ import (
 const (
 	faultTime  = 3 * time.Minute
 	settleTime = 12 * time.Minute
-	restTime   = 2 * time.Minute // at the end of settling: nothing may happen
+	restTime   = 2 * time.Minute // at the end: nothing may happen
 )
 
 // TestSimulation plays histories of a group from seeds. SIM_SEED=n replays one
-// and prints its timeline, SIM_HISTORIES=n plays as many as asked.
+// and prints its timeline, SIM_HISTORIES=n sets their number.
 func TestSimulation(t *testing.T) {
 	if s := os.Getenv("SIM_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
@@ -51,7 +51,7 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// playAll returns the lowest seed found that breaks something, or 0.
+// playAll returns the lowest failing seed found, or 0.
 func playAll(histories uint64) (broken uint64, acts int64) {
 	var next, first atomic.Uint64
 	var total atomic.Int64
@@ -71,7 +71,7 @@ func playAll(histories uint64) (broken uint64, acts int64) {
 	return first.Load(), total.Load()
 }
 
-// play lets faults happen for a while, and then waits for the group to settle.
+// play causes faults for a while, and then waits for the group to settle.
 func play(seed uint64, trace bool) *world {
 	w := newWorld(seed, trace)
 	end := w.now.Add(faultTime)
@@ -105,7 +105,7 @@ func (w *world) check(v plan.View, d plan.Decision) {
 	}
 }
 
-// checkSettled holds the end against what was wanted.
+// checkSettled checks the final state.
 func (w *world) checkSettled(acts int) {
 	size := w.group.Size
 	if w.group.Removed {

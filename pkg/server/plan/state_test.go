@@ -12,10 +12,10 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// now is when every state written as text is looked at.
+// now is the time of every state written as text.
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// id makes the id of the instance with the given one-letter name: the first
+// id returns the id of the instance with the given one-letter name: the first
 // letters of the alphabet are the oldest, a minute apart, all over a day old.
 func id(name string) fleet.InstanceID {
 	n := int(name[0] - 'a')
@@ -44,7 +44,7 @@ func settings() plan.Settings {
 //
 //	size=2 leaving=a | a running | b pending created=6m | c draining acked
 //
-// Times are given as distances from now, in the direction that makes sense.
+// Times are durations from now, in the past or the future as the word implies.
 func parse(t *testing.T, state string) plan.View {
 	t.Helper()
 	parts := strings.Split(state, "|")
@@ -80,8 +80,8 @@ func parseGroup(t *testing.T, v *plan.View, word string) {
 		g.Hashes.Infra = value
 	case "holdoff":
 		v.Pace.NotBefore = now.Add(span(t, value))
-	case "trials":
-		number(t, value, &v.Pace.Trials)
+	case "probation":
+		number(t, value, &v.Pace.Probation)
 	case "settling":
 		v.Pace.Settling = true
 	case "proof":
@@ -116,7 +116,7 @@ func parseInstance(t *testing.T, words []string) plan.Instance {
 	return i
 }
 
-// instance makes a healthy instance in a phase.
+// instance returns a healthy instance in a phase.
 func instance(id fleet.InstanceID, phase fleet.Phase) plan.Instance {
 	i := plan.Instance{Instance: fleet.Instance{
 		ID: id, Tenant: "default", Group: "web", Phase: phase,
@@ -181,8 +181,8 @@ func parseInstanceWord(t *testing.T, i *plan.Instance, word string) {
 		i.Stray = true
 	case "retry":
 		i.RetryAt = now.Add(span(t, value))
-	case "owed":
-		i.Owed = true
+	case "immediate":
+		i.Immediate = true
 	case "ondemand":
 		i.OnDemand = true
 	case "asked":
@@ -221,7 +221,7 @@ func span(t *testing.T, s string) time.Duration {
 	return d
 }
 
-// format writes actions as text, with the instances' one-letter names.
+// format returns actions as text, with the instances' one-letter names.
 func format(v plan.View, actions []plan.Action) string {
 	names := map[fleet.InstanceID]string{}
 	for c := 'a'; c <= 'z'; c++ {
@@ -238,8 +238,8 @@ func format(v plan.View, actions []plan.Action) string {
 		if a.Reason != "" {
 			words = append(words, a.Reason)
 		}
-		if a.Owed {
-			words = append(words, "owed")
+		if a.Immediate {
+			words = append(words, "immediate")
 		}
 		if !a.At.IsZero() {
 			words = append(words, "+"+a.At.Sub(v.Now).String())

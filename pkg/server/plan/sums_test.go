@@ -5,22 +5,21 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// sums are of the actions of one decision, to be held against what is true of every
-// decision about the group as a whole.
+// sums are totals over the actions of one decision, to check invariants of the whole group.
 type sums struct {
-	creates, owed          int
+	creates, immediate     int
 	resumes, held          int // held: of resumes, by the pace
 	removed, provenRemoved int // of those that count
 	scaled                 int // of removed: because of the size
-	urgent                 int // of removed: asked for or silent
-	calm                   int // of removed: it works
+	urgent                 int // of removed: requested or silent
+	calm                   int // of removed: working
 }
 
-// add takes an action on an instance into the sums.
+// add adds an action on an instance.
 func (s *sums) add(v plan.View, c count, i plan.Instance, a plan.Action) string {
 	if a.Kind == plan.Resume {
 		s.resumes += one(!i.OnDemand)
-		s.held += one(!i.OnDemand && !i.Owed)
+		s.held += one(!i.OnDemand && !i.Immediate)
 		return ""
 	}
 	if !counted(v, i) {
@@ -31,7 +30,7 @@ func (s *sums) add(v plan.View, c count, i plan.Instance, a plan.Action) string 
 	switch {
 	case a.Reason == plan.ReasonScaleDown:
 		s.scaled++
-	case i.Phase != fleet.Running: // nothing is lost with it
+	case i.Phase != fleet.Running: // no work is lost
 	case calmReason(a.Reason):
 		s.calm++
 	case a.Reason == plan.ReasonReplaceAsked || a.Reason == plan.ReasonUnhealthy:
@@ -59,26 +58,26 @@ func (s *sums) brokenLeaving(c count) string {
 	}
 }
 
-// brokenCreates holds the creates against the size, the surge and the pace.
+// brokenCreates checks the creates against the size, the surge and the pace.
 func (s *sums) brokenCreates(v plan.View, c count) string {
 	left := 1 << 30 // creates that the pace allows
 	if v.Pace.NotBefore.After(v.Now) {
 		left = 0
-	} else if v.Pace.Trials > 0 {
-		left = max(0, v.Pace.Trials-c.onTrial)
+	} else if v.Pace.Probation > 0 {
+		left = max(0, v.Pace.Probation-c.inProbation)
 	}
 	missing := c.size - c.live
 	switch {
 	case s.creates+s.resumes > 0 && v.Group.Disabled != "":
 		return "a create for a group that is disabled"
-	case s.owed > c.owed:
-		return "more are owed than were lost"
-	case s.creates-s.owed+s.held > left:
+	case s.immediate > c.immediate:
+		return "more are immediate than were lost"
+	case s.creates-s.immediate+s.held > left:
 		return "a create that was to be held back"
 	case s.creates > 0 && c.live+s.creates > c.size+max(c.surge, c.urgent):
 		return "more than size + max_surge"
-	case v.Group.Disabled == "" && s.creates < min(missing, c.owed):
-		return "something owed is missing, and not created in the same step"
+	case v.Group.Disabled == "" && s.creates < min(missing, c.immediate):
+		return "something immediate is missing, and not created in the same step"
 	case v.Group.Disabled == "" && s.creates < min(missing, left-s.resumes):
 		return "something missing, and not created in the same step"
 	default:
@@ -86,7 +85,7 @@ func (s *sums) brokenCreates(v plan.View, c count) string {
 	}
 }
 
-// brokenSurge holds a decision against what the shard lets the group have.
+// brokenSurge checks a decision against the surge that the shard allows.
 func (s *sums) brokenSurge(v plan.View, c count, d plan.Decision) string {
 	beyond := c.live + s.creates - c.size - c.urgent
 	switch {

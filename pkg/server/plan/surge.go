@@ -3,13 +3,12 @@ package plan
 import "time"
 
 // Stale instances work, but are too old or were built from another definition than the
-// group has now. They are replaced by as many at a time as the group's surge says and
-// the shard's lets it, while the group has nothing else to cope with. What has been
-// begun goes on whatever happens meanwhile: each of those that came stands in for one
-// that can leave.
+// group has now. They are replaced within the surge of the group and of the shard, while the
+// group is calm. Replacements in progress are finished in any case: each replacement that
+// came up lets a stale instance be removed.
 
-// markStale finds the stale ones. Members are in the order of their age, so the first
-// that is young enough ends the look at ages, and is the one that comes of age next.
+// markStale marks the stale members. Members are sorted by age, so the first one that is
+// young enough ends the comparison of ages and is the next to reach the age.
 func (d *decision) markStale() {
 	age := d.view.Settings.staleAge()
 	old := age > 0
@@ -26,7 +25,8 @@ func (d *decision) markStale() {
 	}
 }
 
-// staleAge is from what age on instances are stale; not positive: none is for its age.
+// staleAge returns the age from which instances are stale; if it is not positive, none is
+// stale by age.
 func (s Settings) staleAge() time.Duration {
 	if s.ForcedAge > 0 && (s.EligibleAge <= 0 || s.ForcedAge < s.EligibleAge) {
 		return s.ForcedAge
@@ -34,7 +34,7 @@ func (s Settings) staleAge() time.Duration {
 	return s.EligibleAge
 }
 
-// staleReason says why a stale one leaves.
+// staleReason returns why a stale member is removed.
 func (d *decision) staleReason(m *member) string {
 	switch s := d.view.Settings; {
 	case d.aged(m, s.ForcedAge):
@@ -46,14 +46,14 @@ func (d *decision) staleReason(m *member) string {
 	}
 }
 
-// calm reports whether replacements of stale ones may begin: the group is complete,
-// nobody is silent, and fewer are on their way out than may be beyond the size.
+// calm reports whether replacements of stale members may begin: the group is at size, no
+// member is silent, and fewer are leaving than the group's surge.
 func (t *tally) calm() bool {
 	return len(t.live) >= t.size && t.unhealthy == 0 && t.draining+t.busy < t.own
 }
 
-// wanted is how many instances beyond the size the group itself would have now for its
-// stale ones. Those that are on their way out are beyond the size too.
+// wanted returns how many instances beyond the size the group would create for its stale
+// members by its own surge. Leaving instances count towards that surge too.
 func (t *tally) wanted() int {
 	if t.stale == 0 || !t.calm() {
 		return 0
@@ -61,22 +61,22 @@ func (t *tally) wanted() int {
 	return max(0, min(t.stale, t.own-t.draining-t.busy-t.urgents()))
 }
 
-// granted is how many of them the shard lets it have.
+// granted returns how many of the wanted instances the shard's surge allows.
 func (t *tally) granted() int { return max(0, min(t.wanted(), t.view.Surge-t.surging)) }
 
-// kept is how many instances beyond the size are not too many: each has, or will have,
-// one that leaves for it.
+// kept returns how many instances beyond the size scaleDown leaves alone: each replaces
+// a member that is leaving or will leave.
 func (t *tally) kept() int { return max(t.urgents(), min(t.own, t.urgents()+t.stale)) }
 
-// used is how many instances beyond the size there are once the actions are carried
-// out, for stale ones that are there or are leaving.
+// used returns how many instances beyond the size there are for rotation and expiry once the
+// actions are carried out.
 func (t *tally) used() int {
 	return min(t.own, max(0, t.present-t.scaled+t.creates-t.size-t.urgents())) + t.surging
 }
 
-// starves reports whether the group would make more if the shard let it: not if it is
-// held back by its own failures.
+// starves reports whether the group would create more if the shard's surge allowed it. False
+// if its own pace holds it back.
 func (d *decision) starves() bool {
 	more := d.size + d.urgents() + d.wanted() - len(d.live) - d.creates
-	return more > 0 && d.granted() < d.wanted() && d.trialsLeft() > 0
+	return more > 0 && d.granted() < d.wanted() && d.probationLeft() > 0
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// TestReplacementSettlesFirst: who works stays until there are as many others as the
-// size says that have lasted.
+// TestReplacementSettlesFirst: a working instance stays until enough others for the size have
+// settled.
 const day = 24 * time.Hour
 
 func TestReplacementSettlesFirst(t *testing.T) {
@@ -20,9 +20,9 @@ func TestReplacementSettlesFirst(t *testing.T) {
 			"drain a infra-drift +5m0s"},
 		{"rotation: its replacement has settled, and is not ready",
 			"size=1 settle=2m infra=new | a running infra=old | b running infra=new disconnected", ""},
-		{"rotation: another is on trial", "size=2 settle=2m infra=new | a running infra=old | b running registered=1m | c running infra=new",
+		{"rotation: another is on probation", "size=2 settle=2m infra=new | a running infra=old | b running registered=1m | c running infra=new",
 			"wake +1m0s"},
-		{"rotation: the old ones are on trial themselves",
+		{"rotation: the old ones are on probation themselves",
 			"size=2 settle=2m infra=new | a running infra=old registered=1m | b running infra=old registered=1m" +
 				" | c running infra=new registered=50s",
 			"wake +1m0s"},
@@ -45,7 +45,7 @@ func TestReplacementSettlesFirst(t *testing.T) {
 	}
 }
 
-// TestSurge: several at a time, as far as group and shard let it.
+// TestSurge: several are replaced at a time, within the surge of group and shard.
 func TestSurge(t *testing.T) {
 	old := " | a running infra=old | b running infra=old | c running infra=old | d running infra=old"
 	for _, tt := range []struct{ name, state, want string }{
@@ -78,9 +78,9 @@ func TestSurge(t *testing.T) {
 			"create replacement"},
 		{"nothing begins while one is missing", "size=3 infra=new max-surge=2 surge=2 | a running infra=old | b running infra=old",
 			"create scale-up"},
-		{"who was asked out is among those beyond", "size=2 infra=new max-surge=2 surge=2 | a running infra=old | b running infra=old asked",
+		{"one asked out is among those beyond", "size=2 infra=new max-surge=2 surge=2 | a running infra=old | b running infra=old asked",
 			"create replacement | create replacement"},
-		{"who was asked out does not ask the shard", "size=2 infra=new max-surge=2 surge=0 | a running infra=old | b running infra=old asked",
+		{"one asked out does not ask the shard", "size=2 infra=new max-surge=2 surge=0 | a running infra=old | b running infra=old asked",
 			"create replacement"},
 		{"expiry: several", "size=3 eligible=24h max-surge=2 surge=2 | a running | b running" +
 			" | c running", "create replacement | create replacement"},
@@ -100,8 +100,7 @@ func TestSurge(t *testing.T) {
 	}
 }
 
-// TestSurgeIsAccountedFor: what a group has beyond its size for rotation and expiry,
-// and whether the shard alone keeps it from having more.
+// TestSurgeIsAccountedFor: Decision.Surge and Decision.Starved.
 func TestSurgeIsAccountedFor(t *testing.T) {
 	old := " | a running infra=old | b running infra=old"
 	for _, tt := range []struct {
@@ -121,11 +120,11 @@ func TestSurgeIsAccountedFor(t *testing.T) {
 		{"writes that it drains", "size=1 infra=new | a running infra=old busy | b running infra=new", 1, false},
 		{"drains something else", "size=1 | a draining | b running", 0, false},
 		{"makes up for a loss", "size=2 infra=new max-surge=2 surge=2 | a running infra=old", 0, false},
-		{"replaces who was asked out", "size=2 max-surge=2 surge=0 | a running asked | b running", 0, false},
-		{"replaces who is silent, and is not calm", "size=2 infra=new max-surge=2 surge=0 | a running silent=3m | b running infra=old", 0, false},
+		{"replaces one asked out", "size=2 max-surge=2 surge=0 | a running asked | b running", 0, false},
+		{"replaces a silent one, and is not calm", "size=2 infra=new max-surge=2 surge=0 | a running silent=3m | b running infra=old", 0, false},
 		{"waits for its own pace", "size=2 infra=new max-surge=2 surge=0 holdoff=20s" + old, 0, false},
-		{"waits for its own trial", "size=2 infra=new max-surge=2 surge=1 trials=1 settling" + old + " | c pending infra=new", 1, false},
-		{"probes", "size=2 infra=new max-surge=2 surge=2 trials=1 settling" + old, 1, false},
+		{"waits for its own probation", "size=2 infra=new max-surge=2 surge=1 probation=1 settling" + old + " | c pending infra=new", 1, false},
+		{"probes", "size=2 infra=new max-surge=2 surge=2 probation=1 settling" + old, 1, false},
 		{"has failed, and gives back", "size=2 infra=new max-surge=2 surge=2 holdoff=20s" + old + " | c deleted", 0, false},
 		{"scales down", "size=1 max-surge=2 surge=2" + old, 0, false},
 		{"is disabled half-way", "size=1 disabled infra=new max-surge=2 surge=2" + old, 1, false},
@@ -138,13 +137,13 @@ func TestSurgeIsAccountedFor(t *testing.T) {
 	}
 }
 
-// TestStarvedWakes: a group that waits for its pace is looked at when that lets it try,
-// although the shard would give it nothing now.
+// TestStarvedWakes: a group that backs off is decided again when its back-off ends, although the
+// shard allows it no surge now.
 func TestStarvedWakes(t *testing.T) {
 	expect(t, "size=1 infra=new surge=0 holdoff=20s | a running infra=old", "wake +20s")
 }
 
-// TestSurgeOfAShare: five in a hundred of a thousand, from the first to the last.
+// TestSurgeOfAShare: a whole rotation of a thousand instances with a surge of 5 %.
 func TestSurgeOfAShare(t *testing.T) {
 	v := large(1000)
 	v.Group.MaxSurge.Percent, v.Surge = 5, 100
@@ -169,7 +168,7 @@ func TestSurgeOfAShare(t *testing.T) {
 	}
 }
 
-// large is a group that works, of instances built from an old definition.
+// large returns a group of working instances built from an old definition.
 func large(size int) plan.View {
 	v := plan.View{Now: now, Settings: settings(), Takeover: now.Add(-day)}
 	v.Settings.Settle = 0
@@ -182,8 +181,8 @@ func large(size int) plan.View {
 	return v
 }
 
-// TestBadImage plays a rotation onto an image whose machines come up, and die before
-// they have settled: who works stays.
+// TestBadImage plays a rotation to an image whose machines register and die before they settle:
+// working instances stay.
 func TestBadImage(t *testing.T) {
 	for _, forced := range []string{"0s", "24h"} {
 		state := fmt.Sprintf("size=3 settle=2m infra=new forced=%s eligible=1h max-surge=2 surge=2"+

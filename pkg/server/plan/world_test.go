@@ -12,8 +12,8 @@ import (
 )
 
 // world is a small model of a shard with one group, in simulated time: a store
-// of records, a provider, agents, and a leader that applies what plan.Next
-// decides, with delays, failures and lost outcomes. A seed determines it whole.
+// of records, a provider, agents, and a leader that applies the decisions of plan.Next,
+// with delays, failures and lost outcomes. It is deterministic for a seed.
 type world struct {
 	rng    *rand.Rand
 	now    time.Time
@@ -23,47 +23,47 @@ type world struct {
 
 	group    fleet.Group
 	settings plan.Settings
-	grant    int // what the shard lets the group have beyond its size
+	grant    int // surge that the shard allows the group
 	seen     []plan.Instance
-	machines []*machine // in the order of their ids; removed ones are taken out
+	machines []*machine // sorted by id, without removed ones
 
 	// The leader's memory, lost with its term.
 	term     int
 	leading  bool
 	takeover time.Time
 	pace     plan.Pace // of creates, after failures
-	failures int       // one after the other
+	failures int       // consecutive
 	wakeAt   time.Time
 
 	calm        bool // faults are over
-	failCreates bool // every create fails for sure
+	failCreates bool // every create fails definitely
 	forgotten   bool
 	acts        int // actions since last reset, without wakes
 
-	problem  string // the first invariant that broke
+	problem  string // the first violated invariant
 	timeline *strings.Builder
 }
 
-// machine is an instance: its record, its VM and agent, and what the leader
-// knows of them.
+// machine is an instance: its record, its VM and agent, and the leader's knowledge of
+// them.
 type machine struct {
 	fleet.Instance
-	recorded bool // the record is in the store
+	recorded bool // the record is stored
 
 	made, alive bool      // the VM
 	up          bool      // the agent works
 	upAt        time.Time // since when it is connected to this leader, if up
 
-	known   plan.VM
-	heard   time.Time // the last report before the agent went silent
-	away    bool      // the connection is broken
-	leaving time.Time // when it said that it shuts down
-	notice  *fleet.Notice
-	busy    bool
-	retryAt time.Time
-	stray   bool
-	owed    bool
-	judged  bool // its create counts as a success or as a failure already
+	known     plan.VM
+	heard     time.Time // the last report before the agent went silent
+	away      bool      // the connection is broken
+	leaving   time.Time // when the agent reported its shutdown
+	notice    *fleet.Notice
+	busy      bool
+	retryAt   time.Time
+	stray     bool
+	immediate bool
+	judged    bool // its create was counted as a success or failure
 }
 
 type event struct {
@@ -118,13 +118,13 @@ func (w *world) upTo(d time.Duration) time.Duration {
 	return time.Duration(w.rng.Int64N(int64(d/time.Millisecond)+1)) * time.Millisecond
 }
 
-// after schedules do; the group is looked at again when it has run.
+// after schedules do; a decision follows when it has run.
 func (w *world) after(d time.Duration, do func()) {
 	w.seq++
 	heap.Push(&w.events, event{at: w.now.Add(d), seq: w.seq, do: do})
 }
 
-// run passes time until the given moment, or until an invariant breaks.
+// run advances the time to the given time, or until an invariant is violated.
 func (w *world) run(until time.Time) {
 	for w.problem == "" {
 		next := until
@@ -145,7 +145,7 @@ func (w *world) run(until time.Time) {
 	}
 }
 
-// say writes a line of the timeline, if there is one.
+// say adds a line to the timeline, if there is one.
 func (w *world) say(format string, args ...any) {
 	if w.timeline != nil {
 		fmt.Fprintf(w.timeline, "%9.3fs  %s\n", w.now.Sub(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)).Seconds(), fmt.Sprintf(format, args...))
@@ -159,7 +159,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// name is short enough for a timeline.
+// name returns a short name for the timeline.
 func name(id fleet.InstanceID) string {
 	if id == "" {
 		return "-"
@@ -176,7 +176,7 @@ func (w *world) find(id fleet.InstanceID) *machine {
 	return nil
 }
 
-// view is what the leader sees.
+// view returns the leader's view.
 func (w *world) view() plan.View {
 	v := plan.View{
 		Now: w.now, Group: w.group, Settings: w.settings, Takeover: w.takeover, Pace: w.pace,
@@ -185,19 +185,19 @@ func (w *world) view() plan.View {
 	}
 	for _, m := range w.machines {
 		if !m.recorded && !m.busy {
-			continue // a VM, or a record still on its way, that this leader knows nothing of
+			continue // a VM, or a record being written, that this leader does not know
 		}
 		v.Instances = append(v.Instances, plan.Instance{
 			Instance: m.Instance, VM: m.known, Busy: m.busy, RetryAt: m.retryAt, Stray: m.stray,
-			Owed:   m.owed,
-			Health: plan.Health{Connected: m.up && !m.away, LastReportAt: w.lastReport(m), ShuttingDownAt: m.leaving, Notice: m.notice},
+			Immediate: m.immediate,
+			Health:    plan.Health{Connected: m.up && !m.away, LastReportAt: w.lastReport(m), ShuttingDownAt: m.leaving, Notice: m.notice},
 		})
 	}
 	w.seen = v.Instances
 	return v
 }
 
-// lastReport computes what an agent's steady reports have come to.
+// lastReport computes the time of the last of an agent's periodic reports.
 func (w *world) lastReport(m *machine) time.Time {
 	if !m.up || m.away {
 		return m.heard

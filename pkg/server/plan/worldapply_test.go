@@ -8,12 +8,12 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// apply begins what was decided. What it comes to is scheduled.
+// apply starts the actions and schedules their outcomes.
 func (w *world) apply(a plan.Action) {
 	m := w.find(a.ID)
 	switch a.Kind {
 	case plan.Create:
-		if a.Owed {
+		if a.Immediate {
 			w.payOne()
 		}
 		w.create()
@@ -27,16 +27,16 @@ func (w *world) apply(a plan.Action) {
 		w.begin(m, func() { w.tombstone(m, a.Reason) })
 	case plan.Prune:
 		w.begin(m, func() { w.forgetMachine(m) })
-	case plan.Settle:
+	case plan.ClearLeaving:
 		w.group.Leaving = slices.DeleteFunc(slices.Clone(w.group.Leaving), func(id fleet.InstanceID) bool { return slices.Contains(a.IDs, id) })
 	case plan.Forget:
 		w.forgotten = true
-	case plan.Wake: // decide sees to it
+	case plan.Wake: // handled by decide
 	}
 }
 
-// begin makes a machine busy until do has run. A step of a term that has ended
-// by then is lost, or lands all the same; and some steps fail.
+// begin makes a machine busy until do has run. If the term has ended by then, the step is lost
+// or takes effect nevertheless. Some steps fail.
 func (w *world) begin(m *machine, do func()) {
 	m.busy = true
 	term := w.term
@@ -47,7 +47,7 @@ func (w *world) begin(m *machine, do func()) {
 		case term != w.term:
 			busy := m.busy
 			do()
-			m.busy = busy // not this term's doing
+			m.busy = busy // of an earlier term
 		case !w.calm && w.chance(0.1):
 			w.say("step on %s failed", name(m.ID))
 			m.busy = false
@@ -58,7 +58,7 @@ func (w *world) begin(m *machine, do func()) {
 	})
 }
 
-// create takes a new id, writes its record, and then makes the VM.
+// create chooses a new id, writes its record, and then makes the VM.
 func (w *world) create() {
 	w.ids++
 	m := &machine{Instance: fleet.Instance{
@@ -76,21 +76,21 @@ func (w *world) create() {
 		m.recorded = true
 		if term != w.term {
 			w.say("record of %s landed late", name(m.ID))
-			m.busy, m.stray = false, w.leading // one that is there at takeover is none
+			m.busy, m.stray = false, w.leading // a record that exists at takeover is not stray
 			return
 		}
 		w.makeVM(m)
 	})
 }
 
-// makeVM asks the provider, which may fail for sure, or in an unknown way.
+// makeVM calls the provider, which may fail definitely or with an unknown outcome.
 func (w *world) makeVM(m *machine) {
 	term := w.term
 	if m.Phase != fleet.Pending || !m.recorded {
 		return
 	}
 	m.busy = true
-	m.Provider.CreateAttemptedAt = new(w.now) // written before the provider is asked
+	m.Provider.CreateAttemptedAt = new(w.now) // written before the call
 	w.after(50*time.Millisecond+w.upTo(time.Second), func() {
 		mine := term == w.term
 		if mine {
@@ -153,7 +153,7 @@ func (w *world) register(m *machine) {
 
 func (w *world) drain(m *machine, a plan.Action) {
 	if m.Phase != fleet.Running {
-		return // moved on since
+		return // changed since
 	}
 	m.Phase, m.Reason, m.Drain = fleet.Draining, a.Reason, &fleet.Drain{Reason: a.Reason, DeleteAt: a.At}
 	if w.chance(0.5) {
@@ -173,7 +173,7 @@ func (w *world) delete(m *machine, a plan.Action) {
 	w.silence(m)
 	m.retryAt = w.now.Add(3 * time.Second)
 	if !w.calm && w.chance(0.2) {
-		return // not accepted: again at retryAt
+		return // not accepted: retried at retryAt
 	}
 	term := w.term
 	w.after(w.upTo(2*time.Second), func() {
@@ -194,7 +194,7 @@ func (w *world) forgetMachine(m *machine) {
 	w.machines = slices.DeleteFunc(w.machines, func(o *machine) bool { return o == m })
 }
 
-// learn is the provider's answer about a VM.
+// learn applies the provider's answer about a VM.
 func (w *world) learn(m *machine) {
 	switch {
 	case m.alive:
@@ -206,7 +206,7 @@ func (w *world) learn(m *machine) {
 	}
 }
 
-// silence is what the leader sees when an agent stops to report.
+// silence applies that an agent stops reporting.
 func (w *world) silence(m *machine) {
 	m.heard = w.lastReport(m)
 	m.up = false

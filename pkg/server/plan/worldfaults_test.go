@@ -9,7 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// fault lets one thing happen.
+// fault causes one fault.
 func (w *world) fault() {
 	switch w.rng.IntN(17) {
 	case 0, 1:
@@ -64,7 +64,7 @@ func (w *world) pick(phases ...fleet.Phase) *machine {
 	return fit[w.rng.IntN(len(fit))]
 }
 
-// ask puts an id into the leaving list, with or without a smaller size.
+// ask adds an id to the leaving list, with or without reducing the size.
 func (w *world) ask(m *machine, smaller bool) {
 	if m == nil {
 		return
@@ -76,7 +76,7 @@ func (w *world) ask(m *machine, smaller bool) {
 	w.say("%s is to leave, size %d", name(m.ID), w.group.Size)
 }
 
-// demand makes an on-demand instance: a record that nobody has acted on yet.
+// demand adds an on-demand instance: a record whose create was not called yet.
 func (w *world) demand() {
 	if w.group.Removed || w.group.Disabled != "" {
 		return
@@ -90,7 +90,7 @@ func (w *world) demand() {
 	w.say("%s is demanded", name(m.ID))
 }
 
-// askOut asks for the end of one instance, or for its replacement.
+// askOut requests the removal of one instance, or its replacement.
 func (w *world) askOut(m *machine) {
 	if m != nil {
 		m.RemovalAskedAt = new(w.now)
@@ -98,7 +98,7 @@ func (w *world) askOut(m *machine) {
 	}
 }
 
-// die takes a VM down or away. The connection breaks, and the leader asks.
+// die stops or removes a VM. The stream breaks, and the leader polls.
 func (w *world) die(m *machine) {
 	if m == nil || !m.alive {
 		return
@@ -115,7 +115,7 @@ func (w *world) die(m *machine) {
 	})
 }
 
-// hang silences an agent whose VM runs on; it may come back.
+// hang silences an agent while its VM runs; it may come back.
 func (w *world) hang(m *machine) {
 	if m == nil || !m.up {
 		return
@@ -135,8 +135,8 @@ func (w *world) comeBack(m *machine) {
 	m.up, m.away, m.upAt, m.leaving = true, false, w.now, time.Time{}
 }
 
-// restart stops an agent, which says so, and starts it again before or after
-// the grace.
+// restart stops an agent, which reports that, and starts it again before or after the grace
+// period.
 func (w *world) restart(m *machine) {
 	if m == nil || !m.up || m.away {
 		return
@@ -147,7 +147,7 @@ func (w *world) restart(m *machine) {
 	w.after(w.upTo(10*time.Second), func() { w.comeBack(m) })
 }
 
-// announce is a spot notice, and its end.
+// announce sends a spot notice and carries it out.
 func (w *world) announce(m *machine) {
 	if m == nil || !m.up || m.away {
 		return
@@ -160,8 +160,8 @@ func (w *world) announce(m *machine) {
 	w.after(30*time.Second, func() { w.die(m) })
 }
 
-// changeLeader ends the term. The next one begins after a while, with one list
-// of the provider's, and hears of its agents one after the other.
+// changeLeader ends the term. The next one begins after a while, with one list of the provider,
+// and agents connect one after the other.
 func (w *world) changeLeader() {
 	if !w.leading {
 		return
@@ -177,7 +177,7 @@ func (w *world) lead() {
 	w.say("leader of term %d", w.term)
 	for _, m := range w.machines {
 		m.busy, m.retryAt, m.stray, m.notice, m.leaving, m.heard = false, time.Time{}, false, nil, time.Time{}, time.Time{}
-		m.owed, m.judged = false, false
+		m.immediate, m.judged = false, false
 		if w.learn(m); m.Phase == fleet.Pending && m.Provider.ID == "" && !m.made && w.chance(0.5) {
 			m.known = plan.VMUnknown
 		}
@@ -192,8 +192,8 @@ func (w *world) lead() {
 	}
 }
 
-// reconfigure changes the infra configuration, disables the group for a while,
-// or lets instances expire by age until the faults are over.
+// reconfigure changes the Infra hash, disables the group for a while, or enables expiry by age
+// until the faults are over.
 func (w *world) reconfigure() {
 	switch w.rng.IntN(4) {
 	case 0:

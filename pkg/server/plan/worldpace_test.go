@@ -9,11 +9,10 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// This file is the pace of the world's creates: a plain one, so that every kind of it
-// occurs.
+// This file is a simple pace of the world's creates, so that every kind of pace occurs.
 
-// judge counts those that have settled since as successes, and those that have ended
-// before as failures; and it owes what had settled and is lost.
+// judge counts instances that have settled as successes and those that ended before as failures,
+// and marks lost ones that had settled as immediate.
 func (w *world) judge() {
 	for _, m := range w.machines {
 		if !m.recorded || m.OnDemand || m.judged {
@@ -35,42 +34,42 @@ func (w *world) judge() {
 	}
 }
 
-// failed is one more create that came to nothing, or whose machine died young.
+// failed counts a failed create, or one whose machine died young.
 func (w *world) failed(died bool) {
 	w.failures++
 	if w.failures < 2 {
 		return
 	}
-	w.pace = plan.Pace{NotBefore: w.now.Add(w.upTo(4 * time.Second)), Trials: 1, Settling: w.pace.Settling || died}
+	w.pace = plan.Pace{NotBefore: w.now.Add(w.upTo(4 * time.Second)), Probation: 1, Settling: w.pace.Settling || died}
 	w.say("pace %+v", w.pace)
 }
 
 func (w *world) succeeded() {
 	w.failures = 0
-	if w.pace.Trials++; w.pace.Trials == 1 || w.pace.Trials > 4 {
+	if w.pace.Probation++; w.pace.Probation == 1 || w.pace.Probation > 4 {
 		w.pace = plan.Pace{}
 	}
 }
 
-// payOne has a replacement begin for one that is owed.
+// payOne begins the replacement of one immediate instance.
 func (w *world) payOne() {
 	for _, m := range w.machines {
-		if m.owed {
-			m.owed = false
+		if m.immediate {
+			m.immediate = false
 			return
 		}
 	}
-	w.fail("a replacement that nobody is owed")
+	w.fail("a replacement that is not immediate")
 }
 
-// badImage has every machine from now on die young, for a while.
+// badImage makes new machines die young for a while.
 func (w *world) badImage() {
 	w.group.Hashes.Infra = fmt.Sprintf("bad%d", w.rng.IntN(2))
 	w.pace, w.failures = plan.Pace{}, 0
 	w.say("infra %s", w.group.Hashes.Infra)
 }
 
-// mend ends it.
+// mend ends badImage.
 func (w *world) mend() {
 	if bad(w.group.Hashes.Infra) {
 		w.group.Hashes.Infra, w.pace, w.failures = "h0", plan.Pace{}, 0
@@ -79,7 +78,7 @@ func (w *world) mend() {
 
 func bad(infra string) bool { return strings.HasPrefix(infra, "bad") }
 
-// lose owes a managed instance that had settled, and has died.
+// lose marks a dead managed instance as immediate if it had settled.
 func (w *world) lose(m *machine) {
-	m.owed = m.recorded && !m.OnDemand && m.Phase == fleet.Running && plan.Settled(&m.Instance, w.settings, w.now)
+	m.immediate = m.recorded && !m.OnDemand && m.Phase == fleet.Running && plan.Settled(&m.Instance, w.settings, w.now)
 }

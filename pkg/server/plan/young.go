@@ -9,44 +9,43 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// Life is that of an instance which was built as its group builds them now.
+// Life is the lifetime of an instance that was built from its group's current definition.
 type Life struct {
 	ID    fleet.InstanceID
 	Began time.Time     // its create
-	Age   time.Duration // for which it has lived, registered; 0: it never registered
+	Age   time.Duration // since its registration; 0: it never registered
 }
 
-// Death is the end of an instance that had not settled.
+// Death is the failure of an instance that had not settled.
 type Death struct {
 	Life
 	At time.Time // when it was noticed
 }
 
 const (
-	// leastDeaths is how many instances have to die young at least until that says anything.
+	// leastDeaths is the minimum number of deaths for any conclusion.
 	leastDeaths = 2
-	// oneMoment is how far apart deaths are noticed that can have one cause from outside:
-	// what is told of them at once, by agents, a provider and missing streams.
+	// oneMoment is the window in which deaths are assumed to have one external cause. It
+	// covers the delay between reports of agents, of the provider and of broken streams.
 	oneMoment = 5 * time.Second
 )
 
-// DyingYoung reports whether the deaths of instances, in the order in which they were
-// noticed, tell against the definition that these were built from. Survivors are the
-// evidence for it: each death is weighed against the instances that live and have lived
-// beyond its age. Instances that are still younger say nothing yet.
+// DyingYoung reports whether the deaths, sorted by the time they were noticed, indicate a
+// broken definition. Survivors are the evidence against it: each death is compared with the
+// living instances that have outlived its age. Younger instances don't count yet.
 //
-// A definition ends instances at an age, and an event from outside ends them at a moment,
-// whatever their ages. So of those that die in one moment the youngest gives the age of
-// all: the others had outlived it. Where half of the machines of an availability zone end,
-// hardly any is left that is older than the oldest of the dead, which says nothing.
+// A broken definition ends instances at a certain age, an external event ends them at a
+// certain time, whatever their age. So all deaths of one moment count with the age of the
+// youngest: the others had outlived it. Otherwise, when half of the machines of an
+// availability zone fail, hardly any survivor would be older than the oldest of the dead.
 //
-// The definition may have turned bad while others, built when it was good, live on. So
-// those that began after the first death are weighed by themselves too, and after the
-// first death among these again, and so on: replacements that all die are noticed
-// beside any number of survivors.
+// A definition may break while instances that were built before live on. So the instances
+// that began after the first death are also evaluated alone, then those that began after the
+// first death among these, and so on: replacements that all die are noticed despite any
+// number of older survivors.
 //
-// One more survivor never makes it true. One more death never makes it false, unless it
-// shows that those of its moment did not die of their age.
+// An additional survivor never makes the result true. An additional death never makes it
+// false, unless it lowers the age that counts for the deaths of its moment.
 func DyingYoung(died []Death, living []Life) bool {
 	for len(died) >= leastDeaths {
 		if outweighed(died, living) {
@@ -59,8 +58,8 @@ func DyingYoung(died []Death, living []Life) bool {
 	return false
 }
 
-// fatalAges are the ages at which instances died, in the order of the deaths: of those
-// that died in one moment, the youngest one's.
+// fatalAges returns the age that counts for each death: the lowest age among the deaths of
+// the same moment.
 func fatalAges(died []Death) []time.Duration {
 	ages := make([]time.Duration, len(died))
 	for first := 0; first < len(died); {
@@ -76,17 +75,17 @@ func fatalAges(died []Death) []time.Duration {
 	return ages
 }
 
-// outweighed reports whether, among the deaths from some age on, on average more had
-// died by the age of each than have lived beyond it.
+// outweighed reports whether, for the deaths at or above some age, there are on average more
+// deaths by the age of each than survivors beyond it.
 func outweighed(died []Death, living []Life) bool {
 	ages := fatalAges(died)
 	slices.SortFunc(ages, func(a, b time.Duration) int { return cmp.Compare(b, a) })
-	// survivors[n] is how many have lived beyond the n-th age and not beyond the one before.
+	// survivors[n] is how many have outlived the n-th age but not the one before.
 	survivors := make([]int, len(ages)+1)
 	for _, l := range living {
 		survivors[sort.Search(len(ages), func(n int) bool { return l.Age > ages[n] })]++
 	}
-	beyond, outlived := 0, 0 // outlived: of pairs of a death and a survivor that has lived beyond it
+	beyond, outlived := 0, 0 // outlived: the number of pairs of a death and a survivor beyond its age
 	for n := range ages {
 		beyond += survivors[n]
 		outlived += beyond
@@ -97,12 +96,11 @@ func outweighed(died []Death, living []Life) bool {
 	return false
 }
 
-// refutedSteps is how exactly it is computed when deaths are refuted: in parts of the
-// highest age of a death.
+// refutedSteps is the resolution of RefutedIn: steps per highest age of a death.
 const refutedSteps = 256
 
-// RefutedIn is how long it takes until deaths that tell against a definition do so no
-// longer, if no other dies, and whether that will be so at all.
+// RefutedIn returns how long it takes until DyingYoung is false if no other instance dies,
+// and whether it ever will be.
 func RefutedIn(died []Death, living []Life) (after time.Duration, ok bool) {
 	var oldest time.Duration
 	for _, d := range died {

@@ -13,9 +13,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// fates reads who died and who lives: "3x2s" are three that died at the age of 2 s, all
-// of them well before those that follow began; "2x2s and 1x1m" died in one moment;
-// "5x1m live" are five that live.
+// fates parses deaths and survivors: "3x2s" are three that died at the age of 2 s, well before
+// the following ones began; "2x2s and 1x1m" died in one moment; "5x1m live" are five survivors.
 func fates(t *testing.T, text string) (died []plan.Death, living []plan.Life) {
 	t.Helper()
 	at := now
@@ -51,7 +50,7 @@ func TestDyingYoung(t *testing.T) {
 		{"all die at 2 s, and the others are younger", "2x2s, 98x1s live", true},
 		{"two of 200 that live", "198x1m live, 2x2s", false},
 		{"two, the first of which others have outlived", "18x11s live, 1x10s, 1x11s", false},
-		{"20 of 300 that are as old", "280x1m live, 20x1m", true}, // whether the others live longer is yet to be seen
+		{"20 of 300 that are as old", "280x1m live, 20x1m", true}, // the others are not older yet
 		{"20 of 300 at once", "280x60.001s live, 20x1m", false},
 		{"half at once", "100x60.001s live, 100x1m", false},
 		{"half", "100x1m live, 100x30s", false},
@@ -75,7 +74,7 @@ func TestDyingYoung(t *testing.T) {
 	}
 }
 
-// lot is one instance of a drawn history.
+// lot is one instance of a random history.
 type lot struct {
 	began time.Duration // since the history began
 	age   time.Duration
@@ -92,7 +91,7 @@ func anyLots(least, most int) *rapid.Generator[[]lot] {
 	}), least, most)
 }
 
-// history is what the lots come to, deaths in the order in which they were noticed.
+// history returns the deaths, in the order in which they were noticed, and the survivors.
 func history(lots []lot) (died []plan.Death, living []plan.Life) {
 	for n, l := range lots {
 		life := plan.Life{ID: fleet.InstanceID(fmt.Sprint(n)), Began: now.Add(l.began), Age: l.age}
@@ -106,9 +105,8 @@ func history(lots []lot) (died []plan.Death, living []plan.Life) {
 	return died, living
 }
 
-// TestSurvivorsAndDeathsWeighOneWay: one more survivor never makes a streak, a survivor
-// that lives on does not either, and one more death never ends one, unless it is younger
-// than others that died in its moment.
+// TestSurvivorsAndDeathsWeighOneWay: an additional or older survivor never makes the result true,
+// and an additional death never makes it false, unless it is younger than others of its moment.
 func TestSurvivorsAndDeathsWeighOneWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		died, living := history(anyLots(2, 25).Draw(t, "lots"))
@@ -150,8 +148,8 @@ func TestSurvivorsAndDeathsWeighOneWay(t *testing.T) {
 	})
 }
 
-// TestWellAtHalfIsNoStreak: where no more have died than have outlived those that
-// did, creates are free, however the ages lie.
+// TestWellAtHalfIsNoStreak: while no more have died than have outlived them, the result is false,
+// whatever the ages.
 func TestWellAtHalfIsNoStreak(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lots := anyLots(1, 20).Draw(t, "lots")
@@ -169,8 +167,7 @@ func TestWellAtHalfIsNoStreak(t *testing.T) {
 	})
 }
 
-// TestRefutedIn: it is the first moment, by a small step, at which those that live have
-// outlived the others, if that comes.
+// TestRefutedIn: it is the first time, to within a step, at which the survivors refute the deaths.
 func TestRefutedIn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		died, living := history(anyLots(2, 25).Draw(t, "lots"))

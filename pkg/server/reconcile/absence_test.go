@@ -11,10 +11,11 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// blinded lets all servers lead with one provider that can be blinded.
+// blinded makes all servers use one provider that can be blinded.
 func (s *shard) blinded(consistent bool) *blindProvider {
 	blind := &blindProvider{Provider: s.world.Open(scope, "blind"), consistent: consistent}
 	s.adjust = func(c *reconcile.Config) { c.Provider = blind }
@@ -23,8 +24,8 @@ func (s *shard) blinded(consistent bool) *blindProvider {
 
 func (s *shard) deletes() int { return len(s.world.Calls(fake.OpDelete)) }
 
-// Where reads lag a VM that vanished is replaced after the second look, whether its
-// agent's stream broke or not; where they are consistent after the first.
+// If reads lag, a VM that vanished is replaced after the second poll, whether its agent's
+// stream broke or not; if they are consistent, after the first.
 func TestVanishedVMIsReplacedAfterASecondLook(t *testing.T) {
 	for _, c := range []struct {
 		consistent bool
@@ -58,7 +59,7 @@ func TestVanishedVMIsReplacedAfterASecondLook(t *testing.T) {
 	}
 }
 
-// One answer that a VM is not there kills nobody, whatever the stream says.
+// A single not-found answer never removes an instance, whatever the stream says.
 func TestOneStaleAnswerKillsNobody(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		blind := s.blinded(false)
@@ -107,8 +108,8 @@ func TestYoungDeathDuringAFailover(t *testing.T) {
 	})
 }
 
-// A provider that looks at another world finds no machine, and the agents know
-// better: nothing is created or deleted, and a person is asked.
+// A misconfigured provider finds no machine while agents are connected: nothing is created or
+// deleted, and a problem is reported.
 func TestProviderThatLooksAtAnotherWorldHolds(t *testing.T) {
 	for _, c := range []struct {
 		consistent, takeover bool
@@ -135,22 +136,22 @@ func TestProviderThatLooksAtAnotherWorldHolds(t *testing.T) {
 				if s.creates() != 5 || s.deletes() != 0 {
 					t.Errorf("%d creates and %d deletes, want 5 and 0: %s", s.creates(), s.deletes(), s.dump())
 				}
-				problems := s.reported(reconcile.ReasonAbsent)
-				if len(problems) < 4 || len(problems) > 6 || s.term.Held().Reason != reconcile.ReasonAbsent {
-					t.Fatalf("held %+v, problems %v; want one for each sweep", s.term.Held(), problems)
+				found := s.reported(problems.ReasonAbsent)
+				if len(found) < 4 || len(found) > 6 || s.term.held().Reason != problems.ReasonAbsent {
+					t.Fatalf("held %+v, problems %v; want one for each sweep", s.term.held(), found)
 				}
 				for _, part := range []string{"5 of this shard's 5", "the agents of 5", string(ids[0]), "credentials", "region", "engine"} {
-					if text := problems[len(problems)-1].Message; !strings.Contains(text, part) {
+					if text := found[len(found)-1].Message; !strings.Contains(text, part) {
 						t.Errorf("the problem does not tell %q: %s", part, text)
 					}
 				}
 				blind.setBlind(false)
 				pass(3 * time.Minute)
-				if now := s.expectRunning(web, 4); !slices.Equal(now, ids) || s.term.Held().Message != "" || s.deletes() != 0 {
-					t.Errorf("want the same again, and no hold %+v: %s", s.term.Held(), s.dump())
+				if now := s.expectRunning(web, 4); !slices.Equal(now, ids) || s.term.held().Message != "" || s.deletes() != 0 {
+					t.Errorf("want the same again, and no hold %+v: %s", s.term.held(), s.dump())
 				}
 				s.expectRunning(db, 3) // what waited
-				if over := s.ended(); !slices.Equal(over, []string{reconcile.ReasonAbsent}) {
+				if over := s.ended(); !slices.Equal(over, []string{problems.ReasonAbsent}) {
 					t.Errorf("told of the end of %q", over)
 				}
 			})
@@ -158,7 +159,7 @@ func TestProviderThatLooksAtAnotherWorldHolds(t *testing.T) {
 	}
 }
 
-// When all agents of a held shard fall silent the machines are gone after all.
+// When all agents of a held shard disconnect, the machines count as gone.
 func TestHoldEndsWithTheLastStream(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.blinded(true)
@@ -167,14 +168,14 @@ func TestHoldEndsWithTheLastStream(t *testing.T) {
 		pass(4*time.Minute + 25*time.Second) // just before a sweep
 		ids := s.expectRunning(web, 4)
 		s.agents.mu.Lock()
-		s.agents.open = map[fleet.InstanceID]bool{} // their streams do not break with them
+		s.agents.open = map[fleet.InstanceID]bool{} // without AgentDisconnected
 		s.agents.mu.Unlock()
 		for _, id := range ids {
 			s.world.Vanish(id)
 		}
 		pass(10 * time.Second)
-		if s.term.Held().Message == "" || s.creates() != 4 {
-			t.Fatalf("held %+v after %d creates", s.term.Held(), s.creates())
+		if s.term.held().Message == "" || s.creates() != 4 {
+			t.Fatalf("held %+v after %d creates", s.term.held(), s.creates())
 		}
 		for _, id := range ids {
 			s.term.AgentDisconnected(id, time.Now())
@@ -184,16 +185,16 @@ func TestHoldEndsWithTheLastStream(t *testing.T) {
 			t.Errorf("%d replacements while the agents may come back", n-4)
 		}
 		pass(2 * time.Second)
-		if n := s.creates(); n != 8 || s.term.Held().Message != "" {
-			t.Errorf("%d replacements, want 4; held %+v", n-4, s.term.Held())
+		if n := s.creates(); n != 8 || s.term.held().Message != "" {
+			t.Errorf("%d replacements, want 4; held %+v", n-4, s.term.held())
 		}
 		pass(10 * time.Second)
 		s.expectRunning(web, 4)
 	})
 }
 
-// Many that vanish at once together with their agents are replaced at once, and
-// nobody is asked.
+// Many VMs that vanish at once together with their agents are replaced at once, without a
+// problem.
 func TestMassLossIsReplaced(t *testing.T) {
 	for _, c := range []struct {
 		consistent bool
@@ -214,16 +215,16 @@ func TestMassLossIsReplaced(t *testing.T) {
 				}
 				pass(10 * time.Second)
 				s.expectRunning(web, 9)
-				if p := s.reported(reconcile.ReasonAbsent); len(p) != 0 {
-					t.Errorf("a person is asked: %v", p)
+				if p := s.reported(problems.ReasonAbsent); len(p) != 0 {
+					t.Errorf("the administrator is asked: %v", p)
 				}
 			})
 		})
 	}
 }
 
-// After a takeover all streams are closed, so that says nothing for a while; after
-// that a large loss is real.
+// After a takeover all streams are closed, so silence does not count for a while; after that a
+// large loss is real.
 func TestMassLossDuringAFailover(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.blinded(true)
@@ -241,7 +242,7 @@ func TestMassLossDuringAFailover(t *testing.T) {
 			t.Errorf("%d replacements before the agents could speak", n-5)
 		}
 		pass(2 * time.Second)
-		if n := s.creates(); n != 10 || len(s.reported(reconcile.ReasonAbsent)) != 0 {
+		if n := s.creates(); n != 10 || len(s.reported(problems.ReasonAbsent)) != 0 {
 			t.Errorf("%d replacements, want 5: %s", n-5, s.dump())
 		}
 		pass(10 * time.Second)
@@ -252,8 +253,7 @@ func TestMassLossDuringAFailover(t *testing.T) {
 	})
 }
 
-// An answer that is older than one that showed the end of a VM brings it back to
-// nobody.
+// A stale answer does not bring back a VM whose end was shown.
 func TestEndThatWasShownIsNotTakenBack(t *testing.T) {
 	bubble(t, fake.Config{Lag: fake.Span{Max: 3 * time.Second}, Remember: time.Minute}, func(t *testing.T, s *shard) {
 		s.adjust = withoutWatch
@@ -267,7 +267,7 @@ func TestEndThatWasShownIsNotTakenBack(t *testing.T) {
 		s.world.Kill(id)
 		down := 0
 		for n := range 60 {
-			s.term.AgentConnected(id) // from a machine that is said to be dead: it is asked about again
+			s.term.AgentConnected(id) // contradicts the provider: the VM is polled again
 			s.term.AgentDisconnected(id, time.Now())
 			pass(50 * time.Millisecond)
 			if vm := s.term.Health(id).VM; vm == provider.StateStopped {

@@ -8,7 +8,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider/fake"
 )
 
-// TestAddressesAreTheProviders: they are known as soon as a create has answered,
+// TestAddressesAreTheProviders: addresses are known as soon as a create has returned,
 // and to the next leader from its first list.
 func TestAddressesAreTheProviders(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
@@ -29,7 +29,7 @@ func TestAddressesAreTheProviders(t *testing.T) {
 			t.Errorf("the next leader says %v, want %v", have, want)
 		}
 		if have := s.term.Addresses("knd01h455vb4pex5vsknk084sn02q"); have != nil {
-			t.Errorf("an instance that nobody has seen has %v", have)
+			t.Errorf("an instance that was never seen has %v", have)
 		}
 	})
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// Who was started with a longer interval than is configured now is not taken
-// for silent, once it has said so.
+// An agent that reports a longer interval than is configured now does not count as silent.
 func TestAgentThatReportsMoreRarelyThanConfigured(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.wanted.mu.Lock()
@@ -24,7 +23,7 @@ func TestAgentThatReportsMoreRarelyThanConfigured(t *testing.T) {
 		s.wanted.mu.Lock()
 		s.wanted.settings.ReportInterval = 10 * time.Second
 		s.wanted.mu.Unlock()
-		s.term.Kick()
+		s.term.Enqueue()
 		pass(45 * time.Second)
 		if n := len(s.world.Calls(fake.OpCreate)); n != 1 {
 			t.Errorf("%d creates, want none but the first", n)
@@ -35,8 +34,7 @@ func TestAgentThatReportsMoreRarelyThanConfigured(t *testing.T) {
 	})
 }
 
-// Only the first word on the end of a machine counts, and the first to name a
-// time.
+// Only the first termination notice counts, and the first one with a time.
 func TestAgentThatAnnouncesEndlessly(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		changes := 0

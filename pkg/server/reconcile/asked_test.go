@@ -10,8 +10,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// TestDeletedManagedInstancesAreReplacedFirst: several at once, one after the
-// other, each after its replacement is ready, and never more than one too many.
+// TestDeletedManagedInstancesAreReplacedFirst: several requested at once leave one after the
+// other, each after its replacement is ready, with never more than one beyond the size.
 func TestDeletedManagedInstancesAreReplacedFirst(t *testing.T) {
 	bubble(t, fake.Config{Boot: fake.Fixed(5 * time.Second)}, func(t *testing.T, s *shard) {
 		s.wanted.edit(web, func(g *fleet.Group) { g.Size, g.DrainTimeout = 3, time.Minute })
@@ -40,8 +40,8 @@ func TestDeletedManagedInstancesAreReplacedFirst(t *testing.T) {
 	})
 }
 
-// TestDeletedManagedInstanceWaitsForItsReplacement however long that takes, and
-// whoever leads by then.
+// TestDeletedManagedInstanceWaitsForItsReplacement however long that takes, through changes
+// of the leader.
 func TestDeletedManagedInstanceWaitsForItsReplacement(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 1)
@@ -60,7 +60,7 @@ func TestDeletedManagedInstanceWaitsForItsReplacement(t *testing.T) {
 		if s.phase(id) != fleet.Running {
 			t.Errorf("it went without a replacement: %s", s.dump())
 		}
-		s.size(web, 0) // nobody is to take its place any more
+		s.size(web, 0) // no replacement is wanted any more
 		pass(time.Minute)
 		if s.phase(id) != fleet.Deleted || len(s.world.VMs()) != 0 {
 			t.Errorf("want it gone: %s", s.dump())

@@ -9,8 +9,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider/fake"
 )
 
-// TestMachineThatIsLongGoneIsGivenUp: a load balancer that refuses for good is
-// not asked for ever about machines of which not even a record is left.
+// TestMachineThatIsLongGoneIsGivenUp: calls to a load balancer that refuses permanently are not
+// retried for ever for machines without a record.
 func TestMachineThatIsLongGoneIsGivenUp(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.balanced(www)

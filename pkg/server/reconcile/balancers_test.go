@@ -11,6 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
@@ -25,21 +26,14 @@ func (s *shard) balanced(targets ...string) {
 	s.define(targets...)
 	s.adjust = func(c *reconcile.Config) {
 		c.LoadBalancers = s.loadBalancers
-		c.Solved = func(key fleet.GroupKey, reason string) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if reason == reconcile.ReasonLoadBalancer {
-				s.solved = append(s.solved, key)
-			}
-		}
 	}
 }
 
-// over counts how often the problems of web were over.
+// over counts how often the problems of web were resolved.
 func (s *shard) over() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.solved)
+	return len(s.cleared[problems.ReasonLoadBalancer])
 }
 
 // define changes the targets of the load balancer www.
@@ -98,7 +92,7 @@ func TestRegisteredAfterTheFirstReport(t *testing.T) {
 	})
 }
 
-// TestLeavesTheLoadBalancerFirst: whoever leaves is deregistered at the start of
+// TestLeavesTheLoadBalancerFirst: an instance that leaves is deregistered at the start of
 // its drain, and in any case before its machine is deleted.
 func TestLeavesTheLoadBalancerFirst(t *testing.T) {
 	for _, drain := range []time.Duration{0, time.Minute} {
@@ -156,13 +150,12 @@ func TestDeadMachineIsDeregistered(t *testing.T) {
 	})
 }
 
-// TestTakeoverRegistersNobodyAgain: the next leader looks who is registered. It
-// also completes what the last one left undone, and leaves alone what it does not
-// know.
+// TestTakeoverRegistersNobodyAgain: the next leader reads the registrations. It also completes
+// what the last one left undone, and ignores VMs that it does not know.
 func TestTakeoverRegistersNobodyAgain(t *testing.T) {
 	bubble(t, fake.Config{AsideLatency: fake.Fixed(5 * time.Second)}, func(t *testing.T, s *shard) {
 		s.balanced(www)
-		s.world.PlantTarget(www, "somebody-else")
+		s.world.PlantTarget(www, "foreign")
 		s.size(web, 3)
 		s.lead()
 		pass(time.Minute)
@@ -179,7 +172,7 @@ func TestTakeoverRegistersNobodyAgain(t *testing.T) {
 		}
 		s.expectRegistered(www, before)
 
-		// A machine ends while nobody leads, and another one was never registered.
+		// A machine ends while no server leads, and another one was never registered.
 		victim, lone := s.running(web)[0], s.running(web)[1]
 		_ = s.stop()
 		s.world.Vanish(victim)
@@ -190,11 +183,11 @@ func TestTakeoverRegistersNobodyAgain(t *testing.T) {
 		s.lead()
 		pass(2 * time.Minute)
 		s.expectRunning(web, 3)
-		s.expectRegistered(www, append(s.machines(web, fleet.Running), "somebody-else"))
+		s.expectRegistered(www, append(s.machines(web, fleet.Running), "foreign"))
 	})
 }
 
-// TestHourlyLookFindsWhatOthersDid: what another hand undid is done again.
+// TestHourlyLookFindsWhatOthersDid: external changes are reverted.
 func TestHourlyLookFindsWhatOthersDid(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.balanced(www)
@@ -220,19 +213,19 @@ func TestRegistrationsFollowTheConfig(t *testing.T) {
 		all := s.machines(web, fleet.Running)
 		s.expectRegistered(www, all)
 		s.define(extra)
-		s.term.Kick()
+		s.term.Enqueue()
 		pass(10 * time.Second)
 		s.expectRegistered(www, nil)
 		s.expectRegistered(extra, all)
 
-		// A definition that can't be read, or a group that is to go, changes nothing
-		// for those who are there.
+		// A definition that can't be read, or a removed group, changes nothing for existing
+		// registrations.
 		s.wanted.edit(web, func(g *fleet.Group) { g.LoadBalancers, g.Disabled = nil, "can't be read" })
-		s.term.Kick()
+		s.term.Enqueue()
 		pass(10 * time.Second)
 		s.expectRegistered(extra, all)
 		s.wanted.edit(web, func(g *fleet.Group) { g.Disabled = "" })
-		s.term.Kick()
+		s.term.Enqueue()
 		pass(10 * time.Second)
 		s.expectRegistered(extra, nil)
 	})
@@ -246,7 +239,7 @@ func TestMissingTargetIsNamedAndHoldsNothingUp(t *testing.T) {
 		pass(time.Minute)
 		s.expectRunning(web, 2)
 		s.expectRegistered(www, s.machines(web, fleet.Running))
-		p := s.reported(reconcile.ReasonLoadBalancer)
+		p := s.reported(problems.ReasonLoadBalancer)
 		if len(p) == 0 || p[0].Group != web ||
 			!strings.Contains(p[0].Message, "load_balancers.www.target_group_arns[1]") || !strings.Contains(p[0].Message, extra) {
 			t.Fatalf("problems: %v", p)
@@ -269,8 +262,8 @@ func TestMissingTargetIsNamedAndHoldsNothingUp(t *testing.T) {
 	})
 }
 
-// TestFailingLoadBalancerHoldsADeletionUpForAMinute and no longer, and what was
-// not done is done when it answers again.
+// TestFailingLoadBalancerHoldsADeletionUpForAMinute and no longer; the calls are made when it
+// answers again.
 func TestFailingLoadBalancerHoldsADeletionUpForAMinute(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.balanced(www)
@@ -288,9 +281,9 @@ func TestFailingLoadBalancerHoldsADeletionUpForAMinute(t *testing.T) {
 		if n := len(s.world.Calls(fake.OpDelete)); n != 1 || len(s.registered(www)) != 2 {
 			t.Errorf("%d deletions after a minute", n)
 		}
-		p := s.reported(reconcile.ReasonLoadBalancer)
+		p := s.reported(problems.ReasonLoadBalancer)
 		if len(p) != 2 || p[0].Group != web || !strings.Contains(p[0].Message, "throttled") ||
-			!strings.Contains(p[1].Message, "deleted although") {
+			!strings.Contains(p[1].Message, "timed out; deleting it although") {
 			t.Errorf("problems: %v", p)
 		}
 		pass(5 * time.Minute)
@@ -318,7 +311,7 @@ func TestLostRegistrationIsUndone(t *testing.T) {
 	})
 }
 
-// TestLostRepliesOfLoadBalancers end in the right registrations all the same.
+// TestLostRepliesOfLoadBalancers end in the right registrations.
 func TestLostRepliesOfLoadBalancers(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -368,7 +361,7 @@ func TestProviderWithoutLoadBalancersSaysSo(t *testing.T) {
 		if n := len(s.alive()); n != 0 {
 			t.Errorf("%d live", n)
 		}
-		p := s.reported(reconcile.ReasonLoadBalancer)
+		p := s.reported(problems.ReasonLoadBalancer)
 		if len(p) != 1 || p[0].Group != web || !strings.Contains(p[0].Message, "www") ||
 			!strings.Contains(p[0].Message, provider.ErrUnsupported.Error()) {
 			t.Errorf("problems: %v", p)

@@ -12,6 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/fair"
 	"github.com/nstance/nstance/pkg/server/plan"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
@@ -22,9 +23,9 @@ func (benchBuilder) Build(_ context.Context, i fleet.Instance, g fleet.Group) (p
 	return provider.Spec{ID: i.ID, Arch: g.Arch, InstanceType: g.InstanceType, Tags: scope.Tags(i)}, nil
 }
 
-// BenchmarkReplacementStart kills one of 200 running instances at a time, and
-// measures from its broken stream to the provider's create call. Store and
-// provider answer at once, so what is left is our own.
+// BenchmarkReplacementStart kills one of 200 running instances at a time, and measures the time
+// from its broken stream to the provider's create call. Store and provider answer at once, so
+// only the loop's own time is measured.
 func BenchmarkReplacementStart(b *testing.B) {
 	const size = 200
 	created := make(chan fleet.InstanceID, 2*size)
@@ -110,7 +111,7 @@ func BenchmarkScaleUp(b *testing.B) {
 		done := make(chan error, 1)
 		go func() { done <- loop.Run(ctx) }()
 		w.edit(web, func(g *fleet.Group) { g.Size = size })
-		loop.Kick(web)
+		loop.Enqueue(web)
 		for range size {
 			<-created
 		}
@@ -123,6 +124,12 @@ func BenchmarkScaleUp(b *testing.B) {
 	}
 }
 
+// noProblems fails a benchmark with each problem.
+type noProblems struct{ b *testing.B }
+
+func (f noProblems) Set(p fleet.Problem)                          { f.b.Error(p.Message) }
+func (noProblems) Clear(fleet.GroupKey, fleet.InstanceID, string) {}
+
 // benchLoop is a loop on a store that answers at once.
 func benchLoop(b *testing.B, p provider.Provider) (*ledger, *reconcile.Loop, *wanted) {
 	b.Helper()
@@ -133,9 +140,9 @@ func benchLoop(b *testing.B, p provider.Provider) (*ledger, *reconcile.Loop, *wa
 		Ledger: l, Fence: l, Groups: w, Builder: benchBuilder{}, Provider: p,
 		NewID:         func(kind string, now time.Time) (fleet.InstanceID, error) { return fleet.NewID(kind, now, random) },
 		CreateBackoff: time.Minute, Uniform: func() float64 { return 0.5 },
-		CreateRate: reconcile.CreateRate{Concurrency: 16}, RequestTimeout: time.Minute, SweepInterval: time.Hour, FirstSweep: time.Hour,
-		Report: func(p fleet.Problem) { b.Error(p.Message) },
-		Logger: slog.New(slog.DiscardHandler),
+		CreateRate: fair.Rate{Concurrency: 16}, RequestTimeout: time.Minute, SweepInterval: time.Hour, FirstSweep: time.Hour,
+		Problems: noProblems{b},
+		Logger:   slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// mirror is somebody who looks at an instance only when told that it changed.
+// mirror is a reader that reads an instance only when it is notified of a change.
 type mirror struct {
 	s     *shard
 	known map[fleet.InstanceID]string
@@ -33,7 +33,7 @@ func (m *mirror) changed(key fleet.GroupKey, id fleet.InstanceID) {
 	}
 }
 
-// look is what others are shown of an instance, but for the provider's last word.
+// look is the visible state of an instance, without the provider's last answer.
 func (m *mirror) look(id fleet.InstanceID) string {
 	r, ok := m.s.term.ledger.Get(id)
 	if !ok {
@@ -44,7 +44,7 @@ func (m *mirror) look(id fleet.InstanceID) string {
 		r.Phase, r.GroupKey(), r.Provider.ID, h.Connected, !h.LastReportAt.IsZero())
 }
 
-// check looks at what changed, and at everything else to see that it did not.
+// check compares the changed instances, and verifies that all others are unchanged.
 func (m *mirror) check(t *testing.T) {
 	t.Helper()
 	m.mu.Lock()
@@ -62,7 +62,7 @@ func (m *mirror) check(t *testing.T) {
 	for id := range all {
 		now := m.look(id)
 		if !m.marked[id] && m.known[id] != now {
-			t.Errorf("nobody was told that %s, which was %q, is %q", id, m.known[id], now)
+			t.Errorf("no change was told of %s, which was %q and is %q", id, m.known[id], now)
 		}
 		if m.known[id] = now; now == "" {
 			delete(m.known, id)
@@ -72,8 +72,8 @@ func (m *mirror) check(t *testing.T) {
 	clear(m.groups)
 }
 
-// TestEveryChangeIsTold: who looks only at what is told to have changed misses
-// nothing, whatever goes wrong with instances, the provider and the store.
+// TestEveryChangeIsTold: a reader that reads only on notifications misses nothing, whatever
+// fails in instances, the provider and the store.
 func TestEveryChangeIsTold(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// TestLargeChurnLeavesNothing: when ten thousand instances of a thousand groups have
-// come and gone, by every way that there is, the loop keeps nothing of them.
+// TestLargeChurnLeavesNothing: when ten thousand instances of a thousand groups have come and
+// gone, for every reason, the loop has no state of them left.
 func TestLargeChurnLeavesNothing(t *testing.T) {
 	large(t)
 	const rounds, groups, size = 40, 25, 10
@@ -41,8 +41,7 @@ func TestLargeChurnLeavesNothing(t *testing.T) {
 	})
 }
 
-// churnedBefore leaves pending records, of which the machine may have been asked for,
-// to the leader that comes.
+// churnedBefore leaves pending records, whose create may have been called, to the next leader.
 func (s *shard) churnedBefore() {
 	key := fleet.GroupKey{Tenant: "default", Name: "before"}
 	s.size(key, 20)
@@ -55,7 +54,7 @@ func (s *shard) churnedBefore() {
 	s.wanted.edit(key, func(g *fleet.Group) { g.Removed, g.Size = true, 0 })
 }
 
-// churn has groups come, get into every kind of trouble, and go.
+// churn adds groups, makes them fail in every way, and removes them.
 func (s *shard) churn(round, groups, size int) {
 	var keys []fleet.GroupKey
 	for n := range groups {
@@ -73,7 +72,7 @@ func (s *shard) churn(round, groups, size int) {
 		keys = append(keys, key)
 	}
 	s.world.FailNext(fake.OpCreate, 3, fake.Fault{Err: fmt.Errorf("none left: %w", provider.ErrSubnetFull)})
-	s.term.Kick(keys...)
+	s.term.Enqueue(keys...)
 	pass(10 * time.Minute)
 	for n, key := range keys {
 		ids := s.running(key)
@@ -94,7 +93,7 @@ func (s *shard) churn(round, groups, size int) {
 	for _, key := range keys {
 		s.wanted.edit(key, func(g *fleet.Group) { g.Removed, g.Size = true, 0 })
 	}
-	s.term.Kick(keys...)
+	s.term.Enqueue(keys...)
 	pass(10 * time.Minute)
 	s.refuseEdits(nil)
 	pass(time.Minute)

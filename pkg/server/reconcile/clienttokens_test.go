@@ -16,7 +16,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
-	"github.com/nstance/nstance/pkg/provider/aws/awsfake"
+	"github.com/nstance/nstance/pkg/provider/aws/awstest"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
@@ -42,18 +42,18 @@ func (u *userdata) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (
 	return spec, err
 }
 
-// ec2 has the shard's next servers make machines at EC2.
-func (s *shard) ec2(t *testing.T) *awsfake.Cloud {
+// ec2 makes the shard's next servers use EC2.
+func (s *shard) ec2(t *testing.T) *awstest.Cloud {
 	t.Helper()
 	born := time.Date(1999, 1, 2, 0, 0, 0, 0, time.UTC)
-	cloud := awsfake.New(awsfake.Config{
+	cloud := awstest.New(awstest.Config{
 		Region: ec2Region,
-		Subnets: []awsfake.Subnet{
+		Subnets: []awstest.Subnet{
 			{ID: ec2Subnet, VPC: "vpc-0000000a", Zone: ec2Region + "a", CIDR: netip.MustParsePrefix("10.0.0.0/24")},
 			{ID: ec2Other, VPC: "vpc-0000000a", Zone: ec2Region + "a", CIDR: netip.MustParsePrefix("10.0.16.0/24")},
 		},
-		Images:        []awsfake.Image{{ID: ec2Image, Owner: awsclienttest.Account, Arch: "x86_64", State: "available", CreatedAt: born}},
-		InstanceTypes: []awsfake.InstanceType{{Name: "t3.small", CPUs: 2, MemoryMiB: 2048, Arch: "x86_64"}},
+		Images:        []awstest.Image{{ID: ec2Image, Owner: awsclienttest.Account, Arch: "x86_64", State: "available", CreatedAt: born}},
+		InstanceTypes: []awstest.InstanceType{{Name: "t3.small", CPUs: 2, MemoryMiB: 2048, Arch: "x86_64"}},
 		Lag:           2 * time.Second,
 	})
 	calls := awsclienttest.Serve(t, cloud, ec2Region)
@@ -68,15 +68,15 @@ func (s *shard) ec2(t *testing.T) *awsfake.Cloud {
 	return cloud
 }
 
-// shortOf has no subnet have capacity, or all.
-func shortOf(cloud *awsfake.Cloud, machines int) {
+// shortOf removes the capacity of all subnets, or restores it.
+func shortOf(cloud *awstest.Cloud, machines int) {
 	for _, subnet := range []string{ec2Subnet, ec2Other} {
 		cloud.SetCapacity("t3.small", subnet, machines)
 	}
 }
 
-// made are the machines with the tag of an instance that are there, or were.
-func made(cloud *awsfake.Cloud, id fleet.InstanceID) (n int) {
+// made returns the machines, present and past, with the tag of an instance.
+func made(cloud *awstest.Cloud, id fleet.InstanceID) (n int) {
 	for _, m := range cloud.Machines() {
 		if m.Tags[provider.TagInstanceID] == string(id) {
 			n++
@@ -85,14 +85,14 @@ func made(cloud *awsfake.Cloud, id fleet.InstanceID) (n int) {
 	return n
 }
 
-// TestCapacityComesBack: an on-demand instance that EC2 had no capacity for is made once there
-// is some, under its id, though EC2 keeps the client token of each launch that it refused, and
+// TestCapacityComesBack: an on-demand instance that EC2 had no capacity for is created with the
+// same id once there is some, although EC2 keeps the client token of each refused launch, and
 // each launch has other user data. Meanwhile its error is the lack of capacity.
 func TestCapacityComesBack(t *testing.T) {
-	for name, disturb := range map[string]func(*shard, *awsfake.Cloud){
-		"refused":             func(*shard, *awsfake.Cloud) {},
-		"no answer, refused":  func(_ *shard, c *awsfake.Cloud) { c.FailNext("RunInstances", 1, awsfake.Fault{Dropped: true}) },
-		"refused, a lost one": func(_ *shard, c *awsfake.Cloud) { c.FailNext("RunInstances", 1, awsfake.Fault{Lost: true}) },
+	for name, disturb := range map[string]func(*shard, *awstest.Cloud){
+		"refused":             func(*shard, *awstest.Cloud) {},
+		"no answer, refused":  func(_ *shard, c *awstest.Cloud) { c.FailNext("RunInstances", 1, awstest.Fault{Dropped: true}) },
+		"refused, a lost one": func(_ *shard, c *awstest.Cloud) { c.FailNext("RunInstances", 1, awstest.Fault{Lost: true}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
@@ -121,8 +121,8 @@ func TestCapacityComesBack(t *testing.T) {
 	}
 }
 
-// TestOneMachineForOneID: replies are lost, capacity comes and goes, and leaders change in the
-// middle of it, while no instance gets a second machine, and all get one in the end.
+// TestOneMachineForOneID: despite lost replies, changing capacity and changes of leaders, no
+// instance gets a second machine, and all get one eventually.
 func TestOneMachineForOneID(t *testing.T) {
 	for seed := range uint64(12) {
 		bubble(t, fake.Config{Seed: seed}, func(t *testing.T, s *shard) {
@@ -136,11 +136,11 @@ func TestOneMachineForOneID(t *testing.T) {
 				shortOf(cloud, draw.IntN(2)*draw.IntN(4))
 				switch draw.IntN(4) {
 				case 0:
-					cloud.FailNext("RunInstances", 1, awsfake.Fault{Lost: true})
+					cloud.FailNext("RunInstances", 1, awstest.Fault{Lost: true})
 				case 1:
-					cloud.FailNext("RunInstances", 1, awsfake.Fault{Dropped: true})
+					cloud.FailNext("RunInstances", 1, awstest.Fault{Dropped: true})
 				case 2:
-					cloud.FailNext("RunInstances", 1, awsfake.Fault{Delay: time.Duration(draw.IntN(60)) * time.Second})
+					cloud.FailNext("RunInstances", 1, awstest.Fault{Delay: time.Duration(draw.IntN(60)) * time.Second})
 				}
 				pass(time.Duration(1+draw.IntN(90)) * time.Second)
 				if draw.IntN(2) == 0 {

@@ -5,19 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/paced"
+	"github.com/nstance/nstance/pkg/server/fair"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// Ledger keeps the shard's records, as the leader of this term writes them. It
-// is safe for concurrent use. The reading methods answer from memory, best in
-// the order of the ids, and never call back into the loop; what they return is
-// shared and not to be changed.
+// Ledger stores the shard's records for the leader of this term. It is safe for
+// concurrent use. The reading methods answer from memory, preferably sorted by id,
+// and never call back into the loop; their results are shared and must not be changed.
 type Ledger interface {
 	// Instances returns every record, tombstones included.
 	Instances() []fleet.Instance
@@ -25,77 +25,62 @@ type Ledger interface {
 	Group(key fleet.GroupKey) []fleet.Instance
 	Get(id fleet.InstanceID) (fleet.Instance, bool)
 
-	// Create stores a new record. It is durable, and the term's right to act
-	// was checked after the write, when the error is nil. After an error the
-	// record may exist; then a later Relist shows it.
+	// Create stores a new record. If the error is nil, the record is durable and the
+	// term was verified after the write. After an error the record may exist; a later
+	// Relist then shows it.
 	Create(ctx context.Context, i fleet.Instance) (fleet.Instance, error)
-	// Update changes a record by an if-match write, after which Get and Group
-	// show it. change may run more than once; its error is returned as it is
+	// Update changes a record with an if-match write; then Get and Group return the new
+	// one. change may run more than once; if it fails, its error is returned unchanged
 	// and nothing is written.
 	Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error)
-	// Remove ends a tombstone.
+	// Remove deletes a tombstone.
 	Remove(ctx context.Context, id fleet.InstanceID) error
-	// Relist reads the listing of the store and takes over what differs:
-	// records that appeared, and records that another hand removed. It costs a
-	// request per thousand records.
+	// Relist lists the store and applies the differences: records that appeared, and
+	// records that were removed externally. It costs one request per thousand records.
 	Relist(ctx context.Context) (appeared, vanished []fleet.InstanceID, err error)
-	// Recall reads one record that memory lacks by its key, since no listing is proof
-	// that there is none, and reports whether memory has it then.
+	// Recall reads by key a record that is not in memory, since a listing may lack it,
+	// and reports whether it exists.
 	Recall(ctx context.Context, tenant string, id fleet.InstanceID) (found bool, err error)
-	// Vanished returns how many records, tombstones aside, the Relist under way
-	// or else the last one has found to be removed so far.
+	// Reread replaces a record in memory with the stored one, read by key.
+	Reread(ctx context.Context, tenant string, id fleet.InstanceID) error
+	// Vanished returns how many records, without tombstones, the Relist in progress, or
+	// the last one, has found to be removed so far.
 	Vanished() int
-	// Malformed returns the objects in the place of records that can't be
-	// understood, in the order of their keys.
+	// Malformed returns the objects at keys of records that can't be decoded, sorted by
+	// key.
 	Malformed() []fleet.Malformed
 }
 
 // Fence is the term's right to act.
 type Fence interface {
-	// Epoch is the number of this term.
+	// Epoch returns the number of this term.
 	Epoch() uint64
-	// Check returns nil when a mutation may start now. It becomes the guard of
-	// every call to the provider.
+	// Check returns nil if a mutation may start now. It guards every call to the
+	// provider.
 	Check(ctx context.Context) error
 }
 
-// Groups is the wanted state. Its reading methods answer from memory.
+// Groups is the desired state. Its reading methods answer from memory.
 type Groups interface {
-	// Keys lists the groups that are defined.
+	// Keys returns the defined groups.
 	Keys() []fleet.GroupKey
-	// Group returns a group as it is wanted now. One that is not defined comes with
-	// false, and says whether what it may have left is to be left as it is: Disabled,
-	// with RecordMissing, unless it is known that it is to go, which Removed says.
+	// Group returns the desired state of a group. It returns false if the group is not
+	// defined; the result then is Removed if the group is known to be removed, or else
+	// Disabled with RecordMissing, so that its instances are kept.
 	Group(key fleet.GroupKey) (fleet.Group, bool)
 	// Settings returns the durations that decisions use.
 	Settings() plan.Settings
 	// Forget removes a group's dynamic entry, durably.
 	Forget(ctx context.Context, key fleet.GroupKey) error
-	// Settle takes ids out of a group's leaving list, durably.
-	Settle(ctx context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error
+	// ClearLeaving removes ids from a group's leaving list, durably.
+	ClearLeaving(ctx context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error
 }
 
-// Builder renders what a VM is created with, registration nonce included. It
-// leaves Spec.Subnet to the loop, which tries the pool's subnets in order.
+// Builder renders the spec of a VM, including its registration nonce. The loop sets
+// Spec.Subnet, trying the pool's subnets in order.
 type Builder interface {
 	Build(ctx context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error)
 }
-
-// CreateRate bounds the creates of the whole shard.
-type CreateRate struct {
-	PerSecond   float64 // 0: unlimited
-	Burst       int     // used with PerSecond, at least 1
-	Concurrency int     // creates under way at one time, at least 1
-}
-
-// The reasons of problems.
-const (
-	ReasonProvider = "ProviderError"   // a call to the provider failed
-	ReasonStorage  = "StorageError"    // a record could not be read or written
-	ReasonBuild    = "InstanceInvalid" // what an instance is to be created with can't be rendered
-	ReasonOrphans  = "UnrecordedVMs"   // VMs of this shard have no record
-	ReasonAbsent   = "VMsNotFound"     // the provider does not find VMs whose agents are connected
-)
 
 // Config is what a Loop needs. All fields without "optional" are required.
 type Config struct {
@@ -104,47 +89,63 @@ type Config struct {
 	Groups   Groups
 	Builder  Builder
 	Provider provider.Provider
-	// NewID makes the id of a new instance.
+	// NewID returns the id of a new instance.
 	NewID func(kind string, now time.Time) (fleet.InstanceID, error)
 
-	CreateRate     CreateRate
-	CreateBackoff  time.Duration // the longest wait of a group whose creates fail
+	CreateRate     fair.Rate     // of the whole shard
+	CreateBackoff  time.Duration // the maximum back-off of a group whose creates fail
 	MaxSurge       fleet.Surge   // instances of the whole shard beyond its size while groups rotate
 	RequestTimeout time.Duration // of each call to the provider
 	SweepInterval  time.Duration
-	// Uniform draws from [0, 1). It may be called by several goroutines.
+	// Uniform draws from [0, 1). Safe for concurrent use.
 	Uniform func() float64
-	// FirstSweep is how long after the takeover the first sweep comes, if that
-	// is sooner than SweepInterval: one lease, after which nothing that the
-	// previous leader sent can still land in the store.
+	// FirstSweep is the delay of the first sweep after the takeover, if shorter than
+	// SweepInterval: one lease, after which no write of the previous leader can still
+	// reach the store.
 	FirstSweep time.Duration
 
-	// Listing is told of each attempt to list the VMs: page is called after
-	// each page of it, ended once, with the error if there is one. Optional.
+	// First is the first list of the VMs, started with the takeover. Optional: if nil, or if it
+	// failed, the loop lists them.
+	First *paced.Listed
+	// Listing is called for each attempt to list the VMs. page is called after each page,
+	// ended once, with the error if any. Optional.
 	Listing func() (page func(), ended func(error))
 
-	// LoadBalancers returns the provider's targets of every load balancer by
-	// its name, as groups name it. What it returns is not changed. Optional.
+	// Certified returns those of a VM's addresses that the instance's certificates may
+	// contain, in the given order; a registered instance's record is updated to them. It
+	// must not block. Optional: if nil, records keep their addresses.
+	Certified func(id fleet.InstanceID, shown []netip.Addr) []netip.Addr
+
+	// LoadBalancers returns the provider's targets of every load balancer, by the
+	// load balancer's name. The result is not modified. Optional.
 	LoadBalancers func() map[string][]string
 
 	// NotLeader reports whether an error of the ledger, the groups or the fence
-	// says that the term is over. Optional: then only the context ends the
-	// loop.
+	// means that the term is over. Optional: if nil, only the context ends the loop.
 	NotLeader func(error) bool
-	// Report is told of every problem; the loop does not log them itself. It
-	// must not block, and may be called by several goroutines.
-	Report func(fleet.Problem)
-	// Solved is told when a group has no problem of a reason any more, of those
-	// that are not over with the next create: ReasonLoadBalancer and
-	// ReasonCreatesFailing. It must not block, and may be called by several
-	// goroutines. Optional.
-	Solved func(key fleet.GroupKey, reason string)
-	// Changed is told when what can be said about an instance has changed: its
-	// record, its VM, its health. id is empty when the whole group is meant,
-	// and key is zero too when every group is. It must not block, and may be
-	// called by several goroutines. Optional.
+	// Problems is the set of what is wrong. The loop does not log problems itself.
+	Problems Problems
+	// Changed is called when the observable state of an instance has changed: its record,
+	// its VM or its health. An empty id means the whole group, a zero key every group. It
+	// must not block, and must be safe for concurrent use. Optional.
 	Changed func(key fleet.GroupKey, id fleet.InstanceID)
-	Logger  *slog.Logger
+	// Record is called with each decision once it is durable. It must not block, and must be safe
+	// for concurrent use. Optional.
+	Record func(fleet.Event)
+	// Replacing is called before the create of a replacement, with the first sign of the loss
+	// that it replaces. It must not block, and must be safe for concurrent use. Optional.
+	Replacing func(id fleet.InstanceID, lost time.Time)
+	Logger    *slog.Logger
+}
+
+// Problems is a set of problems. Its methods must not block, and may be called by several
+// goroutines.
+type Problems interface {
+	// Set adds a problem, or replaces the one with the same group, instance and reason.
+	Set(fleet.Problem)
+	// Clear ends the problem of a reason of an instance, of all instances of a group (no id), or
+	// of the shard (the zero key).
+	Clear(key fleet.GroupKey, id fleet.InstanceID, reason string)
 }
 
 func (c Config) check() error {
@@ -155,7 +156,7 @@ func (c Config) check() error {
 		want(c.Builder != nil, "Builder", "a builder"),
 		want(c.Provider != nil, "Provider", "a provider"),
 		want(c.NewID != nil, "NewID", "a function"),
-		want(c.Report != nil, "Report", "a function"),
+		want(c.Problems != nil, "Problems", "a set"),
 		want(c.Logger != nil, "Logger", "a logger"),
 		want(c.Uniform != nil, "Uniform", "a function"),
 		want(c.FirstSweep > 0, "FirstSweep", "more than 0"),
@@ -171,11 +172,11 @@ func want(ok bool, field, what string) error {
 
 // Tuning is the part of a Config that can change while the loop runs.
 type Tuning struct {
-	CreateRate     CreateRate
-	CreateBackoff  time.Duration // of waits that begin from now on
+	CreateRate     fair.Rate
+	CreateBackoff  time.Duration // applies to new waits
 	MaxSurge       fleet.Surge
-	RequestTimeout time.Duration // of each call to the provider that begins from now on
-	SweepInterval  time.Duration // counts from the end of the last sweep
+	RequestTimeout time.Duration // applies to new calls to the provider
+	SweepInterval  time.Duration // from the end of a sweep to the start of the next
 }
 
 func (c Config) tuning() Tuning {
@@ -195,11 +196,7 @@ func (t Tuning) check() error {
 		want(t.SweepInterval > 0, "SweepInterval", "more than 0"))
 }
 
-func (r CreateRate) limiter() *rate.Limiter { return rate.NewLimiter(r.limit(), r.Burst) }
-
-func (r CreateRate) limit() rate.Limit {
-	if r.PerSecond > 0 {
-		return rate.Limit(r.PerSecond)
-	}
-	return rate.Inf
+// limitsOf returns the limits of calls to the provider.
+func limitsOf(r fair.Rate) paced.Limits {
+	return paced.Limits{Deletes: r.Concurrency, PerSecond: r.PerSecond}
 }

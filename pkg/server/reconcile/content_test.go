@@ -10,12 +10,11 @@ import (
 	"github.com/nstance/nstance/pkg/provider/fake"
 )
 
-// TestGroupThatIsCompleteHasNoCreatesThatFail: whoever asked for less than the provider
-// refuses has what is wanted.
+// TestGroupThatIsCompleteHasNoCreatesThatFail: a group whose size was reduced to what the
+// provider accepts has converged.
 func TestGroupThatIsCompleteHasNoCreatesThatFail(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		s.wanted.settings.Settle = settle
-		s.solving()
 		s.size(web, 5)
 		s.lead()
 		pass(10 * time.Minute)
@@ -34,11 +33,10 @@ func TestGroupThatIsCompleteHasNoCreatesThatFail(t *testing.T) {
 	})
 }
 
-// TestMachinesThatAreThereAfterAll: no create of them was answered.
+// TestMachinesThatAreThereAfterAll: their creates succeeded without an answer.
 func TestMachinesThatAreThereAfterAll(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		s.wanted.settings.Settle = settle
-		s.solving()
 		s.world.FailNext(fake.OpCreate, 10_000, fake.Fault{Applied: true, Err: errors.New("connection reset")})
 		s.size(web, 5)
 		s.lead()

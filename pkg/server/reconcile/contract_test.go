@@ -8,7 +8,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile/ledgertest"
 )
 
-// TestLedger: the double keeps the contract of the ledger that it stands in for.
+// TestLedger: the fake meets the contract of the real ledger.
 func TestLedger(t *testing.T) {
 	ledgertest.Run(t, func(*testing.T) ledgertest.Store { return contract{newBucket()} })
 }

@@ -51,8 +51,7 @@ func (c *crasher) arm() {
 	b.onWrite = func(op string, _ fleet.Instance) { c.step("after " + op) }
 }
 
-// disarm reports whether it was armed. What the dead server began may still be
-// under way.
+// disarm reports whether it was armed. Calls of the dead server may still be in progress.
 func (c *crasher) disarm() bool {
 	c.s.bucket.mu.Lock()
 	defer c.s.bucket.mu.Unlock()
@@ -101,14 +100,14 @@ func TestCrashAtEveryStep(t *testing.T) {
 			if n == 0 && !crashed {
 				t.Errorf("there is no step %s", kind)
 			}
-			if t.Failed() || n == 8 { // lists go on for ever
+			if t.Failed() || n == 8 { // lists are endless
 				break
 			}
 		}
 	}
 }
 
-// live plays the story, and starts the next server when this one has crashed.
+// live plays the story, and starts the next server after a crash.
 func live(t *testing.T, s *shard, c *crasher) {
 	c.arm()
 	s.size(web, 2)
@@ -135,13 +134,13 @@ func live(t *testing.T, s *shard, c *crasher) {
 }
 
 // recover starts the next server if this one has crashed, and checks that it
-// goes on with the records in these phases.
+// continues with the records in these phases.
 func (c *crasher) recover(t *testing.T, phases ...fleet.Phase) {
 	t.Helper()
 	if !c.crashed() || !c.disarm() {
 		return
 	}
-	_ = c.s.stop() // that it lost the lead, or nothing: it is dead in any case
+	_ = c.s.stop() // any error: it is dead
 	ids := c.s.records(web, phases...)
 	pass(5 * time.Second)
 	c.s.lead()

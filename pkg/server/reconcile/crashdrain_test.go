@@ -10,8 +10,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider/fake"
 )
 
-// TestCrashAtEveryStepOfADrain drives a shard through what drains, for managed
-// and on-demand instances, and kills the server at each step in turn.
+// TestCrashAtEveryStepOfADrain drains managed and on-demand instances, and kills the server at
+// each step in turn.
 func TestCrashAtEveryStepOfADrain(t *testing.T) {
 	for _, kind := range []string{
 		"before create", "after create", "at create", "before update-pending", "after update-pending",
@@ -39,8 +39,7 @@ func TestCrashAtEveryStepOfADrain(t *testing.T) {
 	}
 }
 
-// depart plays the story. Whoever asks for something that is not confirmed asks
-// again, as clients do.
+// depart plays the story. A call that is not confirmed is repeated, as clients do.
 func depart(t *testing.T, s *shard, c *crasher) {
 	s.wanted.edit(web, func(g *fleet.Group) { g.Size, g.DrainTimeout = 3, 20*time.Second })
 	c.arm()
@@ -61,7 +60,7 @@ func depart(t *testing.T, s *shard, c *crasher) {
 		})
 		asked = append(asked, r.ID)
 	}
-	s.term.Kick(web)
+	s.term.Enqueue(web)
 	pass(10 * time.Second)
 	c.recover(t, fleet.Pending, fleet.Running)
 	for _, id := range asked {
@@ -81,7 +80,7 @@ func depart(t *testing.T, s *shard, c *crasher) {
 	s.expectPhase(asked[1], fleet.Running)
 
 	s.wanted.edit(web, func(g *fleet.Group) { g.Size, g.DrainTimeout = 1, time.Hour })
-	s.term.Kick(web)
+	s.term.Enqueue(web)
 	pass(10 * time.Second)
 	c.recover(t)
 	for _, id := range s.records(web, fleet.Draining) {
@@ -102,8 +101,7 @@ func depart(t *testing.T, s *shard, c *crasher) {
 	}
 }
 
-// insist does what a client does whose call is not answered: it asks again, of
-// whoever leads then.
+// insist retries a call without an answer, like a client does, at the server that leads then.
 func (c *crasher) insist(call func() error) {
 	c.s.t.Helper()
 	err := call()

@@ -10,7 +10,9 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/fair"
 	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
@@ -37,7 +39,7 @@ func TestDefiniteFailureLeavesATombstoneAndBacksOff(t *testing.T) {
 		s.size(web, 2)
 		s.lead()
 		pass(10 * time.Second)
-		s.size(db, 2) // a group that fails keeps nobody waiting
+		s.size(db, 2) // a group that fails keeps no other waiting
 		pass(2 * time.Second)
 		s.expectRunning(db, 2)
 
@@ -58,14 +60,14 @@ func TestDefiniteFailureLeavesATombstoneAndBacksOff(t *testing.T) {
 		if n < 15 || n > 30 {
 			t.Errorf("%d attempts in an hour: %s", n, s.dump())
 		}
-		problems := s.reported(reconcile.ReasonSubnetFull)
-		if len(problems) == 0 || problems[0].Group != web || problems[0].Instance == "" || !strings.Contains(problems[0].Message, "subnet-a") {
-			t.Errorf("problems: %v", problems)
+		found := s.reported(problems.ReasonSubnetFull)
+		if len(found) == 0 || found[0].Group != web || found[0].Instance == "" || !strings.Contains(found[0].Message, "subnet-a") {
+			t.Errorf("problems: %v", found)
 		}
 		// A changed configuration is tried at once.
 		s.wanted.edit(web, func(g *fleet.Group) { g.Subnets, g.Hashes.Infra = []string{"subnet-c"}, "i2" })
 		s.wanted.edit(web, func(g *fleet.Group) { g.Size = 2 })
-		s.term.Kick(web)
+		s.term.Enqueue(web)
 		pass(5 * time.Second)
 		if n := len(s.running(web)); n < 2 {
 			t.Errorf("%d running right after the change", n)
@@ -131,7 +133,7 @@ func TestRecordWhoseWriteFailedKeepsItsPlaceAndItsID(t *testing.T) {
 				if n := len(s.bucket.all()); n != 1 {
 					t.Errorf("%d records, want 1: %s", n, s.dump())
 				}
-				if len(s.reported(reconcile.ReasonStorage)) == 0 {
+				if len(s.reported(problems.ReasonStorage)) == 0 {
 					t.Errorf("nothing reported")
 				}
 			})
@@ -139,8 +141,8 @@ func TestRecordWhoseWriteFailedKeepsItsPlaceAndItsID(t *testing.T) {
 	}
 }
 
-// A record whose write failed may be there. Whoever forgets it as soon as the
-// group can do without, and then needs another one after all, makes one too many.
+// A record whose write failed may exist. If it is dropped as soon as it is not needed, and
+// another one is needed later, the group exceeds its size.
 func TestRecordThatMayBeThereIsTakenUpAgain(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		t.Run(fmt.Sprintf("applied=%t", applied), func(t *testing.T) {
@@ -167,7 +169,7 @@ func TestRecordThatMayBeThereIsTakenUpAgain(t *testing.T) {
 				if n := len(s.bucket.all()); n != 2 {
 					t.Errorf("%d records, want 2: %s", n, s.dump())
 				}
-				// One that the group does without for good is gone after a listing.
+				// One that stays unneeded is dropped after a listing.
 				failed = false
 				s.size(web, 3)
 				pass(100 * time.Millisecond)
@@ -208,7 +210,7 @@ func TestProviderIDThatWasNotWrittenDownIsFoundAgain(t *testing.T) {
 func TestCreateRateAndConcurrency(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		s.adjust = func(c *reconcile.Config) {
-			c.CreateRate = reconcile.CreateRate{PerSecond: 10, Burst: 20, Concurrency: 16}
+			c.CreateRate = fair.Rate{PerSecond: 10, Burst: 20, Concurrency: 16}
 		}
 		s.size(web, 100)
 		s.lead()
@@ -290,7 +292,7 @@ func TestBuildFailureIsReportedAndLeavesNothing(t *testing.T) {
 		if n := len(s.bucket.all()); n != 1 {
 			t.Errorf("%d records, want 1", n)
 		}
-		if p := s.reported(reconcile.ReasonBuild); len(p) == 0 || p[0].Group != web {
+		if p := s.reported(problems.ReasonBuild); len(p) == 0 || p[0].Group != web {
 			t.Errorf("problems: %v", p)
 		}
 		s.mu.Lock()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
@@ -54,7 +55,7 @@ func TestDeleteThatFailsIsRepeated(t *testing.T) {
 		if n := len(s.world.Calls(fake.OpDelete)); n != 4 {
 			t.Errorf("%d deletes, want 4", n)
 		}
-		if n := len(s.reported(reconcile.ReasonProvider)); n != 2 { // the second failed as the first did
+		if n := len(s.reported(problems.ReasonProvider)); n != 2 { // the second failed as the first did
 			t.Errorf("%d problems, want 2", n)
 		}
 		if writes != 1 {
@@ -129,7 +130,7 @@ func TestGroupThatIsRemovedTakesUnrecordedCreatesWithIt(t *testing.T) {
 		s.bucket.fail = nil
 		s.bucket.mu.Unlock()
 		s.wanted.edit(web, func(g *fleet.Group) { g.Removed = true })
-		s.term.Kick(web)
+		s.term.Enqueue(web)
 		pass(time.Minute)
 		if c, r := len(s.world.Calls(fake.OpCreate)), len(s.bucket.all()); c != 0 || r != 0 {
 			t.Errorf("%d creates and %d records for a group that is removed", c, r)

@@ -11,6 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
@@ -33,9 +34,9 @@ func (p *sluggishProvider) Delete(ctx context.Context, refs []provider.Ref) []er
 	return make([]error, len(refs))
 }
 
-// lasting returns the instances that problems of a reason name that last.
+// lasting returns the instances of lasting problems with a reason.
 func (s *shard) lasting(reason string) (ids []fleet.InstanceID) {
-	for _, p := range s.term.Lasting() {
+	for _, p := range s.term.lasting() {
 		if p.Reason == reason {
 			ids = append(ids, p.Instance)
 		}
@@ -60,16 +61,16 @@ func TestDeleteWithoutEffect(t *testing.T) {
 			t.Errorf("%d problems in the first ten minutes: %s", n, s.dump())
 		}
 		pass(20 * time.Second)
-		told := s.reported(reconcile.ReasonDeleteStuck)
+		told := s.reported(problems.ReasonDeleteStuck)
 		if len(told) != 2 || told[0].Group != web || !slices.Contains(ids, told[0].Instance) ||
 			!strings.Contains(told[0].Message, "had no effect") {
 			t.Fatalf("told: %v", told)
 		}
-		if got := s.lasting(reconcile.ReasonDeleteStuck); !slices.Equal(got, ids) {
+		if got := s.lasting(problems.ReasonDeleteStuck); !slices.Equal(got, ids) {
 			t.Errorf("lasting: %v, want %v", got, ids)
 		}
 		pass(50 * time.Minute)
-		if n := len(s.reported(reconcile.ReasonDeleteStuck)); n != 4 {
+		if n := len(s.reported(problems.ReasonDeleteStuck)); n != 4 {
 			t.Errorf("told %d times in an hour, want twice of each", n)
 		}
 		// 0, 0.5, 1.5, 3.5, 7.5, 12.5, 17.5 … minutes, for each.
@@ -81,14 +82,14 @@ func TestDeleteWithoutEffect(t *testing.T) {
 		s.size(web, 1) // a success of the group says nothing about them
 		pass(time.Minute)
 		s.expectRunning(web, 1)
-		if n := len(s.lasting(reconcile.ReasonDeleteStuck)); n != 2 {
+		if n := len(s.lasting(problems.ReasonDeleteStuck)); n != 2 {
 			t.Errorf("%d last, want 2", n)
 		}
 		p.mu.Lock()
 		p.awake = true
 		p.mu.Unlock()
 		pass(6 * time.Minute)
-		if n := len(s.term.Lasting()); n != 0 || len(s.records(web, fleet.Deleted)) != 2 {
+		if n := len(s.term.lasting()); n != 0 || len(s.records(web, fleet.Deleted)) != 2 {
 			t.Errorf("%d last although the machines are gone: %s", n, s.dump())
 		}
 	})
@@ -102,7 +103,7 @@ func TestDeleteRefusedForGood(t *testing.T) {
 		s.world.FailNext(fake.OpDelete, 10_000, fake.Fault{Err: provider.ErrUnauthorized})
 		s.size(web, 1)
 		pass(time.Second)
-		told := s.reported(reconcile.ReasonDeleteRefused)
+		told := s.reported(problems.ReasonDeleteRefused)
 		if len(told) != 1 || told[0].Instance == "" || told[0].Group != web || !strings.Contains(told[0].Message, "unauthorized") ||
 			s.told() != 1 {
 			t.Fatalf("told at once: %s", s.dump())
@@ -115,13 +116,13 @@ func TestDeleteRefusedForGood(t *testing.T) {
 		_ = s.stop()
 		s.lead()
 		pass(time.Minute)
-		if n := len(s.lasting(reconcile.ReasonDeleteRefused)); n != 1 {
+		if n := len(s.lasting(problems.ReasonDeleteRefused)); n != 1 {
 			t.Errorf("%d last, want 1: %s", n, s.dump())
 		}
 		s.world.Mend()
 		pass(6 * time.Minute)
 		s.expectRunning(web, 1)
-		if n := len(s.term.Lasting()); n != 0 {
+		if n := len(s.term.lasting()); n != 0 {
 			t.Errorf("%d last although the machine is gone", n)
 		}
 	})

@@ -8,8 +8,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider/fake"
 )
 
-// TestCreateOfAnInstanceWhoseEndMayBeRecorded: the write that ends it is durable,
-// and its reply is lost; then the group wants it again.
+// TestCreateOfAnInstanceWhoseEndMayBeRecorded: the write that ends it is durable, but its reply
+// is lost; then the group needs the instance again.
 func TestCreateOfAnInstanceWhoseEndMayBeRecorded(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.world.FailNext(fake.OpCreate, 30, fake.Fault{Err: fake.ErrLost})

@@ -9,8 +9,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// departure is a reason to drain, and how it comes about for an instance of web,
-// which has two.
+// departure is a reason to drain, and how to cause it for an instance of web, which has two.
 type departure struct {
 	reason string
 	cause  func(s *shard, id fleet.InstanceID)
@@ -21,18 +20,18 @@ func departures() map[string]departure {
 	edit := func(change func(*fleet.Group, fleet.InstanceID)) func(*shard, fleet.InstanceID) {
 		return func(s *shard, id fleet.InstanceID) {
 			s.wanted.edit(web, func(g *fleet.Group) { change(g, id) })
-			s.term.Kick(web)
+			s.term.Enqueue(web)
 		}
 	}
 	return map[string]departure{
 		"unhealthy": {plan.ReasonUnhealthy, func(s *shard, id fleet.InstanceID) { s.agents.drop(s.term, id) }, 2},
 		"expiry": {plan.ReasonExpired, func(s *shard, _ fleet.InstanceID) {
 			s.wanted.age(func(set *plan.Settings) { set.EligibleAge = 2 * time.Minute })
-			s.term.Kick()
+			s.term.Enqueue()
 		}, 2},
 		"forced expiry": {plan.ReasonForcedExpiry, func(s *shard, _ fleet.InstanceID) {
 			s.wanted.age(func(set *plan.Settings) { set.ForcedAge = 2 * time.Minute })
-			s.term.Kick()
+			s.term.Enqueue()
 		}, 2},
 		"rotation": {plan.ReasonDrift, edit(func(g *fleet.Group, _ fleet.InstanceID) { g.Hashes.Infra = "i2" }), 2},
 		"scale-in": {plan.ReasonScaleDown, edit(func(g *fleet.Group, _ fleet.InstanceID) { g.Size = 1 }), 1},
@@ -45,14 +44,14 @@ func departures() map[string]departure {
 		"expiry, own": {plan.ReasonOnDemandExpired, func(s *shard, id fleet.InstanceID) {
 			_ = s.change(id, ownOnDemand)
 			s.wanted.age(func(set *plan.Settings) { set.OnDemandAge = 2 * time.Minute })
-			s.term.Kick()
+			s.term.Enqueue()
 		}, 2},
 	}
 }
 
 func ownOnDemand(i *fleet.Instance) { i.OnDemand = true }
 
-// age changes the settings, without a word to any loop.
+// age changes the settings without notifying the loop.
 func (w *wanted) age(change func(*plan.Settings)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,8 +74,8 @@ func awaitDrain(s *shard, id fleet.InstanceID) fleet.Drain {
 	return fleet.Drain{}
 }
 
-// TestEveryDepartureDrains for the group's time, and ends when that is over, when
-// it is acknowledged, or with the machine; also under the next leader.
+// TestEveryDepartureDrains: a drain ends after the group's timeout, when it is acknowledged, or
+// with the machine; also under the next leader.
 func TestEveryDepartureDrains(t *testing.T) {
 	ends := map[string]func(s *shard, id fleet.InstanceID, d fleet.Drain){
 		"due": func(s *shard, id fleet.InstanceID, d fleet.Drain) {
@@ -140,7 +139,7 @@ func TestEveryDepartureDrains(t *testing.T) {
 						t.Errorf("it went because of %q", r.Reason)
 					}
 					s.wanted.age(func(set *plan.Settings) { set.EligibleAge, set.ForcedAge = 0, 0 })
-					s.term.Kick()
+					s.term.Enqueue()
 					pass(time.Hour)
 					s.expectRunning(web, d.size)
 				})

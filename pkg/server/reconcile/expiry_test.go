@@ -27,8 +27,7 @@ type calendar struct {
 	left   map[string]int
 }
 
-// quiet lets an hour go by, and reports how often a group was looked at although
-// nothing came of it.
+// quiet lets an hour pass, and returns the number of passes without any effect.
 func (c *calendar) quiet() int64 {
 	passes, moves := c.passes.Load(), c.s.bucket.written()
 	pass(time.Hour)
@@ -38,7 +37,7 @@ func (c *calendar) quiet() int64 {
 	return c.passes.Load() - passes
 }
 
-// passes is the wanted state as the loop sees it: each pass reads the settings.
+// passes counts passes: each pass reads the settings.
 type passes struct {
 	*wanted
 	n *atomic.Int64
@@ -49,8 +48,7 @@ func (p passes) Settings() plan.Settings {
 	return p.wanted.Settings()
 }
 
-// leave judges a write that may be the beginning of somebody's end. The bucket
-// is locked.
+// leave checks a write that may begin an instance's removal. The bucket is locked.
 func (c *calendar) leave(op string, i fleet.Instance) {
 	if op != "update-draining" {
 		return
@@ -82,8 +80,8 @@ func (c *calendar) leave(op string, i fleet.Instance) {
 	}
 }
 
-// newCalendar has two groups: web has nothing to cope with, and db drains
-// somebody all along, so that nobody of it is let go before he must.
+// newCalendar has two groups: web is calm, and db drains an instance all the time, so that it
+// replaces none before the forced age.
 func newCalendar(s *shard) *calendar {
 	c := &calendar{s: s, left: map[string]int{}}
 	s.adjust = func(cfg *reconcile.Config) {
@@ -92,22 +90,22 @@ func newCalendar(s *shard) *calendar {
 	}
 	set := &s.wanted.settings
 	set.ReportInterval, set.EligibleAge, set.ForcedAge, set.OnDemandAge = 2*time.Hour, eligible, forced, onDemandAge
-	set.MissedReports = 10_000 // a watch on silence looks at each group every so often, whatever its age
+	set.MissedReports = 10_000 // otherwise the check for missed reports adds passes
 	s.wanted.edit(web, func(g *fleet.Group) { g.Size, g.DrainTimeout = 3, 5*time.Minute })
 	s.wanted.edit(db, func(g *fleet.Group) { g.Size, g.DrainTimeout = 2, 2*expiryMonths })
 	s.lead()
 	pass(time.Minute)
 	first := s.expectRunning(db, 2)[0]
 	s.wanted.edit(db, func(g *fleet.Group) { g.Leaving = []fleet.InstanceID{first} })
-	s.term.Kick(db)
+	s.term.Enqueue(db)
 	pass(time.Minute)
 	s.wanted.edit(db, func(g *fleet.Group) { g.DrainTimeout = 5 * time.Minute })
 	s.bucket.onWrite = c.leave
 	return c
 }
 
-// TestExpiryInMonths: half a year goes by, with on-demand instances now and then
-// and a change of leaders every eleven days.
+// TestExpiryInMonths: half a year passes, with occasional on-demand instances and a change of
+// leaders every eleven days.
 func TestExpiryInMonths(t *testing.T) {
 	for name, changes := range map[string]bool{"one leader": false, "many leaders": true} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +126,7 @@ func TestExpiryInMonths(t *testing.T) {
 					c.ages()
 				}
 				c.sums(demanded)
-				if idle > 10 && !changes { // some of db come of age, and must stay
+				if idle > 10 && !changes { // some of db reach the age, but must stay
 					t.Errorf("%d looks at groups in hours in which nothing was to be done", idle)
 				}
 			})
@@ -136,7 +134,7 @@ func TestExpiryInMonths(t *testing.T) {
 	}
 }
 
-// ages holds every running instance to the bound of its kind.
+// ages checks the age of every running instance against the limit of its kind.
 func (c *calendar) ages() {
 	bounds := map[fleet.GroupKey]time.Duration{web: eligible, db: forced}
 	for _, r := range c.s.bucket.all() {
@@ -150,7 +148,7 @@ func (c *calendar) ages() {
 	}
 }
 
-// sums holds what happened against what was to.
+// sums compares what happened with the expectation.
 func (c *calendar) sums(demanded int) {
 	t := c.s.t
 	weeks, months := int(expiryMonths/(eligible+expirySlack)), int(expiryMonths/(forced+expirySlack))

@@ -10,8 +10,8 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// agents plays the agent of every VM: it registers when the VM runs, holds its
-// stream and reports, and its stream breaks when the VM dies.
+// agents simulates the agent of every VM: it registers when the VM runs, keeps its stream open
+// and reports, and its stream breaks when the VM dies.
 type agents struct {
 	s    *shard
 	boot time.Duration // from running to registered
@@ -73,7 +73,7 @@ func (a *agents) event(ctx context.Context, m *term, vm provider.VM) {
 	}
 }
 
-// come registers, if that is still to be done, and opens the stream.
+// come registers the agent, if needed, and opens the stream.
 func (a *agents) come(ctx context.Context, m *term, id fleet.InstanceID) {
 	a.mu.Lock()
 	mute := a.muteAll || a.mute[id]

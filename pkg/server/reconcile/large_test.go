@@ -10,11 +10,12 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// large leaves a test to a run without the race detector, which makes it take minutes. What
-// it does is done on a smaller scale by others.
+// large skips a test under the race detector, where it would take minutes. Other tests do the
+// same on a smaller scale.
 func large(t *testing.T) {
 	t.Helper()
 	if underRace {
@@ -22,7 +23,7 @@ func large(t *testing.T) {
 	}
 }
 
-// unansweredProvider refuses status calls: the next large one, or all until a moment.
+// unansweredProvider fails status calls: the next large one, or all until a given time.
 type unansweredProvider struct {
 	*blindProvider
 	large atomic.Bool
@@ -30,7 +31,7 @@ type unansweredProvider struct {
 	calls atomic.Int64 // that were refused
 }
 
-// unanswered lets all servers lead with one provider whose status calls can be made to fail.
+// unanswered makes all servers use one provider whose status calls can be made to fail.
 func (s *shard) unanswered(consistent bool) *unansweredProvider {
 	p := &unansweredProvider{blindProvider: s.blinded(consistent)}
 	s.adjust = func(c *reconcile.Config) { c.Provider = p }
@@ -47,9 +48,8 @@ func (p *unansweredProvider) Get(ctx context.Context, refs []provider.Ref) []pro
 	return p.blindProvider.Get(ctx, refs)
 }
 
-// A large shard is held at a takeover with a provider that looks at another world,
-// although one of the questions about its machines fails and some are on their way
-// out.
+// A large shard is held at a takeover with a misconfigured provider, although one of the status
+// calls fails and some machines are being deleted.
 func TestLargeShardIsHeldInAnotherWorld(t *testing.T) {
 	large(t)
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
@@ -67,8 +67,8 @@ func TestLargeShardIsHeldInAnotherWorld(t *testing.T) {
 		p.large.Store(true)
 		s.lead()
 		pass(time.Minute)
-		if n := s.creates() - size; n > deleting || s.term.Held().Reason != reconcile.ReasonAbsent {
-			t.Errorf("%d machines given up; held %+v", n, s.term.Held())
+		if n := s.creates() - size; n > deleting || s.term.held().Reason != problems.ReasonAbsent {
+			t.Errorf("%d machines given up; held %+v", n, s.term.held())
 		}
 		if n := len(s.running(web)); n < size-deleting {
 			t.Errorf("%d of %d are left", n, size-deleting)
@@ -79,8 +79,7 @@ func TestLargeShardIsHeldInAnotherWorld(t *testing.T) {
 	})
 }
 
-// beginDelete records that an instance is on its way out, as a server that ended
-// right after that.
+// beginDelete moves an instance to deleting, like a server that crashes right after that.
 func (s *shard) beginDelete(id fleet.InstanceID) {
 	_, err := s.bucket.lead().Update(s.t.Context(), id, func(i *fleet.Instance) error {
 		i.Phase, i.Reason = fleet.Deleting, "scale-down"
@@ -91,7 +90,7 @@ func (s *shard) beginDelete(id fleet.InstanceID) {
 	}
 }
 
-// A large shard that was lost while no server ran is replaced as one.
+// A large shard that was lost while no server ran is replaced all at once.
 func TestLargeLossDuringAFailoverIsReplacedAtOnce(t *testing.T) {
 	large(t)
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
@@ -116,8 +115,8 @@ func TestLargeLossDuringAFailoverIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
-// While the agents of an absent part of the shard may still speak, the others are
-// looked after, and nothing is decided about the absent.
+// While agents of absent VMs may still connect, other instances are reconciled, and nothing is
+// decided about the absent ones.
 func TestOthersAreLookedAfterWhileAgentsMayComeBack(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.blinded(true)
@@ -150,7 +149,7 @@ func TestOthersAreLookedAfterWhileAgentsMayComeBack(t *testing.T) {
 		}
 		pass(8 * time.Second)
 		if n := s.creates() - 15; n != 3 {
-			t.Errorf("%d replacements when nobody spoke, want 3", n)
+			t.Errorf("%d replacements when all were silent, want 3", n)
 		}
 		pass(10 * time.Second)
 		s.expectRunning(web, 11)

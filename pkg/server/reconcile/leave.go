@@ -9,159 +9,123 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/server/deletions"
+	"github.com/nstance/nstance/pkg/server/observe"
 	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/problems"
 )
 
-// leave takes one step of an instance's way out.
-func (l *Loop) leave(ctx context.Context, a plan.Action) error {
-	switch a.Kind {
-	case plan.Drain:
-		return l.records.move(ctx, a.ID, fleet.Draining, a.Reason, func(i *fleet.Instance) {
-			i.Drain = &fleet.Drain{Reason: a.Reason, DeleteAt: a.At.UTC()}
-		})
-	case plan.Delete:
-		return l.remove(ctx, a)
-	case plan.Tombstone:
-		return l.records.move(ctx, a.ID, fleet.Deleted, a.Reason, l.failureOf(a))
-	case plan.Prune:
-		return l.records.prune(ctx, a.ID)
-	default:
-		return fmt.Errorf("no step of an instance: %s", a.Kind)
-	}
-}
-
-// remove asks the provider to delete an instance, which its record says first.
-// The poller then watches for the end, and the tombstone is another step.
-func (l *Loop) remove(ctx context.Context, a plan.Action) error {
+// remove moves the record to deleting and then asks the provider to delete the VM. The poller
+// then waits for its end; the tombstone is a separate action. basis says why.
+func (l *Loop) remove(ctx context.Context, a plan.Action, basis func() string) error {
 	was, _ := l.cfg.Ledger.Get(a.ID)
-	b := l.observed.get(a.ID)
-	why := b.withWhy(a.Reason)
-	if err := l.records.move(ctx, a.ID, fleet.Deleting, why, l.failureOf(a)); err != nil {
+	why := l.observed.Get(a.ID).Explain(a.Reason)
+	s := step{to: fleet.Deleting, reason: why, basis: basis, also: l.failureOf(a)}
+	if err := l.records.move(ctx, a.ID, s); err != nil {
 		return err
 	}
-	if was.OnDemand || !l.pacing.failing(was.GroupKey()) { // else that is told
-		l.fail(ctx, diedYoung(was, a.Reason, why), was.GroupKey(), a.ID)
+	if was.OnDemand || !l.pacer.Failing(was.GroupKey()) { // otherwise problems.ReasonCreatesFailing covers it
+		l.reports.fail(ctx, observe.DiedYoung(was, a.Reason, why), was.GroupKey(), a.ID)
 	}
 	r, ok := l.cfg.Ledger.Get(a.ID)
 	if !ok || r.Phase != fleet.Deleting {
 		return nil
 	}
-	l.deletions.begin(was, r, time.Now())
-	// What holds it back is of a create, or of the delete before.
-	l.observed.with(a.ID, func(b *observation) { b.retryAt = time.Time{} })
-	l.cfg.Changed(r.GroupKey(), a.ID) // its streams are to be cut now, not when the provider has answered
+	l.deletions.Start(was, r, time.Now())
+	// A retry time of the create does not apply to the delete.
+	l.observed.RetryAt(a.ID, time.Time{})
+	l.reports.changed(r.GroupKey(), a.ID) // closes its streams before the provider is called
 	g, _ := l.cfg.Groups.Group(r.GroupKey())
-	l.balancer.Deregister(ctx, g, r) // before its machine goes
-	l.lookOnce(ctx, r)
-	return l.askedToDelete(r, l.cloud.remove(ctx, refOf(r)))
+	l.balancer.Deregister(ctx, g, r) // before the machine is deleted
+	l.describeFirst(ctx, r)
+	return l.askedToDelete(r, l.cloud.Delete(ctx, provider.RefOf(r)))
 }
 
-// lookOnce asks, just before it is deleted, for a VM whose create may be under way
-// still, where reads are consistent. Once shown, its absence is believed; otherwise
-// its end could be told from its being slow to land only after a while.
-func (l *Loop) lookOnce(ctx context.Context, r fleet.Instance) {
-	b, now := l.observed.get(r.ID), time.Now()
-	if r.Provider.ID != "" || b.shown || !l.observed.consistent || !now.Before(b.mayHaveAsked(r, l.observed.began).Add(believeNotFound)) {
+// describeFirst polls a VM just before it is deleted, if its create may still be in progress.
+func (l *Loop) describeFirst(ctx context.Context, r fleet.Instance) {
+	if !l.observed.PollFirst(r, time.Now()) {
 		return
 	}
-	if got := l.cloud.get(ctx, refOf(r)); got.err == nil { // else it only costs time
-		l.observed.see(r, got, time.Now())
+	if got := l.cloud.Get(ctx, provider.RefOf(r))[0]; got.Err == nil { // best effort
+		now := time.Now()
+		mark(l.schedule, now, l.observed.See(now, answerAbout(r, got))...)
 	}
 }
 
-// maxWrites bounds the store writes under way, so that the end of a large group
-// does not open a connection per instance.
-const maxWrites = 32
-
-// errMovedOn says that a record is no longer what the decision was made for.
-// The next pass decides about what it is now.
-var errMovedOn = errors.New("the record has moved on")
-
-// records writes what becomes of recorded instances.
-type records struct {
-	ledger   Ledger
-	writes   *slots // for the store writes that are not part of a create
-	observed *observations
-	log      *slog.Logger
-}
-
-// move writes an instance's next phase, with the reason that is kept for it. A
-// record that is there already, or beyond, is left alone.
-func (r *records) move(ctx context.Context, id fleet.InstanceID, to fleet.Phase, reason string, also func(*fleet.Instance)) error {
-	now := time.Now().UTC()
-	moved, err := r.update(ctx, id, func(i *fleet.Instance) error {
-		if !i.Phase.CanMove(to) || tooLate(*i, reason) {
-			return errMovedOn
-		}
-		i.Phase, i.Reason = to, reason
-		if to == fleet.Deleted {
-			i.DeletedAt = &now
-		}
-		if also != nil {
-			also(i)
-		}
-		return nil
-	})
-	if err != nil {
-		r.observed.with(id, func(b *observation) { b.recordDoubtful = true }) // it may have moved all the same
-		return fmt.Errorf("move instance %s to %s: %w", id, to, err)
-	}
-	if moved.Phase == to {
-		r.log.Info("instance moved", slog.String("instance", string(id)), slog.String("phase", string(to)),
-			slog.String("reason", moved.Reason))
-	}
-	return nil
-}
-
-// tooLate reports whether an instance is not to end for a reason that only one which
-// never registered can have, since it has registered after that was decided.
-func tooLate(i fleet.Instance, reason string) bool {
-	waited := reason == plan.ReasonCreateTimeout || reason == plan.ReasonRegistrationTimeout
-	return waited && i.Phase != fleet.Pending && i.Reason != reason
-}
-
-// adopt records which VM an instance is.
-func (r *records) adopt(ctx context.Context, id fleet.InstanceID, vm provider.VM) error {
-	_, err := r.update(ctx, id, func(i *fleet.Instance) error {
-		if i.Provider.ID != "" || i.Phase == fleet.Deleted {
-			return errMovedOn
-		}
-		i.Provider.ID, i.Provider.Subnet = vm.ProviderID, vm.Subnet
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("record the VM of instance %s: %w", id, err)
-	}
-	return nil
-}
-
-// prune removes a tombstone.
-func (r *records) prune(ctx context.Context, id fleet.InstanceID) error {
-	free, err := r.writes.take(ctx)
-	if err != nil {
-		return err
-	}
-	defer free()
-	if err := r.ledger.Remove(ctx, id); err != nil {
-		return because(ReasonStorage, fmt.Errorf("remove the record of instance %s: %w", id, err))
-	}
-	return nil
-}
-
-// update changes a record. One that has moved on is no error.
-func (r *records) update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error) {
-	free, err := r.writes.take(ctx)
-	if err != nil {
-		return fleet.Instance{}, err
-	}
-	defer free()
-	i, err := r.ledger.Update(ctx, id, change)
+// askedToDelete handles the provider's answer to a delete. Throttling is no failure: the
+// delete is retried.
+func (l *Loop) askedToDelete(r fleet.Instance, err error) error {
+	now := time.Now()
+	again := l.deletions.Answered(r, err, now)
+	l.observed.RetryAt(r.ID, again)
 	switch {
-	case errors.Is(err, errMovedOn):
-		return fleet.Instance{}, nil
+	case errors.Is(err, provider.ErrThrottled):
+		return nil
+	case err != nil && deletions.Refused(err): // reported by watchDeletions until it is over
+		l.schedule.Mark(r.GroupKey())
+		return problems.Because(problems.ReasonDeleteRefused, fmt.Errorf("delete instance %s: %w", r.ID, err))
 	case err != nil:
-		return fleet.Instance{}, because(ReasonStorage, err)
-	default:
-		return i, nil
+		return problems.Because(problems.ReasonProvider, fmt.Errorf("delete instance %s: %w", r.ID, err))
 	}
+	l.log.Info("delete accepted", slog.String("instance", string(r.ID)), slog.String("reason", r.Reason))
+	l.poller.poll(r.ID, now)
+	return nil
+}
+
+// failure returns a change that sets a record's Failure, unless it is set already.
+func failure(err error) func(*fleet.Instance) {
+	return func(i *fleet.Instance) {
+		if i.Failure == "" {
+			i.Failure = problems.Text(err)
+		}
+	}
+}
+
+// failureOf returns failure for an on-demand instance that is given up without a machine ever
+// seen, and nil otherwise. If a machine was seen while it was deleted, the change clears the
+// failure.
+func (l *Loop) failureOf(a plan.Action) func(*fleet.Instance) {
+	known, settings := l.observed.Get(a.ID), l.cfg.Groups.Settings()
+	var err error
+	switch {
+	case a.Kind == plan.Tombstone && known.Shown:
+		return func(i *fleet.Instance) { i.Failure = "" }
+	case a.Reason == plan.ReasonCreateTimeout:
+		err = fmt.Errorf("no machine was made within %v (server.on_demand.create_timeout)", settings.CreateTimeout)
+	case a.Reason == plan.ReasonRegistrationTimeout && !known.Shown:
+		err = fmt.Errorf("the outcome of the create is unknown, and no agent registered within %v (%s)", settings.RegistrationTimeout,
+			"server.garbage_collection.registration_timeout")
+	default:
+		return nil
+	}
+	if known.LastError != "" {
+		err = fmt.Errorf("%w: %s", err, known.LastError)
+	}
+	fail := failure(err)
+	return func(i *fleet.Instance) {
+		if i.OnDemand && i.Provider.ID == "" {
+			fail(i)
+		}
+	}
+}
+
+// watchDeletions reports a group's deletions that were refused permanently or are stuck.
+func (l *Loop) watchDeletions(key fleet.GroupKey, now time.Time) {
+	told, over, again := l.deletions.Check(key, func(id fleet.InstanceID) bool {
+		r, ok := l.cfg.Ledger.Get(id)
+		return ok && r.Phase == fleet.Deleting
+	}, now)
+	for _, p := range told {
+		if p.Reason == problems.ReasonDeleteRefused { // which says more
+			l.reports.clear(key, p.Instance, problems.ReasonDeleteStuck)
+		}
+		l.reports.report(&p)
+	}
+	for _, id := range over {
+		l.log.Info("stuck deletion ended", slog.String("instance", string(id)), slog.String("group", key.String()))
+		l.reports.clear(key, id, problems.ReasonDeleteStuck)
+		l.reports.clear(key, id, problems.ReasonDeleteRefused)
+		l.reports.changed(key, id)
+	}
+	l.schedule.MarkAt(key, again)
 }

@@ -79,7 +79,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// take removes a record behind the leader's back.
+// take removes a record externally.
 func (b *bucket) take(ids ...fleet.InstanceID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +88,7 @@ func (b *bucket) take(ids ...fleet.InstanceID) {
 	}
 }
 
-// place puts a record there behind the leader's back.
+// place writes a record externally.
 func (b *bucket) place(records ...fleet.Instance) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -285,6 +285,14 @@ func (l *ledger) Remove(ctx context.Context, id fleet.InstanceID) error {
 	return nil
 }
 
+func (l *ledger) Reread(ctx context.Context, tenant string, id fleet.InstanceID) error {
+	l.mu.Lock()
+	delete(l.records, id)
+	l.mu.Unlock()
+	_, err := l.Recall(ctx, tenant, id)
+	return err
+}
+
 func (l *ledger) Recall(ctx context.Context, _ string, id fleet.InstanceID) (bool, error) {
 	if err := wait(ctx, l.b.latency); err != nil {
 		return false, err
@@ -315,7 +323,7 @@ func (l *ledger) Malformed() []fleet.Malformed {
 	return slices.Clone(l.b.malformed)
 }
 
-// spoil makes records unreadable, as far as their keys tell whose they are.
+// spoil makes records malformed.
 func (b *bucket) spoil(ids ...fleet.InstanceID) {
 	b.take(ids...)
 	b.mu.Lock()
@@ -325,7 +333,7 @@ func (b *bucket) spoil(ids ...fleet.InstanceID) {
 	}
 }
 
-// mend puts a spoiled record back, and into a ledger as if that had listed it.
+// mend restores a malformed record, also in a ledger as if it had listed it.
 func (b *bucket) mend(in *ledger, r fleet.Instance) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -32,7 +32,7 @@ func (p paged) List(ctx context.Context) ([]provider.VM, error) {
 	return p.Provider.List(ctx)
 }
 
-// lists keeps what a loop tells of its lists.
+// lists records a loop's Listing calls.
 type lists struct {
 	mu    sync.Mutex
 	pages int
@@ -51,8 +51,8 @@ func (l *lists) begin() (page func(), ended func(error)) {
 		}
 }
 
-// TestSlowListComesToItsEnd: a list takes longer than the request's timeout, each
-// of its pages does not.
+// TestSlowListComesToItsEnd: a list takes longer than the request timeout, but none of its pages
+// does.
 func TestSlowListComesToItsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		each time.Duration
@@ -89,7 +89,7 @@ func TestSlowListComesToItsEnd(t *testing.T) {
 	}
 }
 
-// TestListOfAnEndedTerm is told as called off: it says nothing of the provider.
+// TestListOfAnEndedTerm: it is reported as canceled, not as a failure of the provider.
 func TestListOfAnEndedTerm(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		var told lists
@@ -104,7 +104,7 @@ func TestListOfAnEndedTerm(t *testing.T) {
 	})
 }
 
-// TestFailedSweepIsRepeatedSoon, not at its next turn; then turns go on as before.
+// TestFailedSweepIsRepeatedSoon, not after the sweep interval; then the interval applies again.
 func TestFailedSweepIsRepeatedSoon(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.lead()

@@ -11,29 +11,51 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/paced"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/balance"
+	"github.com/nstance/nstance/pkg/server/deletions"
+	"github.com/nstance/nstance/pkg/server/observe"
+	"github.com/nstance/nstance/pkg/server/pacing"
 	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/problems"
+	"github.com/nstance/nstance/pkg/server/schedule"
+	"github.com/nstance/nstance/pkg/server/surge"
 )
 
-// Loop acts for one term of leadership. Its methods are safe for concurrent use
-// and return at once, but for Run; before Run and after it they only remember.
+// Loop runs for one term of leadership. Its methods are safe for concurrent use and, except
+// for Run, return at once; before and after Run they only record events.
 type Loop struct {
-	*term
+	cfg      Config
+	log      *slog.Logger
+	tuning   atomic.Pointer[Tuning]
+	takeover atomic.Pointer[time.Time] // since when agents can connect; zero: not yet
+	workers  sync.WaitGroup
+
+	schedule  *schedule.Schedule
+	observed  *observe.State
+	cloud     *paced.Provider
+	records   *records
+	writeBack *writeBack
+	steps     *steps
+	backoff   backoff
+	pacer     *pacing.Pacer
+	reports   *reporter
+
 	launcher *launcher
 	poller   *poller
 	sweeper  *sweeper
-	witness  *witness
+	absence  *absenceCheck
 	balancer *balance.Balancer
-	surges   *surges
-	regroup  atomic.Bool // which groups there are is to be counted anew
+	surges   *surge.Budget
+	regroup  atomic.Bool // the set of groups may have changed
 
-	deletions *deletions
+	deletions *deletions.Tracker
 
-	passing sync.Mutex // held while groups are decided about; no part waits for it
+	passing sync.Mutex // held during passes; no part waits for it
 
-	resumable resumable       // of the deciding goroutine
-	viewed    []plan.Instance // the room of the last view, for the next; the same
+	resumable resumable       // used by the deciding goroutine only
+	viewed    []plan.Instance // buffer reused by the next view; likewise
 }
 
 // New returns a loop for one term.
@@ -41,25 +63,67 @@ func New(cfg Config) (*Loop, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	t := newTerm(cfg)
 	l := &Loop{
-		term: t, launcher: newLauncher(t), poller: newPoller(t), witness: &witness{term: t},
-		surges: newSurges(), resumable: resumable{}, deletions: newDeletions(),
+		cfg: cfg, log: cfg.Logger, reports: newReporter(cfg),
+		surges: surge.New(), resumable: resumable{}, deletions: deletions.New(),
 	}
+	l.schedule = schedule.New(l.allGroups)
+	tuning := cfg.tuning()
+	l.tuning.Store(&tuning)
+	l.takeover.Store(&time.Time{})
+	l.observed = observe.New(cfg.Ledger, provider.Consistent(cfg.Provider), time.Now())
+	l.cloud = paced.New(paced.Config{
+		Provider: cfg.Provider, Timeout: l.requestTimeout, Limits: limitsOf(cfg.CreateRate), Listing: cfg.Listing,
+		Go: l.workers.Go, Began: l.throttled,
+	})
+	l.backoff = backoff{tuning: &l.tuning, uniform: cfg.Uniform}
+	l.pacer = pacing.New(func(failures int) time.Duration { return l.backoff.draw(failures, longest) }, l.reports.creating)
+	l.records = &records{ledger: cfg.Ledger, writes: newSlots(maxWrites), observed: l.observed, reports: l.reports, log: cfg.Logger}
+	l.steps = &steps{observed: l.observed, schedule: l.schedule, reports: l.reports, workers: &l.workers}
+	l.writeBack = &writeBack{
+		certified: cfg.Certified, observed: l.observed, records: l.records, steps: l.steps, reports: l.reports,
+	}
+	l.launcher, l.poller, l.absence = newLauncher(l), newPoller(l), newAbsenceCheck(l)
+	l.sweeper, l.balancer = newSweeper(l), newBalancer(l)
 	l.regroup.Store(true)
-	l.sweeper = newSweeper(t, l.launcher, l.poller, l.witness)
-	l.balancer = newBalancer(t)
 	return l, nil
 }
 
-// Run takes over and then acts until ctx ends, or until an error says that the
-// term is over, which it returns. It returns when everything that it started
-// has ended. A Loop runs once.
+func (l *Loop) requestTimeout() time.Duration { return l.tuning.Load().RequestTimeout }
+
+// desired returns the desired state of a group, with its key.
+func (l *Loop) desired(key fleet.GroupKey) fleet.Group { return desired(l.cfg.Groups, key) }
+
+func desired(groups Groups, key fleet.GroupKey) fleet.Group {
+	g, _ := groups.Group(key)
+	g.Key = key
+	return g
+}
+
+// allGroups returns every group that is defined, and the group of each record.
+func (l *Loop) allGroups() []fleet.GroupKey {
+	keys := slices.Clone(l.cfg.Groups.Keys())
+	for _, i := range l.cfg.Ledger.Instances() {
+		keys = append(keys, i.GroupKey())
+	}
+	return keys
+}
+
+// subnets returns the subnets of all groups.
+func (l *Loop) subnets() (all []string) {
+	for _, key := range l.cfg.Groups.Keys() {
+		all = append(all, l.desired(key).Subnets...)
+	}
+	return all
+}
+
+// Run takes over and then acts until ctx ends, or until an error means that the term is over,
+// which it returns. It waits for all its goroutines. A Loop runs once.
 func (l *Loop) Run(ctx context.Context) error {
 	term, end := context.WithCancelCause(provider.WithGuard(ctx, l.cfg.Fence.Check))
-	l.end = end
+	l.reports.end = end
 	if l.takeOver(term) {
-		l.workers.Go(func() { l.sweeper.run(term) })
+		l.workers.Go(func() { l.sweeper.run(term, l.cfg.FirstSweep) })
 		l.workers.Go(func() { l.balancer.Run(term) })
 		if w, ok := provider.WatcherOf(l.cfg.Provider); ok {
 			l.workers.Go(func() { l.sweeper.watch(term, w) })
@@ -76,27 +140,36 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// takeOver makes the view whole: nothing is decided before the provider has
-// listed its VMs once. It reports whether that came about.
+// takeOver lists the provider's VMs, with retries, and starts the term: no decision is made
+// before the first list. It reports false if ctx ended first.
 func (l *Loop) takeOver(ctx context.Context) bool {
 	for n := 1; ; n++ {
-		asked := time.Now()
-		vms, err := l.cloud.list(ctx)
+		vms, asked, err := listFirst(ctx, n, l.cfg.First, l.cloud)
 		if err == nil {
-			l.begin(ctx, vms, asked)
+			l.start(ctx, vms, asked)
 			return true
 		}
-		l.fail(ctx, because(ReasonProvider, fmt.Errorf("list the VMs at takeover: %w", err)), fleet.GroupKey{}, "")
+		l.reports.fail(ctx, problems.Because(problems.ReasonProvider, fmt.Errorf("list the VMs at takeover: %w", err)), fleet.GroupKey{}, "")
 		if retry.Wait(ctx, stepBackoff().Delay(n)) != nil {
 			return false
 		}
 	}
 }
 
-// begin starts the term's decisions from the provider's first list.
-func (l *Loop) begin(ctx context.Context, vms []provider.VM, asked time.Time) {
-	if err := l.sweeper.recall(ctx, vms); err != nil { // no VM is an orphan yet, each is looked for again
-		l.fail(ctx, err, fleet.GroupKey{}, "")
+// listFirst makes the nth attempt of the first list: the first may have been started ahead.
+func listFirst(ctx context.Context, n int, ahead *paced.Listed, cloud *paced.Provider) ([]provider.VM, time.Time, error) {
+	if ahead != nil && n == 1 {
+		return ahead.Wait()
+	}
+	asked := time.Now()
+	vms, err := cloud.List(ctx)
+	return vms, asked, err
+}
+
+// start starts the term's decisions from the provider's first list.
+func (l *Loop) start(ctx context.Context, vms []provider.VM, asked time.Time) {
+	if err := l.sweeper.recall(ctx, vms); err != nil { // the next sweep retries
+		l.reports.fail(ctx, err, fleet.GroupKey{}, "")
 	}
 	records := l.cfg.Ledger.Instances()
 	for _, r := range records {
@@ -106,12 +179,13 @@ func (l *Loop) begin(ctx context.Context, vms []provider.VM, asked time.Time) {
 	}
 	now := time.Now()
 	l.takeover.Store(&now)
-	l.observed.judged(l.pacing.seed(records, now))
-	orphans, suspects := l.sweeper.begin(ctx, records, vms, asked)
-	l.markAll()
+	l.observed.Judged(l.pacer.WarmUp(records, l.desired, l.cfg.Groups.Settings(), now))
+	orphans, suspects := l.sweeper.start(ctx, records, vms, asked)
+	l.schedule.MarkAll()
+	l.tellTakeover(len(records), len(vms))
 	l.log.Info("took over", slog.Int("records", len(records)), slog.Int("vms", len(vms)),
 		slog.Int("unrecorded_vms", orphans), slog.Int("suspects", suspects))
-	l.workers.Go(func() { l.launcher.subnets.ask(ctx, fleet.Group{}) }) // so that the first create need not wait for it
+	l.workers.Go(func() { l.launcher.subnets.Refresh(ctx) }) // so that the first create does not wait for it
 }
 
 // drive is the deciding goroutine.
@@ -124,127 +198,127 @@ func (l *Loop) drive(ctx context.Context) {
 		due, stop := after(next)
 		select {
 		case <-ctx.Done():
-		case <-l.schedule.woken:
+		case <-l.schedule.Woken():
 		case <-due:
 		}
 		stop()
 	}
 }
 
-// step does what is due and at most one pass. It returns when the next thing is
-// due (zero: nothing is), and whether there is nothing left to do until then.
+// step does what is due and at most one pass. It returns when the next step is due (zero: not
+// without an event), and whether nothing is left to do until then.
 func (l *Loop) step(ctx context.Context) (time.Time, bool) {
 	l.passing.Lock()
 	defer l.passing.Unlock()
 	now := time.Now()
-	calmAt := l.cloud.calm(now, l.calmed)
-	l.poller.ask(ctx, now)
-	before := l.witness.last
-	held, until := l.witness.look(now)
-	if l.witness.last != before {
-		l.launcher.clear() // it was decided by another verdict
+	calmAt, calm := l.cloud.Calm(now)
+	if calm {
+		l.calmed()
 	}
-	if held || l.sweeper.suspended() { // whatever lifts that marks every group
+	l.poller.sendDue(ctx, now)
+	before := l.absence.last
+	held, until := l.absence.check(now)
+	if l.absence.last != before {
+		l.launcher.clear() // the queue was decided under another verdict
+	}
+	if held || l.sweeper.suspended() { // every group is marked when this ends
 		l.launcher.clear()
-		return sooner(sooner(l.poller.next(), until), calmAt), true
+		return plan.Sooner(plan.Sooner(l.poller.next(), until), calmAt), true
 	}
 	if l.regroup.Swap(false) {
 		l.countGroups()
 	}
-	if key, ok := l.schedule.take(now); ok && !l.pass(ctx, key, now) {
+	if key, ok := l.schedule.Pop(now); ok && !l.pass(ctx, key, now) {
 		return now, false
 	}
-	l.launcher.dispatch(ctx, now)
-	l.cloud.removes.next(ctx) // more of them may be allowed now
-	next, idle := l.schedule.next()
-	next = sooner(sooner(next, until), calmAt)
-	return sooner(next, sooner(l.poller.next(), l.launcher.createAt)), idle
+	createAt := l.launcher.dispatch(ctx, now)
+	l.cloud.Resume(ctx) // more deletes may be allowed now
+	next, idle := l.schedule.Next()
+	next = plan.Sooner(plan.Sooner(next, until), calmAt)
+	return plan.Sooner(next, plan.Sooner(l.poller.next(), createAt)), idle
 }
 
-// pass decides about one group and sets the workers going, unless what the absence of
-// VMs amounts to has changed meanwhile: then every group is marked again.
+// pass decides about one group and starts the workers. It reports false and does nothing if the
+// absence check holds the loop or its verdict changed: then every group is marked.
 func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool {
-	before := l.witness.last
+	before := l.absence.last
 	v, defined := l.view(key, now)
-	if held, _ := l.witness.look(now); held || l.witness.last != before { // since the last look, and the view may show why
+	if held, _ := l.absence.check(now); held || l.absence.last != before { // the view may be newer than the last check
 		l.launcher.clear()
 		return false
 	}
 	d := plan.Next(v)
-	l.schedule.mark(l.surges.decided(v.Group, defined, d, l.tuning.Load().MaxSurge)...)
+	l.schedule.Mark(l.surges.Decided(v.Group, defined, d, l.tuning.Load().MaxSurge)...)
 	l.apply(ctx, v, d.Actions, defined)
 	l.balance(ctx, v, defined)
 	l.watchDeletions(key, now)
 	if g, _ := l.cfg.Groups.Group(key); g.Size == 0 && defined || !defined && len(v.Instances) == 0 {
-		l.pacing.drop(key) // nothing is to be created
-	} else if d.Content {
-		l.pacing.content(v.Group)
+		l.pacer.Drop(key) // no creates
+	} else if d.Converged {
+		l.pacer.Converged(v.Group)
 	}
-	l.schedule.passTook.Store(int64(time.Since(now)))
+	l.schedule.Took(time.Since(now))
 	return true
 }
 
-// apply hands out what was decided about one group.
+// apply hands out the actions for one group.
 func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, defined bool) {
-	key := v.Group.Key
 	l.judge(v, actions)
 	unrecorded := l.launcher.unrecorded(v)
-	var creates, resumes []*launch
+	h := &handout{loop: l, view: v, defined: defined}
 	for _, a := range actions {
-		switch a.Kind {
-		case plan.Create:
-			creates = append(creates, &launch{group: v.Group, decidedAt: v.Now})
-		case plan.Resume:
-			i := find(v.Instances, a.ID)
-			resumes = append(resumes, &launch{
-				group: v.Group, decidedAt: v.Now, record: fleet.Instance{ID: a.ID}, onDemand: i.OnDemand, owed: i.Owed,
-			})
-		case plan.Settle:
-			l.work(ctx, key, "", v.Now, func() error { return l.cfg.Groups.Settle(ctx, key, a.IDs) })
-		case plan.Forget:
-			if defined {
-				l.work(ctx, key, "", v.Now, func() error { return l.cfg.Groups.Forget(ctx, key) })
-			}
-		case plan.Wake:
-			l.schedule.markAt(key, a.At)
-		default:
-			l.work(ctx, key, a.ID, v.Now, func() error { return l.leave(ctx, a) })
+		actionOf(a).apply(ctx, h)
+	}
+	lost := l.observed.Replace(v.Instances, len(h.creates))
+	for n, i := range lost {
+		h.creates[n].replaces, h.creates[n].immediate = i.ID, i.Immediate
+	}
+	h.explainCreates(lost)
+	l.launcher.set(v, slices.Concat(unrecorded, h.creates[:len(lost)], h.resumes, h.creates[len(lost):]))
+}
+
+// judge records the instances that a decision removes as failed before they settled. If that
+// changes the pace, the group is decided again.
+func (l *Loop) judge(v plan.View, actions []plan.Action) {
+	if failed := l.observed.FailedYoung(v, actions); len(failed) > 0 {
+		l.pacer.Died(v.Group, failed, l.observed.Living(v.Instances, v.Group, v.Now, failed))
+	}
+	if !l.pacer.Pace(v.Group).Equal(v.Pace) {
+		l.schedule.Mark(v.Group.Key)
+	}
+}
+
+// countGroups updates surges with the defined groups.
+func (l *Loop) countGroups() {
+	sizes := map[fleet.GroupKey]int{}
+	for _, key := range l.cfg.Groups.Keys() {
+		if g, ok := l.cfg.Groups.Group(key); ok && !g.Removed {
+			sizes[key] = max(0, g.Size)
 		}
 	}
-	lost := l.observed.replace(v.Instances, len(creates))
-	for n, i := range lost {
-		creates[n].replaces, creates[n].owed = i.ID, i.Owed
-	}
-	l.launcher.set(v, slices.Concat(unrecorded, creates[:len(lost)], resumes, creates[len(lost):]))
+	l.schedule.Mark(l.surges.Recount(sizes, l.tuning.Load().MaxSurge)...)
 }
 
-// judge takes over which instances a decision ends that have not settled. When that
-// changes the pace, the group is decided anew.
-func (l *Loop) judge(v plan.View, actions []plan.Action) {
-	if failed := l.observed.stillborn(v, actions); len(failed) > 0 {
-		l.pacing.cameToNothing(v.Group, failed, l.observed.living(v.Instances, v.Group, v.Now, failed))
-	}
-	if !l.pacing.isPace(v) {
-		l.schedule.mark(v.Group.Key)
-	}
+// CreatesFailing reports whether the creates of a group fail, with details.
+func (l *Loop) CreatesFailing(key fleet.GroupKey) (fleet.CreatesFailing, bool) {
+	return l.pacer.Condition(key, time.Now())
 }
 
-// Kick asks for a pass of the given groups; of all groups when none is given.
-// It is called when a group, or what is wanted as a whole, has changed.
-func (l *Loop) Kick(keys ...fleet.GroupKey) {
+// Enqueue requests a pass of the given groups, or of all groups if none is given. It is called
+// when a group, or the desired state as a whole, has changed.
+func (l *Loop) Enqueue(keys ...fleet.GroupKey) {
 	if len(keys) == 0 {
 		l.regroup.Store(true)
-		l.markAll()
+		l.schedule.MarkAll()
 	}
-	l.schedule.mark(keys...)
+	l.schedule.Mark(keys...)
 }
 
-// Reconfigure goes over to another tuning and, by swap, to another wanted
-// state. swap runs between two passes, so that no decision sees half of it; it
-// must be quick and must not call the loop. What was decided and has not begun
-// is decided anew, for every group. Creates and deletes under way are not
-// touched: where fewer are allowed at one time, the next begins when enough
-// have ended. A tuning that is not valid is refused, and swap does not run.
+// Reconfigure applies a new tuning and calls swap to change the desired state. swap runs
+// between two passes, so that no decision sees half of a change; it must be quick and must not
+// call the loop. All groups are decided again; queued creates are dropped. Creates and deletes
+// in progress are not affected: if fewer are allowed now, the next begins when enough have
+// ended. If the tuning is invalid, Reconfigure returns an error and does not call swap.
 func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	if err := t.check(); err != nil {
 		return err
@@ -254,19 +328,20 @@ func (l *Loop) Reconfigure(t Tuning, swap func()) error {
 	swap()
 	l.tuning.Store(&t)
 	l.launcher.retune(t.CreateRate)
-	l.cloud.retune(t.CreateRate)
+	l.cloud.Retune(limitsOf(t.CreateRate))
+	l.sweeper.deletes.resize(t.CreateRate.Concurrency)
 	select {
 	case l.sweeper.retuned <- struct{}{}:
-	default: // it is about to look
+	default: // already signalled
 	}
 	l.regroup.Store(true)
-	l.markAll()
-	l.schedule.mark(l.pacing.failed()...) // those that are no more are to be forgotten
+	l.schedule.MarkAll()
+	l.schedule.Mark(l.pacer.Groups()...) // a pass drops those that are no longer defined
 	return nil
 }
 
-// after returns a channel that delivers at t, never for the zero time, and a
-// function that gives the timer up.
+// after returns a channel that delivers at t (never for the zero time), and a function that
+// stops the timer.
 func after(t time.Time) (<-chan time.Time, func()) {
 	if t.IsZero() {
 		return nil, func() {}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/observe"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
@@ -50,7 +52,7 @@ func TestNothingIsDecidedBeforeTheFirstList(t *testing.T) {
 		}
 		pass(10 * time.Second)
 		s.expectRunning(web, 2)
-		if len(s.reported(reconcile.ReasonProvider)) != 3 {
+		if len(s.reported(problems.ReasonProvider)) != 3 {
 			t.Errorf("want the three failures reported: %v", s.problems)
 		}
 	})
@@ -83,7 +85,7 @@ func TestScaleDownTakesTheOldestAndPrunes(t *testing.T) {
 			t.Errorf("tombstones outlive their retention: %s", s.dump())
 		}
 		pass(2 * time.Minute)
-		if h := s.term.Health(old[0]); h != (reconcile.Health{}) {
+		if h := s.term.Health(old[0]); h != (observe.Health{}) {
 			t.Errorf("something is still known of an instance that is no more: %+v", h)
 		}
 	})
@@ -98,12 +100,12 @@ func TestRemovedGroupIsEmptiedAndForgotten(t *testing.T) {
 		s.wanted.fail = errStoreDown
 		s.wanted.mu.Unlock()
 		s.wanted.edit(web, func(g *fleet.Group) { g.Removed = true })
-		s.term.Kick(web)
+		s.term.Enqueue(web)
 		pass(10 * time.Second)
 		if len(s.world.VMs()) != 0 {
 			t.Fatalf("VMs are left: %s", s.dump())
 		}
-		if len(s.reported(reconcile.ReasonStorage)) == 0 {
+		if len(s.reported(problems.ReasonStorage)) == 0 {
 			t.Errorf("the failed edit was not reported")
 		}
 		s.wanted.mu.Lock()
@@ -123,7 +125,7 @@ func TestLeavingInstanceIsSettled(t *testing.T) {
 		pass(10 * time.Second)
 		leaver := s.expectRunning(web, 3)[2]
 		s.wanted.edit(web, func(g *fleet.Group) { g.Size, g.Leaving = 2, []fleet.InstanceID{leaver} })
-		s.term.Kick(web)
+		s.term.Enqueue(web)
 		pass(2 * time.Minute)
 		for _, id := range s.expectRunning(web, 2) {
 			if id == leaver {
@@ -144,7 +146,7 @@ func TestLostLeadershipEndsTheLoopWithoutAnAct(t *testing.T) {
 		s.expectRunning(web, 2)
 		creates, deletes := len(s.world.Calls(fake.OpCreate)), len(s.world.Calls(fake.OpDelete))
 		old := s.term
-		s.bucket.lead() // somebody else leads from here on
+		s.bucket.lead() // another server leads from here on
 		s.size(web, 4)
 		if err := soon(t, old.done, "the end of the old loop"); !errors.Is(err, errNotLeader) {
 			t.Errorf("run returned %v, want that it is not the leader", err)
@@ -185,7 +187,7 @@ func TestConfigNamesWhatIsMissing(t *testing.T) {
 		t.Fatal("an empty config was accepted")
 	}
 	for _, field := range []string{
-		"Ledger", "Fence", "Groups", "Builder", "Provider", "NewID", "Report", "Logger", "Uniform",
+		"Ledger", "Fence", "Groups", "Builder", "Provider", "NewID", "Problems", "Logger", "Uniform",
 		"CreateRate.Concurrency", "CreateBackoff", "RequestTimeout", "SweepInterval", "FirstSweep",
 	} {
 		if !strings.Contains(err.Error(), field) {
@@ -205,7 +207,7 @@ func TestLoopRemembersBeforeRunAndIsHarmlessAfter(t *testing.T) {
 			t.Fatal(err)
 		}
 		loop.AgentDisconnected(id, time.Now())
-		loop.Kick()
+		loop.Enqueue()
 		loop.AgentReport(id, fleet.Report{At: time.Now()})
 		calls := len(s.world.Calls())
 		pass(10 * time.Minute)

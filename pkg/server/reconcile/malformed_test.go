@@ -9,11 +9,12 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// Whoever spoils a record does not kill its VM, nor get a second one made, and
-// the rest of its group is run as usual.
+// The VM of a malformed record is neither deleted nor replaced, and the rest of its group is
+// reconciled as usual.
 func TestVMOfAMalformedRecordIsLeftAlone(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 5)
@@ -23,34 +24,33 @@ func TestVMOfAMalformedRecordIsLeftAlone(t *testing.T) {
 		if err := s.stop(); err != nil {
 			t.Fatal(err)
 		}
-		s.bucket.spoil(ids[:3]...) // more than may be an accident
+		s.bucket.spoil(ids[:3]...) // more than the limit
 		s.lead()
 		pass(20 * time.Minute)
-		if c, d := len(s.world.Calls(fake.OpCreate)), len(s.world.Calls(fake.OpDelete)); c != 5 || d != 0 || s.term.Held().Message != "" {
-			t.Fatalf("%d creates and %d deletes, held %q: %s", c, d, s.term.Held().Message, s.dump())
+		if c, d := len(s.world.Calls(fake.OpCreate)), len(s.world.Calls(fake.OpDelete)); c != 5 || d != 0 || s.term.held().Message != "" {
+			t.Fatalf("%d creates and %d deletes, held %q: %s", c, d, s.term.held().Message, s.dump())
 		}
-		problems := s.reported(reconcile.ReasonMalformed)
-		if len(problems) != 3 || !slices.Contains(ids[:3], problems[0].Instance) {
-			t.Errorf("want each reported once: %v", problems)
+		found := s.reported(problems.ReasonMalformed)
+		if len(found) != 3 || !slices.Contains(ids[:3], found[0].Instance) {
+			t.Errorf("want each reported once: %v", found)
 		}
 		s.world.Kill(ids[3])
 		pass(time.Minute)
 		if n := len(s.running(web)); n != 2 {
 			t.Errorf("the rest of the group is not looked after: %s", s.dump())
 		}
-		s.world.Vanish(ids[0]) // a VM that is gone fills no place
+		s.world.Vanish(ids[0]) // a VM that is gone does not count
 		pass(5 * time.Minute)
 		s.expectRunning(web, 3)
 		s.size(web, 1)
 		pass(10 * time.Minute)
 		if len(s.running(web)) != 0 || !s.isAlive(ids[1]) || !s.isAlive(ids[2]) {
-			t.Errorf("want just the two that nobody can speak for: %s", s.dump())
+			t.Errorf("want just the two without a readable record: %s", s.dump())
 		}
 	})
 }
 
-// mending is a ledger of which something can be done right before a group's records
-// are read.
+// mending is a ledger with a hook right before a group's records are read.
 type mending struct {
 	reconcile.Ledger
 	before atomic.Pointer[func()]
@@ -63,8 +63,7 @@ func (m *mending) Group(key fleet.GroupKey) []fleet.Instance {
 	return m.Ledger.Group(key)
 }
 
-// A record that becomes readable while a group is decided about is one instance of
-// it, and fills no place beside.
+// A record that becomes readable during a pass is not counted twice.
 func TestRecordThatIsMendedDuringAPass(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 3)
@@ -85,7 +84,7 @@ func TestRecordThatIsMendedDuringAPass(t *testing.T) {
 		}
 		mend := func() { s.bucket.mend(s.term.ledger, good) }
 		m.before.Store(&mend)
-		s.term.Kick(web)
+		s.term.Enqueue(web)
 		pass(5 * time.Second)
 		if c, d := len(s.world.Calls(fake.OpCreate)), len(s.world.Calls(fake.OpDelete)); c != 3 || d != 0 || m.before.Load() != nil {
 			t.Errorf("%d creates and %d deletes, want 3 and none: %s", c, d, s.dump())
@@ -94,32 +93,31 @@ func TestRecordThatIsMendedDuringAPass(t *testing.T) {
 	})
 }
 
-// A record that comes to be known long after the takeover, because it is mended or
-// another hand put it back, is not judged by a silence from before: its agent was not
-// listened to.
+// For a record that appears long after the takeover, because it was repaired or restored
+// externally, missed reports from before don't count: its agent could not connect.
 func TestRecordThatIsMendedLongAfterATakeover(t *testing.T) {
 	for name, spoil := range map[string]func(*bucket, ...fleet.InstanceID){
 		"mended": (*bucket).spoil, "put back": (*bucket).take,
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
-				s.wanted.settings.MissedReports = 6 // a minute, in which agents come back
+				s.wanted.settings.MissedReports = 6 // a minute, so that agents can reconnect
 				s.size(web, 3)
 				s.lead()
 				pass(3 * time.Minute)
 				ids := s.expectRunning(web, 3)
 				good, _ := s.bucket.get(ids[0])
-				s.build = func(fleet.Instance) error { return errStoreDown } // nothing takes its place
+				s.build = func(fleet.Instance) error { return errStoreDown } // no replacement can be created
 				if err := s.stop(); err != nil {
 					t.Fatal(err)
 				}
 				spoil(s.bucket, ids[0])
-				s.agents.mute = map[fleet.InstanceID]bool{ids[0]: true} // until it is let in again, and tries
+				s.agents.mute = map[fleet.InstanceID]bool{ids[0]: true} // until it reconnects
 				s.lead()
 				pass(20 * time.Minute)
 				s.bucket.mend(s.term.ledger, good)
-				s.term.Kick(web)
-				pass(59 * time.Second) // without a word of its agent
+				s.term.Enqueue(web)
+				pass(59 * time.Second) // without a report of its agent
 				if h := s.term.Health(ids[0]); h.Unhealthy != "" {
 					t.Fatalf("judged by a silence from before: %+v: %s", h, s.dump())
 				}
@@ -132,7 +130,7 @@ func TestRecordThatIsMendedLongAfterATakeover(t *testing.T) {
 	}
 }
 
-// An object that does not tell its instance may speak of any VM.
+// An object that does not name its instance may belong to any VM.
 func TestNoStrayIsDeletedBesideANamelessObject(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 2)
@@ -144,7 +142,7 @@ func TestNoStrayIsDeletedBesideANamelessObject(t *testing.T) {
 		s.bucket.malformed = []fleet.Malformed{{Key: "instance/one/x", Err: errors.New("no id")}}
 		s.bucket.mu.Unlock()
 		pass(20 * time.Minute)
-		if len(s.vmsOf(id)) != 1 || len(s.reported(reconcile.ReasonMalformed)) != 1 {
+		if len(s.vmsOf(id)) != 1 || len(s.reported(problems.ReasonMalformed)) != 1 {
 			t.Errorf("%s: %s", stray.ProviderID, s.dump())
 		}
 		s.bucket.mu.Lock()
@@ -157,8 +155,8 @@ func TestNoStrayIsDeletedBesideANamelessObject(t *testing.T) {
 	})
 }
 
-// A server that dies between the two halves of a create leaves half a VM, which
-// only the create itself completes.
+// A server that dies during a create leaves an incomplete VM, which only a repeated create
+// completes.
 func TestHalfMadeVMIsCompletedNotAdopted(t *testing.T) {
 	bubble(t, fake.Config{Boot: fake.Fixed(time.Hour)}, func(t *testing.T, s *shard) {
 		s.size(web, 1)
@@ -179,8 +177,7 @@ func TestHalfMadeVMIsCompletedNotAdopted(t *testing.T) {
 	})
 }
 
-// A create whose record could not be written is given up when its group shrinks
-// meanwhile.
+// A create whose record could not be written is dropped when its group shrinks meanwhile.
 func TestUnrecordedCreatesShrinkWithTheGroup(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.bucket.fail = func(op string, _ fleet.InstanceID) (bool, error) { return op != "create", errStoreDown }
@@ -199,8 +196,7 @@ func TestUnrecordedCreatesShrinkWithTheGroup(t *testing.T) {
 	})
 }
 
-// While the store does not take the VM's name, the provider is asked more and
-// more rarely.
+// While the VM's provider ID can't be stored, calls to the provider back off.
 func TestCreateIsNotRepeatedAtLineRate(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.agents.muteAll = true
@@ -220,7 +216,7 @@ func TestCreateIsNotRepeatedAtLineRate(t *testing.T) {
 	})
 }
 
-// What fails for ever in the same way is told once.
+// A permanent failure is reported once.
 func TestConflictForEverIsToldOnce(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 1)
@@ -232,7 +228,7 @@ func TestConflictForEverIsToldOnce(t *testing.T) {
 		s.bucket.mu.Unlock()
 		s.size(web, 0)
 		pass(10 * time.Minute)
-		if p := s.reported(reconcile.ReasonStorage); len(p) != 1 {
+		if p := s.reported(problems.ReasonStorage); len(p) != 1 {
 			t.Errorf("%d problems, want 1: %v", len(p), p)
 		}
 	})

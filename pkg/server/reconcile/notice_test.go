@@ -10,8 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// doomed is a group of two that drains for ten minutes; the first of them is
-// the one that a test lets the provider take.
+// doomed is a group of two with a drain timeout of ten minutes; the first one is interrupted.
 func doomed(s *shard) fleet.InstanceID {
 	s.wanted.edit(web, func(g *fleet.Group) { g.Size, g.DrainTimeout = 2, 10*time.Minute })
 	s.lead()
@@ -25,8 +24,8 @@ func announced(at time.Time) fleet.Report {
 
 func (s *shard) creates() int { return len(s.world.Calls(fake.OpCreate)) }
 
-// TestNoticeEndsTheDrainInTime: at what comes first, the drain's own end or the
-// machine's.
+// TestNoticeEndsTheDrainInTime: at the drain's deadline or the machine's end, whichever is
+// earlier.
 func TestNoticeEndsTheDrainInTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		notice, drain, want time.Duration // from the report
@@ -69,8 +68,8 @@ func TestNoticeEndsTheDrainInTime(t *testing.T) {
 	}
 }
 
-// TestNoticesOfOneEndAreOne: every report repeats it, the agent comes back with
-// it, two sources tell it, and the next leader hears it again.
+// TestNoticesOfOneEndAreOne: the notice is repeated in every report, after a reconnect, by two
+// sources, and to the next leader.
 func TestNoticesOfOneEndAreOne(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		id := doomed(s)
@@ -108,8 +107,8 @@ func TestNoticesOfOneEndAreOne(t *testing.T) {
 	})
 }
 
-// TestNoticeOfWhoLeavesAnyway: nobody is replaced for it, and it goes no later
-// than its machine.
+// TestNoticeOfWhoLeavesAnyway: an instance that is leaving already is not replaced, and leaves no
+// later than its machine.
 func TestNoticeOfWhoLeavesAnyway(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		id := doomed(s)
@@ -125,7 +124,7 @@ func TestNoticeOfWhoLeavesAnyway(t *testing.T) {
 		if r, _ := s.bucket.get(id); r.Phase != fleet.Deleted || s.creates() != 2 {
 			t.Errorf("%d creates, %+v", s.creates(), r)
 		}
-		s.term.AgentReport(id, announced(time.Now())) // a last word of the dead
+		s.term.AgentReport(id, announced(time.Now())) // a late report
 		pass(time.Minute)
 		if s.creates() != 2 {
 			t.Errorf("a tombstone was replaced")
@@ -140,7 +139,7 @@ func TestNoticeWhileDraining(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		id := doomed(s)
 		s.wanted.edit(web, func(g *fleet.Group) { g.Size, g.Leaving = 1, []fleet.InstanceID{id} })
-		s.term.Kick(web)
+		s.term.Enqueue(web)
 		pass(time.Second)
 		s.term.AgentReport(id, announced(time.Now().Add(2*time.Minute)))
 		pass(119 * time.Second)
@@ -154,14 +153,14 @@ func TestNoticeWhileDraining(t *testing.T) {
 	})
 }
 
-// TestNoticeOfAnOnDemandInstance: it is drained, and nobody stands in for it.
+// TestNoticeOfAnOnDemandInstance: it is drained, and not replaced.
 func TestNoticeOfAnOnDemandInstance(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		id := doomed(s)
 		if _, err := s.term.ledger.Update(context.Background(), id, func(i *fleet.Instance) error { i.OnDemand = true; return nil }); err != nil {
 			t.Fatal(err)
 		}
-		s.term.Kick(web)
+		s.term.Enqueue(web)
 		pass(time.Minute)
 		before := s.creates()
 		s.expectRunning(web, 3) // the group's two, and this one
@@ -178,8 +177,7 @@ func TestNoticeOfAnOnDemandInstance(t *testing.T) {
 	})
 }
 
-// TestNoticeAndShutdown: the agent says goodbye as well, before or after; it is
-// one loss.
+// TestNoticeAndShutdown: a notice and a shutdown of the agent, in either order, are one loss.
 func TestNoticeAndShutdown(t *testing.T) {
 	shutdown := fleet.Report{ShuttingDown: true}
 	for name, say := range map[string]func(s *shard, id fleet.InstanceID, end time.Time){
@@ -210,7 +208,7 @@ func TestNoticeAndShutdown(t *testing.T) {
 				if r, _ := s.bucket.get(id); r.Phase != fleet.Draining || s.creates() != 3 || r.Drain == nil || !r.Drain.DeleteAt.Equal(end) {
 					t.Errorf("%d creates, %+v", s.creates()-2, r)
 				}
-				s.world.Kill(id) // before its time
+				s.world.Kill(id) // before the announced time
 				pass(5 * time.Second)
 				if r, _ := s.bucket.get(id); r.Phase != fleet.Deleted || s.creates() != 3 {
 					t.Errorf("%d creates; want the dead one gone: %+v", s.creates()-2, r)

@@ -11,11 +11,10 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server/plan"
-	"github.com/nstance/nstance/pkg/server/reconcile"
+	"github.com/nstance/nstance/pkg/server/problems"
 )
 
-// demanded is the record of an on-demand instance as somebody asks for it:
-// nothing is known yet of where it will be.
+// demanded returns the record of an on-demand instance as requested, without a subnet.
 func (s *shard) demanded(key fleet.GroupKey) fleet.Instance {
 	now := time.Now().UTC()
 	id, err := s.newID("knd", now)
@@ -29,25 +28,25 @@ func (s *shard) demanded(key fleet.GroupKey) fleet.Instance {
 	}
 }
 
-// demand has the leader record an on-demand instance.
+// demand makes the leader record an on-demand instance.
 func (s *shard) demand(key fleet.GroupKey) fleet.InstanceID {
 	s.t.Helper()
 	r, err := s.term.ledger.Create(context.Background(), s.demanded(key))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.term.Kick(key)
+	s.term.Enqueue(key)
 	return r.ID
 }
 
 // change edits a record through the leader, as a call of the API does.
 func (s *shard) change(id fleet.InstanceID, change func(*fleet.Instance)) error {
 	r, err := s.term.ledger.Update(context.Background(), id, func(i *fleet.Instance) error { change(i); return nil })
-	s.term.Kick(r.GroupKey())
+	s.term.Enqueue(r.GroupKey())
 	return err
 }
 
-// askOut asks that one instance goes.
+// askOut requests the removal of one instance.
 func (s *shard) askOut(id fleet.InstanceID) {
 	s.t.Helper()
 	if err := s.change(id, func(i *fleet.Instance) { i.RemovalAskedAt = new(time.Now()) }); err != nil {
@@ -55,13 +54,13 @@ func (s *shard) askOut(id fleet.InstanceID) {
 	}
 }
 
-// phase is that of a record in the store; empty when it is not there.
+// phase returns the phase of a stored record; empty if there is none.
 func (s *shard) phase(id fleet.InstanceID) fleet.Phase {
 	r, _ := s.bucket.get(id)
 	return r.Phase
 }
 
-// managed are the running instances that fill a place of the group.
+// managed returns the running managed instances of the group.
 func (s *shard) managed(key fleet.GroupKey) (ids []fleet.InstanceID) {
 	for _, id := range s.running(key) {
 		if r, _ := s.bucket.get(id); !r.OnDemand {
@@ -113,8 +112,8 @@ func TestOnDemandInstanceFillsNoPlace(t *testing.T) {
 	})
 }
 
-// TestOnDemandCreateThatFails: its id is what somebody waits for, so no other
-// takes its place, and the group's own creates are not held back.
+// TestOnDemandCreateThatFails: the caller waits for its id, so the create is retried with that,
+// and the group's own creates are not delayed.
 func TestOnDemandCreateThatFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault  fake.Fault
@@ -149,7 +148,7 @@ func TestOnDemandCreateThatFails(t *testing.T) {
 				s.world.FailNext(fake.OpCreate, c.faults, c.fault)
 				id := s.demand(web)
 				pass(100 * time.Millisecond)
-				if c.faults == 1 { // else the group's own create would meet the rest
+				if c.faults == 1 { // otherwise the group's own create would get the other faults
 					s.size(web, 2)
 					pass(100 * time.Millisecond)
 					if n := len(s.records(web, fleet.Pending)); n == 0 || s.creates() < 3 {
@@ -178,8 +177,8 @@ func TestOnDemandCreateThatFails(t *testing.T) {
 	}
 }
 
-// TestOnDemandAnswerLostThenRefused: a refusal says nothing about the create
-// before it, whose machine may be there. It is not given up before its time.
+// TestOnDemandAnswerLostThenRefused: a refusal says nothing about an earlier create, whose machine
+// may exist. The instance is not given up before its timeout.
 func TestOnDemandAnswerLostThenRefused(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
@@ -205,15 +204,15 @@ func TestOnDemandAnswerLostThenRefused(t *testing.T) {
 	}
 }
 
-// TestOnDemandRecordOutlivesItsLeader: one that was there at takeover is made by
-// the next leader, with its id; one that lands later was promised to nobody, but
-// is made when a key names it, since the key can name no other.
+// TestOnDemandRecordOutlivesItsLeader: a record that exists at takeover is resumed by the next
+// leader, with its id; one that appears later was not acknowledged, and is resumed only if it
+// has an idempotency key, since the key can name no other instance.
 func TestOnDemandRecordOutlivesItsLeader(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 1)
 		s.lead()
 		pass(10 * time.Second)
-		r, err := s.term.ledger.Create(context.Background(), s.demanded(web)) // and nobody is told
+		r, err := s.term.ledger.Create(context.Background(), s.demanded(web)) // without Enqueue
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,8 +239,8 @@ func TestOnDemandRecordOutlivesItsLeader(t *testing.T) {
 	})
 }
 
-// TestOnDemandOfALostGroup: nothing is made of a group that is gone, and what
-// there is of it goes.
+// TestOnDemandOfALostGroup: no instance of a group that is gone is created, and existing ones are
+// removed.
 func TestOnDemandOfALostGroup(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.lead()
@@ -255,7 +254,7 @@ func TestOnDemandOfALostGroup(t *testing.T) {
 		id := s.demand(web)
 		pass(10 * time.Second)
 		s.wanted.edit(web, func(g *fleet.Group) { g.Removed = true })
-		s.term.Kick(web)
+		s.term.Enqueue(web)
 		pass(10 * time.Second)
 		if s.phase(id) != fleet.Deleted || len(s.wanted.Keys()) != 0 {
 			t.Errorf("want it gone, and the group forgotten: %s", s.dump())
@@ -263,7 +262,7 @@ func TestOnDemandOfALostGroup(t *testing.T) {
 	})
 }
 
-// TestOnDemandThatCannotBeBuilt: the config may be put right in time.
+// TestOnDemandThatCannotBeBuilt: the config may be corrected in time.
 func TestOnDemandThatCannotBeBuilt(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.build = func(fleet.Instance) error { return errors.New("no such var") }
@@ -271,7 +270,7 @@ func TestOnDemandThatCannotBeBuilt(t *testing.T) {
 		s.lead()
 		id := s.demand(web)
 		pass(time.Minute)
-		if s.phase(id) != fleet.Pending || len(s.reported(reconcile.ReasonBuild)) == 0 {
+		if s.phase(id) != fleet.Pending || len(s.reported(problems.ReasonBuild)) == 0 {
 			t.Errorf("want it to wait, and said why: %s", s.dump())
 		}
 		s.mu.Lock()

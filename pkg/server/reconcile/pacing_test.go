@@ -12,13 +12,15 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/fair"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// usual is the create rate that a shard has by default.
-var usual = reconcile.CreateRate{PerSecond: 10, Burst: 20, Concurrency: 16}
+// usual is the default create rate.
+var usual = fair.Rate{PerSecond: 10, Burst: 20, Concurrency: 16}
 
-// mortal has every machine of a group end a while after it runs, until it is cured.
+// mortal ends every machine of a group a while after it runs, until it is cured.
 func (s *shard) mortal(key fleet.GroupKey, life time.Duration) (cure func()) {
 	p := s.world.Open(scope, "death")
 	ctx, cure := context.WithCancel(s.t.Context())
@@ -45,7 +47,7 @@ func (s *shard) createsOf(key fleet.GroupKey) (calls []fake.Call) {
 	return calls
 }
 
-// refusing is a provider that has no use for the args of some groups.
+// refusing is a provider that refuses the args of some groups.
 type refusing struct {
 	*fake.Provider
 	refuses func(group string) bool
@@ -59,7 +61,7 @@ func (p refusing) Create(ctx context.Context, spec provider.Spec) (provider.VM, 
 	return p.Provider.Create(ctx, spec)
 }
 
-// growth is how long a group takes from 0 to n, created and registered.
+// growth returns how long a group takes to grow from 0 to n registered instances.
 func (s *shard) growth(key fleet.GroupKey, n int) time.Duration {
 	s.t.Helper()
 	began := time.Now()
@@ -73,7 +75,7 @@ func (s *shard) growth(key fleet.GroupKey, n int) time.Duration {
 	return time.Since(began)
 }
 
-// alone is how long db takes from 0 to n with nothing beside it.
+// alone returns how long db alone takes to grow from 0 to n.
 func alone(t *testing.T, n int) (took time.Duration) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(50 * time.Millisecond)}, func(_ *testing.T, s *shard) {
 		s.adjust = func(c *reconcile.Config) { c.CreateRate = usual }
@@ -107,8 +109,8 @@ func TestDeathsInAFreshFleetAreMadeUpForAtOnce(t *testing.T) {
 	})
 }
 
-// TestMachinesThatDieYoungHoldUpNobodyElse: a group whose machines don't live long
-// leaves the shard's creates to the others, and says that it fails.
+// TestMachinesThatDieYoungHoldUpNobodyElse: a group whose machines die young does not delay the
+// creates of others, and reports that its creates fail.
 func TestMachinesThatDieYoungHoldUpNobodyElse(t *testing.T) {
 	ideal := alone(t, 20)
 	for name, doom := range map[string]func(*shard){
@@ -139,7 +141,7 @@ func TestMachinesThatDieYoungHoldUpNobodyElse(t *testing.T) {
 				if n := len(s.createsOf(web)) - began; n < 10 || n > 60 {
 					t.Errorf("%d creates in an hour; it is to probe now and then", n)
 				}
-				if p := s.reported(reconcile.ReasonCreatesFailing); len(p) == 0 || p[0].Group != web {
+				if p := s.reported(problems.ReasonCreatesFailing); len(p) == 0 || p[0].Group != web {
 					t.Errorf("problems: %v", p)
 				}
 				if _, failing := s.term.CreatesFailing(db); failing {
@@ -150,8 +152,8 @@ func TestMachinesThatDieYoungHoldUpNobodyElse(t *testing.T) {
 	}
 }
 
-// TestRefusedGroupsHoldUpNobodyElse: many groups that the provider refuses have a
-// tenth of the creates between them at most.
+// TestRefusedGroupsHoldUpNobodyElse: many groups with refused creates together have at most a tenth
+// of the creates.
 func TestRefusedGroupsHoldUpNobodyElse(t *testing.T) {
 	ideal := alone(t, 50)
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(50 * time.Millisecond)}, func(t *testing.T, s *shard) {
@@ -163,8 +165,8 @@ func TestRefusedGroupsHoldUpNobodyElse(t *testing.T) {
 			s.size(fleet.GroupKey{Tenant: "default", Name: fmt.Sprintf("bad-%03d", n)}, 1)
 		}
 		s.lead()
-		pass(2 * time.Minute) // each of them fails by now
-		if n := len(s.reported(reconcile.ReasonCreatesFailing)); n < 300 {
+		pass(2 * time.Minute) // all of them fail now
+		if n := len(s.reported(problems.ReasonCreatesFailing)); n < 300 {
 			t.Fatalf("%d groups are said to fail", n)
 		}
 		if took := s.growth(db, 50); took > ideal*12/10 {
@@ -173,13 +175,13 @@ func TestRefusedGroupsHoldUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestGroupsThatFailHaveATenthOfTheSlots: and one each, however long their creates
-// take; with no rate at all that is what bounds them.
+// TestGroupsThatFailHaveATenthOfTheSlots: and one each, however long their creates take; without
+// a rate only this limits them.
 func TestGroupsThatFailHaveATenthOfTheSlots(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		slow := &slow{Provider: s.world.Open(scope, "a"), under: map[string]int{}}
 		s.adjust = func(c *reconcile.Config) {
-			c.CreateRate, c.CreateBackoff, c.Provider = reconcile.CreateRate{Concurrency: 20}, 20*time.Second, slow
+			c.CreateRate, c.CreateBackoff, c.Provider = fair.Rate{Concurrency: 20}, 20*time.Second, slow
 		}
 		for n := range 30 {
 			s.size(fleet.GroupKey{Tenant: "default", Name: fmt.Sprintf("bad-%02d", n)}, 5)
@@ -225,7 +227,7 @@ func (p *slow) change(group string, n int) {
 	p.most, p.mostOfOne = max(p.most, p.all), max(p.mostOfOne, p.under[group])
 }
 
-// counted is how many were under way at one time, of all groups and of one.
+// counted returns the maximum of concurrent creates, of all groups and of one.
 func (p *slow) counted() (all, ofOne int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

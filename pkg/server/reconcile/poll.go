@@ -12,18 +12,21 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/paced"
 	"github.com/nstance/nstance/pkg/retry"
+	"github.com/nstance/nstance/pkg/server/census"
+	"github.com/nstance/nstance/pkg/server/observe"
 	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/problems"
+	"github.com/nstance/nstance/pkg/server/schedule"
 )
 
 const (
-	// recheckCount: right after a machine was killed its provider may still
-	// call it running, so while the agent stays away it is asked again this
-	// often, first after 10 ms, then after twice that each time, up to 1 s;
-	// some two seconds in all. After that it is left to the missed reports.
+	// recheckCount is how often a VM is polled again while its agent is disconnected, since
+	// the provider may report a killed machine as running at first. With recheckBackoff
+	// this takes about two seconds; after that missed reports decide.
 	recheckCount = 8
-	// What is due so soon after what is due now is asked together with it: the
-	// answers of one call are taken over one after the other.
+	// Polls that are due within this time are sent in one call.
 	urgentTogether, deletionsTogether = 5 * time.Millisecond, 50 * time.Millisecond
 )
 
@@ -34,59 +37,66 @@ func pollBackoff() retry.Backoff {
 	return retry.Backoff{First: 250 * time.Millisecond, Limit: 5 * time.Second}
 }
 
-// poller asks the provider about the VMs of single instances, one question
-// about each at a time. It never lists: a list may take longer than anybody can
-// wait for a status. Urgent questions have calls of their own, so that none ever
-// waits behind the polling of a deletion. It is safe for concurrent use.
+// poller polls the VMs of single instances, with at most one call per VM at a time. It never
+// lists, since a list may take too long. Urgent polls have their own calls, so that none waits
+// behind the polling of a deletion. It is safe for concurrent use.
 type poller struct {
-	*term
+	ledger    Ledger
+	schedule  *schedule.Schedule
+	observed  *observe.State
+	cloud     *paced.Provider
+	writeBack *writeBack
+	reports   *reporter
+	log       *slog.Logger
 
 	mu                sync.Mutex
 	urgent, deletions questions
-	failing           map[fleet.InstanceID]bool // those whose last question got no answer
+	failing           map[fleet.InstanceID]bool // instances whose last poll failed
 }
 
-// questions are those that are to be asked, or are on their way.
+// questions are the polls that are due or in progress.
 type questions struct {
-	calls    *calls[answer]
+	urgent   bool
 	together time.Duration
-	due      moments[fleet.InstanceID]
+	due      schedule.Moments[fleet.InstanceID]
 	asked    map[fleet.InstanceID]*asked
 }
 
-// asked is how an instance was asked about.
+// asked is the state of polling an instance.
 type asked struct {
-	times int  // since what gave rise to it
-	open  bool // no answer yet
-	anew  bool // it came up again since the open question was sent
+	times int  // polls since the triggering event
+	open  bool // a poll is in progress
+	anew  bool // triggered again since that poll was sent
 }
 
-func newPoller(t *term) *poller {
-	p := &poller{term: t, failing: map[fleet.InstanceID]bool{}}
-	p.urgent = questions{calls: t.cloud.urgent, together: urgentTogether}
-	p.deletions = questions{calls: t.cloud.gets, together: deletionsTogether}
+func newPoller(l *Loop) *poller {
+	p := &poller{
+		ledger: l.cfg.Ledger, schedule: l.schedule, observed: l.observed, cloud: l.cloud, writeBack: l.writeBack, reports: l.reports,
+		log: l.log, failing: map[fleet.InstanceID]bool{},
+	}
+	p.urgent = questions{urgent: true, together: urgentTogether}
+	p.deletions = questions{together: deletionsTogether}
 	for _, q := range []*questions{&p.urgent, &p.deletions} {
-		q.due, q.asked = moments[fleet.InstanceID]{}, map[fleet.InstanceID]*asked{}
+		q.due, q.asked = schedule.Moments[fleet.InstanceID]{}, map[fleet.InstanceID]*asked{}
 	}
 	return p
 }
 
-// next is when ask has something to do; zero: not before something happens.
+// next returns when sendDue has something to do; zero: not without an event.
 func (p *poller) next() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return sooner(p.urgent.due.next(), p.deletions.due.next())
+	return plan.Sooner(p.urgent.due.Next(), p.deletions.due.Next())
 }
 
-// askNow raises an urgent question about an instance that is to be there; the
-// end of one that is being deleted is polled for.
-func (p *poller) askNow(r fleet.Instance) {
+// pollNow polls an active or draining instance urgently. A deleting one is polled already.
+func (p *poller) pollNow(r fleet.Instance) {
 	if r.Phase.Active() || r.Phase == fleet.Draining {
 		p.raise(&p.urgent, r.ID, time.Now())
 	}
 }
 
-// poll asks for a VM until it is gone, at first when others may have joined it.
+// poll polls a VM until it is gone. The first poll is delayed so that it can be batched.
 func (p *poller) poll(id fleet.InstanceID, now time.Time) {
 	p.raise(&p.deletions, id, now.Add(deletionsTogether))
 }
@@ -97,25 +107,25 @@ func (p *poller) raise(q *questions, id fleet.InstanceID, at time.Time) {
 		a.anew = true
 	} else {
 		delete(q.asked, id)
-		q.due.add(id, at)
+		q.due.Add(id, at)
 	}
 	p.mu.Unlock()
-	p.schedule.signal()
+	p.schedule.Wake()
 }
 
-// ask sends the questions that are due.
-func (p *poller) ask(ctx context.Context, now time.Time) {
+// sendDue sends the polls that are due.
+func (p *poller) sendDue(ctx context.Context, now time.Time) {
 	for _, q := range []*questions{&p.urgent, &p.deletions} {
-		if refs := p.take(q, now); len(refs) > 0 {
-			q.calls.add(ctx, refs, func(_ int, a answer) { p.answered(ctx, q, a) })
+		if refs := p.due(q, now); len(refs) > 0 {
+			p.cloud.Poll(ctx, refs, q.urgent, func(got paced.Answer) { p.answered(ctx, q, got) })
 		}
 	}
 }
 
-func (p *poller) take(q *questions, now time.Time) (refs []provider.Ref) {
+func (p *poller) due(q *questions, now time.Time) (refs []provider.Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if next := q.due.next(); next.IsZero() || next.After(now) {
+	if next := q.due.Next(); next.IsZero() || next.After(now) {
 		return nil
 	}
 	for id, at := range q.due {
@@ -123,7 +133,7 @@ func (p *poller) take(q *questions, now time.Time) (refs []provider.Ref) {
 			continue
 		}
 		delete(q.due, id)
-		r, ok := p.cfg.Ledger.Get(id)
+		r, ok := p.ledger.Get(id)
 		if !ok || r.Phase == fleet.Deleted {
 			p.forget(q, id)
 			continue
@@ -133,7 +143,7 @@ func (p *poller) take(q *questions, now time.Time) (refs []provider.Ref) {
 		}
 		q.asked[id].open = true
 		q.asked[id].times++
-		refs = append(refs, refOf(r))
+		refs = append(refs, provider.RefOf(r))
 	}
 	slices.SortFunc(refs, func(a, b provider.Ref) int { return cmp.Compare(a.ID, b.ID) })
 	return refs
@@ -144,77 +154,79 @@ func (p *poller) forget(q *questions, id fleet.InstanceID) {
 	delete(p.failing, id)
 }
 
-// answered takes over one answer and asks again where that makes sense.
-func (p *poller) answered(ctx context.Context, q *questions, a answer) {
+// answered applies one answer and schedules the next poll if needed.
+func (p *poller) answered(ctx context.Context, q *questions, a paced.Answer) {
 	now := time.Now()
-	r, ok := p.cfg.Ledger.Get(a.id)
-	changed := ok && a.err == nil && p.observed.see(r, a, now)
-	began := p.askAgain(q, r, a, now)
-	p.schedule.signal()
-	if changed {
-		p.cfg.Changed(r.GroupKey(), r.ID)
+	r, ok := p.ledger.Get(a.ID)
+	var news []observe.News
+	if ok && a.Err == nil {
+		news = p.observed.See(now, answerAbout(r, a))
+		mark(p.schedule, now, news...)
 	}
-	if began { // once, not for every VM and every repetition
-		failed := fmt.Errorf("ask for the state of VMs, instance %s among them: %w", a.id, a.err)
-		p.fail(ctx, because(ReasonProvider, failed), fleet.GroupKey{}, "")
-	} else if a.err != nil {
-		p.log.Debug("status call failed again", slog.String("instance", string(a.id)), slog.Any("error", a.err))
+	began := p.pollAgain(q, r, a, now)
+	p.writeBack.readdress(ctx, r)
+	p.schedule.Wake()
+	p.reports.tell(news...)
+	if began { // once, not for every VM and every retry
+		failed := fmt.Errorf("describe VMs, including that of instance %s: %w", a.ID, a.Err)
+		p.reports.fail(ctx, problems.Because(problems.ReasonProvider, failed), fleet.GroupKey{}, "")
+	} else if a.Err != nil {
+		p.log.Debug("status call failed again", slog.String("instance", string(a.ID)), slog.Any("error", a.Err))
 	}
 }
 
-// askAgain has a VM asked about once more, if that makes sense. It reports
-// whether this is the first question that got no answer after all had one. The
-// record is zero when it is gone.
-func (p *poller) askAgain(q *questions, r fleet.Instance, a answer, now time.Time) (failureBegan bool) {
+// pollAgain schedules the next poll of a VM if needed. It reports whether this is the first
+// failure while no other VM's polls fail. r is zero if the record is gone.
+func (p *poller) pollAgain(q *questions, r fleet.Instance, a paced.Answer, now time.Time) (failureBegan bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known := p.observed.get(a.id) // under the lock: what a sweep stores later, it asks for later too
-	began := a.err != nil && len(p.failing) == 0
-	asked := q.asked[a.id]
+	known := p.observed.Get(a.ID) // under the lock, so that a later change by a sweep triggers a later poll
+	began := a.Err != nil && len(p.failing) == 0
+	asked := q.asked[a.ID]
 	asked.open = false
-	wait, again := askedAgain(r, &known, asked.times, a.err, now)
+	wait, again := nextPoll(r, known, asked.times, a.Err, now)
 	if asked.anew {
 		asked.times, asked.anew, wait, again = 0, false, 0, true
 	}
 	if r.ID == "" || !again {
-		p.forget(q, a.id)
+		p.forget(q, a.ID)
 		return began
 	}
-	q.due.add(a.id, now.Add(wait))
-	if a.err != nil {
-		p.failing[a.id] = true
+	q.due.Add(a.ID, now.Add(wait))
+	if a.Err != nil {
+		p.failing[a.ID] = true
 	} else {
-		delete(p.failing, a.id)
+		delete(p.failing, a.ID)
 	}
 	return began
 }
 
-// askAt raises an urgent question that is due later, unless the answer to an open
-// one will.
-func (p *poller) askAt(id fleet.InstanceID, at time.Time) {
+// pollAt schedules an urgent poll at the given time. It is a no-op while an urgent poll is in
+// progress, since its answer schedules the next one.
+func (p *poller) pollAt(id fleet.InstanceID, at time.Time) {
 	p.mu.Lock()
 	if a := p.urgent.asked[id]; a == nil || !a.open {
-		p.urgent.due.add(id, at)
+		p.urgent.due.Add(id, at)
 	}
 	p.mu.Unlock()
-	p.schedule.signal()
+	p.schedule.Wake()
 }
 
-// askedAgain says whether, and after how long, an instance's VM is asked about
-// once more, after so many questions, of which the last ended with err.
-func askedAgain(r fleet.Instance, known *observation, asked int, err error, now time.Time) (time.Duration, bool) {
+// nextPoll returns whether, and after how long, to poll an instance's VM again, given the number
+// of polls so far and the error of the last one.
+func nextPoll(r fleet.Instance, known observe.Snapshot, asked int, err error, now time.Time) (time.Duration, bool) {
 	switch {
-	case err == nil && known.vm == plan.VMGone:
+	case err == nil && known.VM == plan.VMGone:
 		return 0, false
-	case err == nil && !known.askAt.IsZero() && (r.Phase != fleet.Deleting || known.absent()):
-		return known.askAt.Sub(now), true
+	case err == nil && !known.ConfirmAt.IsZero() && (r.Phase != fleet.Deleting || known.Absent):
+		return known.ConfirmAt.Sub(now), true
 	case r.Phase == fleet.Deleting:
 		return pollBackoff().Delay(asked), true
-	case !known.doubtful():
+	case !known.Doubtful:
 		return 0, false
 	case err != nil:
 		return pollBackoff().Delay(asked), true
-	case known.vm == plan.VMDown:
+	case known.VM == plan.VMDown:
 		return 0, false
 	case asked <= recheckCount:
 		return recheckBackoff().Delay(asked), true
@@ -223,8 +235,8 @@ func askedAgain(r fleet.Instance, known *observation, asked int, err error, now 
 	}
 }
 
-// watch hears of changes as the provider sees them, again and again until ctx
-// ends. After a break it lists, since changes were missed.
+// watch watches the provider's events until ctx ends. After a broken watch it lists, since
+// events were missed.
 func (s *sweeper) watch(ctx context.Context, w provider.Watcher) {
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
@@ -237,7 +249,7 @@ func (s *sweeper) watch(ctx context.Context, w provider.Watcher) {
 		}
 		failures++
 		if failures == 1 && err != nil {
-			s.fail(ctx, because(ReasonProvider, fmt.Errorf("watch the provider: %w", err)), fleet.GroupKey{}, "")
+			s.reports.fail(ctx, problems.Because(problems.ReasonProvider, fmt.Errorf("watch the provider: %w", err)), fleet.GroupKey{}, "")
 		}
 		if retry.Wait(ctx, stepBackoff().Delay(failures)) != nil {
 			return
@@ -246,26 +258,26 @@ func (s *sweeper) watch(ctx context.Context, w provider.Watcher) {
 	}
 }
 
-// catchUp learns what a broken watch missed. It looks at instances only; VMs
-// without a record are the sweep's.
+// catchUp lists the VMs after a broken watch. It ignores VMs without a record; the sweep handles
+// those.
 func (s *sweeper) catchUp(ctx context.Context) {
 	asked := time.Now()
-	vms, err := s.cloud.list(ctx)
+	vms, err := s.cloud.List(ctx)
 	if err != nil {
-		return // the next sweep lists again
+		return // the next sweep retries
 	}
-	c := compare(s.cfg.Ledger.Instances(), s.claims(), vms)
+	c := census.Compare(s.ledger.Instances(), s.claims(), vms)
 	s.confirm(ctx, s.absorb(ctx, c, asked))
 }
 
-// event takes over one change. A VM that no record names is no news here.
+// event applies one event. VMs without a record are ignored.
 func (s *sweeper) event(e provider.Event) {
-	r, ok := s.cfg.Ledger.Get(e.VM.ID)
+	r, ok := s.ledger.Get(e.VM.ID)
 	if !ok || e.VM.ID == "" || r.Provider.ID != "" && r.Provider.ID != e.VM.ProviderID {
 		return
 	}
 	now := time.Now()
-	if s.observed.see(r, answer{id: r.ID, vm: e.VM, found: true, asked: now}, now) {
-		s.cfg.Changed(r.GroupKey(), r.ID)
-	}
+	news := s.observed.See(now, observe.Answer{Record: r, VM: e.VM, Found: true, Asked: now})
+	mark(s.schedule, now, news...)
+	s.reports.tell(news...)
 }

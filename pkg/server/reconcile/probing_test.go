@@ -13,28 +13,29 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
 const settle = 2 * time.Minute
 
-// failing is a group of ten whose machines die young, a quarter of an hour later. Cure
-// lets those live that come from then on.
+// failing is a group of ten whose machines have died young for a quarter of an hour. After cure
+// new machines live.
 func failing(s *shard) (cure func()) {
 	s.wanted.settings.Settle = settle
-	s.solving()
+	synctest.Wait()
 	cure = s.mortal(web, 20*time.Second)
 	s.size(web, 10)
 	s.lead()
 	pass(15 * time.Minute)
 	c, ok := s.term.CreatesFailing(web)
-	if !ok || c.Failures < 10 || c.Reason != reconcile.ReasonDied || !strings.Contains(c.Message, "vm-down") {
+	if !ok || c.Failures < 10 || c.Reason != problems.ReasonDied || !strings.Contains(c.Message, "vm-down") {
 		s.t.Fatalf("not said to fail: %+v %s", c, s.dump())
 	}
 	return cure
 }
 
-// TestProbingIsOneAtATimeAndRare: and each is told once, not each probe.
+// TestProbingIsOneAtATimeAndRare: and the problem is reported once, not for each probe.
 func TestProbingIsOneAtATimeAndRare(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		failing(s)
@@ -47,17 +48,17 @@ func TestProbingIsOneAtATimeAndRare(t *testing.T) {
 				t.Errorf("the probe before had %s to fail", d)
 			}
 		}
-		if p := s.reported(reconcile.ReasonCreatesFailing); len(p) != 1 {
+		if p := s.reported(problems.ReasonCreatesFailing); len(p) != 1 {
 			t.Errorf("told %d times: %v", len(p), p)
 		}
-		if p := s.reported(reconcile.ReasonDied); len(p) > 1 {
+		if p := s.reported(problems.ReasonDied); len(p) > 1 {
 			t.Errorf("each death is told: %v", p)
 		}
 	})
 }
 
-// TestRecoveryDoubles: one probe lasts for twice as long as those lived that died, then
-// two do, then four may be on trial.
+// TestRecoveryDoubles: one probe lives twice as long as those that died, then two do, then four
+// may be on probation.
 func TestRecoveryDoubles(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		cure := failing(s)
@@ -83,13 +84,13 @@ func TestRecoveryDoubles(t *testing.T) {
 	})
 }
 
-// TestAnotherImageIsTriedAtOnce: a changed infra hash starts afresh.
+// TestAnotherImageIsTriedAtOnce: a changed Infra hash resets the failure window.
 func TestAnotherImageIsTriedAtOnce(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		cure := failing(s)
 		cure()
 		s.wanted.edit(web, func(g *fleet.Group) { g.Hashes.Infra = "i2" })
-		s.term.Kick(web)
+		s.term.Enqueue(web)
 		pass(5 * time.Second)
 		if n := len(s.records(web, fleet.Running)); n < 9 {
 			t.Errorf("%d running right after the change", n)
@@ -100,7 +101,7 @@ func TestAnotherImageIsTriedAtOnce(t *testing.T) {
 	})
 }
 
-// fiveSettled has five instances of web settle; machines that come after them die young.
+// fiveSettled lets five instances of web settle; later machines die young.
 func fiveSettled(s *shard) []fleet.InstanceID {
 	s.wanted.settings.Settle = settle
 	s.size(web, 5)
@@ -111,8 +112,8 @@ func fiveSettled(s *shard) []fleet.InstanceID {
 	return settled
 }
 
-// TestLossOfASettledOneIsMadeUpForAtOnce: also while the group's creates fail; the
-// replacement of the replacement waits.
+// TestLossOfASettledOneIsMadeUpForAtOnce: even while the group's creates fail; the replacement of
+// the replacement waits.
 func TestLossOfASettledOneIsMadeUpForAtOnce(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		settled := fiveSettled(s)
@@ -137,9 +138,8 @@ func TestLossOfASettledOneIsMadeUpForAtOnce(t *testing.T) {
 	})
 }
 
-// TestReplacementThatIsPutOffStaysDueAtOnce: the replacement of a settled one that the
-// provider throttles for long is asked for again as soon as it takes calls, and not at
-// the pace of its failing group.
+// TestReplacementThatIsPutOffStaysDueAtOnce: the immediate replacement that the provider throttles
+// for long is retried as soon as it accepts calls, without the back-off of its failing group.
 func TestReplacementThatIsPutOffStaysDueAtOnce(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		settled := fiveSettled(s)
@@ -219,14 +219,14 @@ func (s *shard) attempts() int {
 	return len(s.built)
 }
 
-// TestEndsThatTellNothingOfCreates: instances that leave young because somebody or the
-// provider wants it so.
+// TestEndsThatTellNothingOfCreates: instances that are removed young on request, or interrupted by
+// the provider.
 func TestEndsThatTellNothingOfCreates(t *testing.T) {
 	for name, end := range map[string]func(*shard, fleet.InstanceID){
 		"the provider takes it": func(s *shard, id fleet.InstanceID) { s.term.AgentReport(id, announced(time.Now().Add(time.Minute))) },
 		"it was asked to leave": func(s *shard, id fleet.InstanceID) {
 			s.wanted.edit(web, func(g *fleet.Group) { g.Leaving = append(g.Leaving, id) })
-			s.term.Kick(web)
+			s.term.Enqueue(web)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,17 +248,17 @@ func TestEndsThatTellNothingOfCreates(t *testing.T) {
 	}
 }
 
-// TestRefusalsEndWithAnAcceptedCreate: and not only when it has settled.
+// TestRefusalsEndWithAnAcceptedCreate, not only when its instance has settled.
 func TestRefusalsEndWithAnAcceptedCreate(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		s.wanted.settings.Settle = settle
-		s.solving()
+		synctest.Wait()
 		s.world.FailNext(fake.OpCreate, 25, fake.Fault{Err: provider.ErrQuota})
 		s.size(web, 20)
 		s.lead()
 		pass(10 * time.Second)
 		c, ok := s.term.CreatesFailing(web)
-		if !ok || c.Reason != reconcile.ReasonQuota || !strings.Contains(c.Message, "capacity used up") {
+		if !ok || c.Reason != problems.ReasonQuota || !strings.Contains(c.Message, "capacity used up") {
 			t.Errorf("said to fail: %v %+v", ok, c)
 		}
 		s.world.Mend()
@@ -270,12 +270,12 @@ func TestRefusalsEndWithAnAcceptedCreate(t *testing.T) {
 	})
 }
 
-// TestGroupThatIsGoneHasNoCreatesThatFail: it is forgotten with its last record.
+// TestGroupThatIsGoneHasNoCreatesThatFail: the group is forgotten with its last record.
 func TestGroupThatIsGoneHasNoCreatesThatFail(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		failing(s)
 		s.wanted.edit(web, func(g *fleet.Group) { g.Removed = true })
-		s.term.Kick(web)
+		s.term.Enqueue(web)
 		pass(time.Hour)
 		if n := len(s.records(web, fleet.Deleted)); n > 0 {
 			t.Fatalf("%d tombstones", n)
@@ -286,8 +286,8 @@ func TestGroupThatIsGoneHasNoCreatesThatFail(t *testing.T) {
 	})
 }
 
-// TestGroupOfNoneHasNoCreatesThatFail: where nothing is to be created nothing fails,
-// and a group that is scaled up again starts afresh.
+// TestGroupOfNoneHasNoCreatesThatFail: scaling to zero ends the problem, and a group that is scaled
+// up again starts without failures.
 func TestGroupOfNoneHasNoCreatesThatFail(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		failing(s)
@@ -299,24 +299,10 @@ func TestGroupOfNoneHasNoCreatesThatFail(t *testing.T) {
 	})
 }
 
-// solving notes of which groups CreatesFailing is said to be over.
-func (s *shard) solving() {
-	s.adjust = func(c *reconcile.Config) {
-		c.Solved = func(key fleet.GroupKey, reason string) {
-			if reason == reconcile.ReasonCreatesFailing {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.solved = append(s.solved, key)
-			}
-		}
-	}
-	synctest.Wait()
-}
-
 func (s *shard) solvedOf() []fleet.GroupKey {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.solved)
+	return slices.Clone(s.cleared[problems.ReasonCreatesFailing])
 }
 
 // unanswering is a provider that answers no create.
@@ -331,7 +317,7 @@ func (p unanswering) Create(_ context.Context, spec provider.Spec) (provider.VM,
 	return provider.VM{}, errors.New("no answer")
 }
 
-// TestOnDemandWaitsForNoProbe: of its group, whose turn among all that fail comes rarely.
+// TestOnDemandWaitsForNoProbe: on-demand creates don't wait for the probes of their failing group.
 func TestOnDemandWaitsForNoProbe(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		p := unanswering{s.world.Open(scope, "a"), make(chan fleet.InstanceID, 10_000)}

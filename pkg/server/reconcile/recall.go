@@ -4,19 +4,22 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/server/census"
+	"github.com/nstance/nstance/pkg/server/problems"
 )
 
-// recalls is how many records are read at a time for VMs that seem to have none.
+// recalls is the number of concurrent reads of records.
 const recalls = 16
 
-// recall reads by its key the record of each VM of ours that memory has none of: a listing
-// of the store may have lacked it. That is done once for each VM, and again before one is
-// deleted. What it finds is decided about as any other.
+// recall reads by key the record of each VM of this shard that has none in memory, since a
+// listing of the store may have lacked it. This is done once per VM, and again before it is
+// deleted.
 func (s *sweeper) recall(ctx context.Context, vms []provider.VM) error {
 	unknown := s.unknown(vms)
 	found := make([]bool, len(unknown))
@@ -29,6 +32,9 @@ func (s *sweeper) recall(ctx context.Context, vms []provider.VM) error {
 		})
 	}
 	err := reads.Wait()
+	if err == nil && slices.Contains(found, true) {
+		err = s.reread(ctx, vms)
+	}
 	if err == nil {
 		s.accounted.Store(true)
 	}
@@ -36,43 +42,58 @@ func (s *sweeper) recall(ctx context.Context, vms []provider.VM) error {
 	for n, vm := range unknown {
 		if found[n] {
 			recalled++
-			s.schedule.mark(groupOfTags(vm))
+			s.schedule.Mark(census.Group(vm))
 		} else if err == nil {
-			s.orphans.absent[vm.ProviderID] = true
+			s.orphans.Absent(vm)
 		}
 	}
 	if recalled > 0 {
-		s.log.Warn("records were not listed, and found by the VMs that they stand for", slog.Int("records", recalled))
+		s.log.Warn("records missing from the listing were found by key", slog.Int("records", recalled))
 	}
 	return err
 }
 
-// unknown returns the VMs of which memory has no record, and of which none was found to
-// be absent, and forgets the others of which that was found.
-func (s *sweeper) unknown(vms []provider.VM) (unknown []provider.VM) {
-	claimed, absent := s.claims().ids, map[string]bool{}
+// reread reads by key the records without a live VM: a listing that lacked other records may
+// have been stale for these too, and the group would seem to exceed its size.
+func (s *sweeper) reread(ctx context.Context, vms []provider.VM) error {
+	lives := map[fleet.InstanceID]bool{}
 	for _, vm := range vms {
-		if _, known := s.cfg.Ledger.Get(vm.ID); known || vm.ID == "" || !vm.State.Exists() || claimed[vm.ID] {
-			continue
-		}
-		if s.orphans.absent[vm.ProviderID] {
-			absent[vm.ProviderID] = true
-			continue
-		}
-		unknown = append(unknown, vm)
+		lives[vm.ID] = lives[vm.ID] || vm.State.Alive()
 	}
-	s.orphans.absent = absent
-	return unknown
+	reads, ctx := errgroup.WithContext(ctx)
+	reads.SetLimit(recalls)
+	for _, r := range s.ledger.Instances() {
+		if lives[r.ID] || r.Phase == fleet.Deleted {
+			continue
+		}
+		reads.Go(func() error {
+			if err := s.ledger.Reread(ctx, r.Tenant, r.ID); err != nil {
+				return problems.Because(problems.ReasonStorage, fmt.Errorf("read the record of instance %s: %w", r.ID, err))
+			}
+			return nil
+		})
+	}
+	return reads.Wait()
 }
 
-// recallOne reads the record of one VM, if its tags say where that would be.
+// unknown returns the VMs that have no record in memory and whose record was not read by key
+// yet.
+func (s *sweeper) unknown(vms []provider.VM) (unknown []provider.VM) {
+	claimed := s.claims().IDs
+	return s.orphans.Unrecorded(vms, func(vm provider.VM) bool {
+		_, known := s.ledger.Get(vm.ID)
+		return known || vm.ID == "" || !vm.State.Exists() || claimed[vm.ID]
+	})
+}
+
+// recallOne reads the record of one VM by key, if its tags name a valid key.
 func (s *sweeper) recallOne(ctx context.Context, vm provider.VM) (found bool, err error) {
-	tenant := groupOfTags(vm).Tenant
+	tenant := census.Group(vm).Tenant
 	if vm.ID == "" || fleet.CheckName(tenant) != nil {
-		return false, nil //nolint:nilerr // no record can be called by such a name
+		return false, nil //nolint:nilerr // no record can have such a key
 	}
-	if found, err = s.cfg.Ledger.Recall(ctx, tenant, vm.ID); err != nil {
-		return false, because(ReasonStorage, fmt.Errorf("read the record of the VM %s: %w", vm.ProviderID, err))
+	if found, err = s.ledger.Recall(ctx, tenant, vm.ID); err != nil {
+		return false, problems.Because(problems.ReasonStorage, fmt.Errorf("read the record of the VM %s: %w", vm.ProviderID, err))
 	}
 	return found, nil
 }

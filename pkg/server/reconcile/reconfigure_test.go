@@ -7,13 +7,15 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/fair"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
 func tuning(change func(*reconcile.Tuning)) reconcile.Tuning {
 	t := reconcile.Tuning{
 		CreateBackoff: 5 * time.Minute,
-		CreateRate:    reconcile.CreateRate{Concurrency: 16}, RequestTimeout: 30 * time.Second, SweepInterval: 2 * time.Minute,
+		CreateRate:    fair.Rate{Concurrency: 16}, RequestTimeout: 30 * time.Second, SweepInterval: 2 * time.Minute,
 	}
 	if change != nil {
 		change(&t)
@@ -87,7 +89,7 @@ func TestReconfigureConcurrency(t *testing.T) {
 		expect(fake.OpDelete, 3)
 		s.reconfigure(func(t *reconcile.Tuning) { t.CreateRate.Concurrency = 5 }, nil)
 		pass(time.Second)
-		expect(fake.OpDelete, 4) // the last names all that waited
+		expect(fake.OpDelete, 4) // the last one is a batch of all that waited
 		pass(3 * time.Minute)
 		if n := len(s.alive()); n != 0 {
 			t.Errorf("%d live: %s", n, s.dump())
@@ -98,7 +100,7 @@ func TestReconfigureConcurrency(t *testing.T) {
 func TestReconfigureRate(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.adjust = func(c *reconcile.Config) {
-			c.CreateRate = reconcile.CreateRate{PerSecond: 0.1, Burst: 1, Concurrency: 16}
+			c.CreateRate = fair.Rate{PerSecond: 0.1, Burst: 1, Concurrency: 16}
 		}
 		s.size(web, 30)
 		s.lead()
@@ -107,7 +109,7 @@ func TestReconfigureRate(t *testing.T) {
 			t.Fatalf("%d VMs after 25 s, want one each 10 s", n)
 		}
 		s.reconfigure(func(t *reconcile.Tuning) {
-			t.CreateRate = reconcile.CreateRate{PerSecond: 5, Burst: 1, Concurrency: 16}
+			t.CreateRate = fair.Rate{PerSecond: 5, Burst: 1, Concurrency: 16}
 		}, nil)
 		pass(2 * time.Second)
 		if n := len(s.world.VMs()); n < 11 || n > 15 {
@@ -121,12 +123,12 @@ func TestReconfigureRate(t *testing.T) {
 	})
 }
 
-// TestReconfigureSwap: what was decided by the old definitions, and has not begun,
-// does not begin.
+// TestReconfigureSwap: creates that were decided by the old definitions and have not begun are
+// dropped.
 func TestReconfigureSwap(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.adjust = func(c *reconcile.Config) {
-			c.CreateRate = reconcile.CreateRate{PerSecond: 0.1, Burst: 1, Concurrency: 16}
+			c.CreateRate = fair.Rate{PerSecond: 0.1, Burst: 1, Concurrency: 16}
 		}
 		s.size(web, 5)
 		s.size(db, 5)
@@ -151,14 +153,14 @@ func TestReconfigureSwap(t *testing.T) {
 	})
 }
 
-// TestReconfigureRequestTimeout: the new limit holds for the next call.
+// TestReconfigureRequestTimeout: the new timeout applies to the next call.
 func TestReconfigureRequestTimeout(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(10 * time.Second)}, func(t *testing.T, s *shard) {
 		s.adjust = func(c *reconcile.Config) { c.RequestTimeout = time.Second }
 		s.size(web, 1)
 		s.lead()
 		pass(time.Minute)
-		if len(s.reported(reconcile.ReasonProvider)) == 0 {
+		if len(s.reported(problems.ReasonProvider)) == 0 {
 			t.Fatal("creates that take longer than the timeout succeed")
 		}
 		s.reconfigure(nil, nil)
@@ -171,7 +173,7 @@ func TestReconfigureRefusesWhatIsNotValid(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.lead()
 		swapped := false
-		err := s.term.Reconfigure(reconcile.Tuning{CreateRate: reconcile.CreateRate{PerSecond: -1}}, func() { swapped = true })
+		err := s.term.Reconfigure(reconcile.Tuning{CreateRate: fair.Rate{PerSecond: -1}}, func() { swapped = true })
 		for _, field := range []string{"CreateRate.PerSecond", "CreateRate.Concurrency", "RequestTimeout", "SweepInterval"} {
 			if err == nil || !strings.Contains(err.Error(), field) {
 				t.Errorf("%v does not name %s", err, field)

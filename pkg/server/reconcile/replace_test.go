@@ -12,6 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
@@ -205,7 +206,7 @@ func TestShutdownReport(t *testing.T) {
 			t.Errorf("%d creates, want one for the machine that stops", n-2)
 		}
 
-		// One whose agent left for good, too.
+		// So is an instance whose agent stopped for good.
 		s.term.AgentReport(ids[0], fleet.Report{At: time.Now(), ShuttingDown: true})
 		s.agents.drop(s.term, ids[0])
 		pass(29 * time.Second)
@@ -247,7 +248,7 @@ func TestNoticeReplacesAtOnceAndDrains(t *testing.T) {
 func TestProviderEventReplacesWithoutABrokenStream(t *testing.T) {
 	bubble(t, fake.Config{GetLatency: fake.Fixed(time.Hour)}, func(t *testing.T, s *shard) {
 		s.size(web, 2)
-		s.agents.muteAll = true // nobody connects: only events tell
+		s.agents.muteAll = true // no agent connects: only provider events remain
 		s.lead()
 		pass(time.Minute)
 		ids := s.records(web, fleet.Pending)
@@ -269,7 +270,7 @@ func TestBrokenWatchIsRenewedAndCatchesUp(t *testing.T) {
 		ids := append(s.records(web, fleet.Pending), s.records(db, fleet.Pending)...)
 		s.world.BreakWatches(errors.New("stream reset"))
 		synctest.Wait()
-		s.world.Kill(ids[0]) // while nobody watches
+		s.world.Kill(ids[0]) // while it is not watched
 		pass(5 * time.Second)
 		if n := len(s.world.Calls(fake.OpCreate)); n != 3 {
 			t.Errorf("%d creates, want one for the death that no event told of", n-2)
@@ -311,7 +312,7 @@ func TestStatusCallsThatFailAreRepeatedAndReportedOnce(t *testing.T) {
 		s.world.Outage(errors.New("cloud is away"))
 		s.world.Kill(victim)
 		pass(20 * time.Second)
-		if n := len(s.reported(reconcile.ReasonProvider)); n != 1 {
+		if n := len(s.reported(problems.ReasonProvider)); n != 1 {
 			t.Errorf("%d problems, want 1: %s", n, s.dump())
 		}
 		s.world.Outage(nil)
@@ -332,12 +333,12 @@ func TestVMThatIsSlowToAppearIsNotTakenForGone(t *testing.T) {
 		s.lead()
 		pass(5 * time.Second)
 		id := s.records(web, fleet.Pending)[0]
-		s.term.AgentDisconnected(id, time.Now()) // asks, and is told that there is no such VM
+		s.term.AgentDisconnected(id, time.Now()) // polls, and does not find the VM
 		pass(54 * time.Second)
 		if n := len(s.world.Calls(fake.OpCreate)); n != 1 {
 			t.Errorf("a VM that was slow to appear was replaced")
 		}
-		pass(4 * time.Second) // and a minute after the create, the absence is believed
+		pass(4 * time.Second) // a minute after the create, not-found counts
 		if n := len(s.world.Calls(fake.OpCreate)); n != 2 {
 			t.Errorf("%d creates, want a replacement", n)
 		}

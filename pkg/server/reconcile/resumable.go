@@ -5,8 +5,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// resumable are the records that were pending when the term began, by group: those
-// that still are so go on with the same id.
+// resumable holds the records that were pending when the term began, by group. Those still
+// pending are resumed with the same id.
 type resumable map[fleet.GroupKey]map[fleet.InstanceID]bool
 
 func (r resumable) add(i fleet.Instance) {
@@ -16,8 +16,8 @@ func (r resumable) add(i fleet.Instance) {
 	r[i.GroupKey()][i.ID] = true
 }
 
-// keep forgets those of a group that are not pending any more: they never are again.
-func (r resumable) keep(key fleet.GroupKey, instances []plan.Instance) {
+// retain drops a group's records that are no longer pending.
+func (r resumable) retain(key fleet.GroupKey, instances []plan.Instance) {
 	old := r[key]
 	if len(old) == 0 {
 		return

@@ -15,18 +15,18 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// full has every create refused for want of room, until it is made.
+// full makes every create fail because the subnets are full, until room is made.
 func (s *shard) full() { s.world.SetCapacity(map[string]int{"subnet-a": 0, "subnet-b": 0}) }
 
 func (s *shard) room() { s.world.SetCapacity(map[string]int{"subnet-a": 9, "subnet-b": 9}) }
 
-// TestOnDemandWaitsForRoom: it is made when there is room, however much later than a
-// machine may take to register, and by whichever leader.
+// TestOnDemandWaitsForRoom: the instance is created when there is room, even after the
+// registration timeout and by another leader.
 func TestOnDemandWaitsForRoom(t *testing.T) {
 	for name, handover := range map[string]bool{"one leader": false, "two leaders": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
-				s.adjust = plain // so that only creates tell that there is no room
+				s.adjust = plain // so that only creates show that subnets are full
 				s.size(web, 0)
 				s.full()
 				s.lead()
@@ -66,8 +66,8 @@ func (s *shard) expectMade(id fleet.InstanceID) {
 	}
 }
 
-// TestOnDemandWithoutRoomEnds: after create_timeout it has failed, and says why for
-// as long as its record is there.
+// TestOnDemandWithoutRoomEnds: after create_timeout the instance has failed, and its record says
+// why.
 func TestOnDemandWithoutRoomEnds(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 0)
@@ -102,8 +102,8 @@ func TestOnDemandWithoutRoomEnds(t *testing.T) {
 	})
 }
 
-// TestOnDemandThatMayBeThereEnds: it was asked for and no answer came until the time
-// was over, so it may be there; it has failed when the provider has it no more.
+// TestOnDemandThatMayBeThereEnds: the create got no answer before the timeout, so the machine may
+// exist; the instance has failed once the provider does not find it.
 func TestOnDemandThatMayBeThereEnds(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 0)
@@ -120,13 +120,13 @@ func TestOnDemandThatMayBeThereEnds(t *testing.T) {
 			t.Errorf("want it failed: %+v %s", r, s.dump())
 		}
 		if len(s.world.Calls(fake.OpDelete)) == 0 {
-			t.Error("nobody made sure that it is not there")
+			t.Error("no call made sure that it is not there")
 		}
 	})
 }
 
-// TestOnDemandThatWasThereHasNotFailed: no answer came until the time was over, and then
-// the provider shows a machine, which may have been at work.
+// TestOnDemandThatWasThereHasNotFailed: the create got no answer before the timeout, and then the
+// provider shows a machine, which may have been used.
 func TestOnDemandThatWasThereHasNotFailed(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.adjust = withoutWatch
@@ -141,7 +141,7 @@ func TestOnDemandThatWasThereHasNotFailed(t *testing.T) {
 		id := s.demand(web)
 		pass(10*time.Minute + time.Second)
 		if r, _ := s.bucket.get(id); r.Phase != fleet.Deleting || !r.Failed() {
-			t.Fatalf("want it to be deleted, as nobody has seen it: %+v %s", r, s.dump())
+			t.Fatalf("want it to be deleted, as it was never seen: %+v %s", r, s.dump())
 		}
 		s.world.Mend()
 		pass(time.Minute) // no create is waited for any more
@@ -151,7 +151,7 @@ func TestOnDemandThatWasThereHasNotFailed(t *testing.T) {
 	})
 }
 
-// TestOnDemandIsRemovedWhileItWaits: then it has not failed.
+// TestOnDemandIsRemovedWhileItWaits: that is no failure.
 func TestOnDemandIsRemovedWhileItWaits(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 0)
@@ -160,15 +160,15 @@ func TestOnDemandIsRemovedWhileItWaits(t *testing.T) {
 		id := s.demand(web)
 		pass(time.Minute)
 		s.askOut(id)
-		pass(time.Millisecond) // there is no machine whose end is to be waited for
+		pass(time.Millisecond) // no machine to wait for
 		if r, _ := s.bucket.get(id); r.Phase != fleet.Deleted || r.Reason != plan.ReasonDeleteAsked || r.Failed() {
 			t.Errorf("want it removed: %+v", r)
 		}
 	})
 }
 
-// TestTimeToRegisterCountsFromTheLastCreate: of a group's own instance and of one by
-// itself, whose machine came only with a later create.
+// TestTimeToRegisterCountsFromTheLastCreate: for managed and on-demand instances whose machine was
+// made by a later create.
 func TestTimeToRegisterCountsFromTheLastCreate(t *testing.T) {
 	for name, demanded := range map[string]bool{"managed": false, "on-demand": true} {
 		t.Run(name, func(t *testing.T) {
@@ -197,8 +197,8 @@ func TestTimeToRegisterCountsFromTheLastCreate(t *testing.T) {
 	}
 }
 
-// TestRefusalsDontPutOffTheTimeToRegister: what became of the one create that was not
-// refused is not known, and time goes on from there.
+// TestRefusalsDontPutOffTheTimeToRegister: the timeout counts from the one create with an unknown
+// outcome.
 func TestRefusalsDontPutOffTheTimeToRegister(t *testing.T) {
 	for name, demanded := range map[string]bool{"managed": false, "on-demand": true} {
 		t.Run(name, func(t *testing.T) {
@@ -240,9 +240,9 @@ func TestRefusalsDontPutOffTheTimeToRegister(t *testing.T) {
 	}
 }
 
-// TestInstanceOfNoCreateIsNotGivenUp: a group's own one whose record says that the
-// provider was asked for nothing, or refused, waits for as long as it takes. The
-// registration timeout begins with the create that made it.
+// TestInstanceOfNoCreateIsNotGivenUp: a managed instance whose create was not called, or was
+// definitely refused, waits for as long as it takes. The registration timeout begins with the
+// create that made its machine.
 func TestInstanceOfNoCreateIsNotGivenUp(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.agents.muteAll = true
@@ -269,9 +269,9 @@ func TestInstanceOfNoCreateIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// TestCrashAroundARefusal: whenever the server dies while an on-demand instance is
-// asked for and refused, the next one neither gives it up too soon nor makes two, and
-// a refusal that came before the crash is believed only if the record says so.
+// TestCrashAroundARefusal: whenever the server dies while the create of an on-demand instance is
+// refused, the next one neither gives it up too soon nor makes two machines, and a refusal before
+// the crash counts only if the record says so.
 func TestCrashAroundARefusal(t *testing.T) {
 	for _, kind := range []string{"before update-pending", "after update-pending", "at create"} {
 		for n, crashed := 0, true; crashed && n < 8; n++ {
@@ -282,7 +282,7 @@ func TestCrashAroundARefusal(t *testing.T) {
 					s.bucket.latency = 5 * time.Millisecond
 					s.adjust = func(cfg *reconcile.Config) {
 						plain(cfg)
-						cfg.CreateBackoff = time.Minute // asked for again before it is given up
+						cfg.CreateBackoff = time.Minute // retried before it is given up
 					}
 					s.full()
 					s.size(web, 0)
@@ -310,8 +310,8 @@ func TestCrashAroundARefusal(t *testing.T) {
 	}
 }
 
-// TestLastError: of a step on the way out too, gone when the step has worked, and
-// short and valid whatever the provider says.
+// TestLastError: also of a step of the removal; cleared when the step succeeds, and short and
+// valid UTF-8 whatever the provider returns.
 func TestLastError(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 1)
@@ -339,7 +339,7 @@ func TestLastError(t *testing.T) {
 	})
 }
 
-// TestLastErrorOfARefusedCreate: the tombstone says what the provider said.
+// TestLastErrorOfARefusedCreate: the tombstone has the provider's error.
 func TestLastErrorOfARefusedCreate(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.lead()
@@ -356,8 +356,8 @@ func TestLastErrorOfARefusedCreate(t *testing.T) {
 	})
 }
 
-// TestRegistrationThatIsFasterThanItsTimeout: an agent registers while the write is on
-// its way that ends the instance because none did.
+// TestRegistrationThatIsFasterThanItsTimeout: an agent registers during the write that ends its
+// instance because of the registration timeout.
 func TestRegistrationThatIsFasterThanItsTimeout(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.bucket.latency = 2 * time.Second

@@ -10,7 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
-// rotation watches a group of five being built anew.
+// rotation watches the rotation of a group of five.
 type rotation struct {
 	s     *shard
 	built map[string]map[fleet.InstanceID]bool // by the hash they were built with
@@ -18,7 +18,7 @@ type rotation struct {
 
 const rotating = 5
 
-// begin has the group at its size, and watches every write from then on.
+// begin waits until the group is at size, and watches every write from then on.
 func newRotation(s *shard) *rotation {
 	r := &rotation{s: s, built: map[string]map[fleet.InstanceID]bool{}}
 	s.wanted.edit(web, func(g *fleet.Group) { g.Size, g.DrainTimeout = rotating, 20*time.Second })
@@ -28,7 +28,7 @@ func newRotation(s *shard) *rotation {
 	return r
 }
 
-// watch checks each write, before whatever else is to see it.
+// watch checks each write before other hooks.
 func (r *rotation) watch() {
 	b := r.s.bucket
 	next := b.onWrite
@@ -64,10 +64,10 @@ func (r *rotation) check(op string, i fleet.Instance) {
 
 func (r *rotation) change(infra string) {
 	r.s.wanted.edit(web, func(g *fleet.Group) { g.Hashes.Infra = infra })
-	r.s.term.Kick(web)
+	r.s.term.Enqueue(web)
 }
 
-// done checks that everybody has been built with infra, once.
+// done checks that every instance was rebuilt with infra exactly once.
 func (r *rotation) done(infra string) {
 	t := r.s.t
 	t.Helper()
@@ -99,8 +99,8 @@ func TestRotationOneAtATime(t *testing.T) {
 	})
 }
 
-// TestSecondChangeWhileRotating: who was built in between is built once more, and
-// who was not yet is built but once.
+// TestSecondChangeWhileRotating: an instance built in between is rebuilt once more, the others only
+// once.
 func TestSecondChangeWhileRotating(t *testing.T) {
 	for _, at := range []time.Duration{time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 75 * time.Second} {
 		t.Run(at.String(), func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestSecondChangeWhileRotating(t *testing.T) {
 	}
 }
 
-// TestRotationOutlivesEveryCrash: the server dies at each step in turn, and the
-// next goes on. Nobody is built twice.
+// TestRotationOutlivesEveryCrash: the server dies at each step in turn, and the next continues. No
+// instance is rebuilt twice.
 func TestRotationOutlivesEveryCrash(t *testing.T) {
 	for _, kind := range []string{
 		"before create", "after create", "at create", "before update-pending", "after update-pending",

@@ -10,8 +10,8 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// TestSweepSettlesDeletions: what a list does not show any more is asked about,
-// and its record ends when it is gone; what is on its way out is left to its poll.
+// TestSweepSettlesDeletions: a deleting VM that a list no longer shows is polled, and its record
+// becomes a tombstone when it is gone; VMs that are still listed are left to the poller.
 func TestSweepSettlesDeletions(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		var listed atomic.Bool
@@ -37,7 +37,7 @@ func TestSweepSettlesDeletions(t *testing.T) {
 	})
 }
 
-// TestSweepLeavesDeletionsUnderWayAlone: it sees them on their way out.
+// TestSweepLeavesDeletionsUnderWayAlone: the list shows the deleting VMs.
 func TestSweepLeavesDeletionsUnderWayAlone(t *testing.T) {
 	bubble(t, fake.Config{Shutdown: fake.Fixed(time.Hour)}, func(t *testing.T, s *shard) {
 		s.adjust = withoutWatch

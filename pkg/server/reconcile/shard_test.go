@@ -17,7 +17,9 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/fair"
 	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
@@ -27,7 +29,7 @@ var (
 	scope = provider.Scope{ClusterID: "test", Shard: "one"}
 )
 
-// wanted is the wanted state.
+// wanted is the desired state.
 type wanted struct {
 	mu       sync.Mutex
 	groups   map[fleet.GroupKey]fleet.Group
@@ -73,7 +75,7 @@ func (w *wanted) Forget(_ context.Context, key fleet.GroupKey) error {
 	return nil
 }
 
-func (w *wanted) Settle(_ context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error {
+func (w *wanted) ClearLeaving(_ context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fail != nil {
@@ -85,7 +87,7 @@ func (w *wanted) Settle(_ context.Context, key fleet.GroupKey, ids []fleet.Insta
 	return nil
 }
 
-// edit changes a group, without a word to any loop.
+// edit changes a group without notifying the loop.
 func (w *wanted) edit(key fleet.GroupKey, change func(*fleet.Group)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +102,7 @@ func (w *wanted) edit(key fleet.GroupKey, change func(*fleet.Group)) {
 	w.groups[key] = g
 }
 
-// shard is a cloud, a bucket, the wanted state and one server after the other.
+// shard is a provider, a bucket, the desired state and one server at a time.
 type shard struct {
 	t      *testing.T
 	world  *fake.World
@@ -115,24 +117,26 @@ type shard struct {
 	build    func(fleet.Instance) error
 	built    map[fleet.InstanceID]fleet.GroupKey
 	adjust   func(*reconcile.Config)
-	targets  []string // of the load balancer www
-	solved   []fleet.GroupKey
-	settled  []string // the reasons of the shard's problems that were over
+	targets  []string                    // of the load balancer www
+	cleared  map[string][]fleet.GroupKey // by reason
+	settled  []string                    // the reasons of the shard's problems that were over
 
 	term *term
 }
 
-// term is one server's time as the leader.
+// term is one server's term as the leader.
 type term struct {
 	*reconcile.Loop
-	ledger *ledger
-	end    context.CancelFunc
-	done   chan error
+	ledger   *ledger
+	problems *problems.Set
+	end      context.CancelFunc
+	done     chan error
 }
 
 func newShard(t *testing.T, cfg fake.Config) *shard {
 	s := &shard{
-		t: t, bucket: newBucket(), world: fake.New(cfg), built: map[fleet.InstanceID]fleet.GroupKey{},
+		cleared: map[string][]fleet.GroupKey{},
+		t:       t, bucket: newBucket(), world: fake.New(cfg), built: map[fleet.InstanceID]fleet.GroupKey{},
 		random: rand.NewChaCha8([32]byte{byte(cfg.Seed), byte(cfg.Seed >> 8)}),
 		wanted: &wanted{groups: map[fleet.GroupKey]fleet.Group{}, settings: plan.Settings{
 			ReportInterval: 10 * time.Second, MissedReports: 3, ShutdownGrace: 30 * time.Second,
@@ -146,7 +150,7 @@ func newShard(t *testing.T, cfg fake.Config) *shard {
 func (s *shard) size(key fleet.GroupKey, n int) {
 	s.wanted.edit(key, func(g *fleet.Group) { g.Size = n })
 	if s.term != nil {
-		s.term.Kick(key)
+		s.term.Enqueue(key)
 	}
 }
 
@@ -179,28 +183,21 @@ func (s *shard) uniform() float64 {
 // lead starts the next server.
 func (s *shard) lead() {
 	l := s.bucket.lead()
+	logger := slog.New(slog.NewJSONHandler(&locked{s: s}, nil))
+	set := problems.New(problems.Config{
+		Now: time.Now, Logger: slog.New(slog.DiscardHandler), Changed: func(fleet.GroupKey) {},
+	})
 	cfg := reconcile.Config{
 		Ledger: l, Fence: l, Groups: s.wanted, Builder: s, NewID: s.newID,
 		Provider:       s.world.Open(scope, fmt.Sprintf("server-%d", l.epoch)),
-		CreateRate:     reconcile.CreateRate{Concurrency: 16},
+		CreateRate:     fair.Rate{Concurrency: 16},
 		CreateBackoff:  5 * time.Minute,
 		Uniform:        s.uniform,
 		MaxSurge:       fleet.Surge{Percent: 100},
 		RequestTimeout: 30 * time.Second, SweepInterval: 2 * time.Minute, FirstSweep: 30 * time.Second,
 		NotLeader: func(err error) bool { return strings.Contains(err.Error(), errNotLeader.Error()) },
-		Report: func(p fleet.Problem) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.problems = append(s.problems, p)
-		},
-		Solved: func(key fleet.GroupKey, reason string) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if key == (fleet.GroupKey{}) {
-				s.settled = append(s.settled, reason)
-			}
-		},
-		Logger: slog.New(slog.NewJSONHandler(&locked{s: s}, nil)),
+		Problems:  recordedProblems{set, s},
+		Logger:    logger,
 	}
 	if s.adjust != nil {
 		s.adjust(&cfg)
@@ -210,7 +207,7 @@ func (s *shard) lead() {
 		s.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(s.t.Context())
-	m := &term{Loop: loop, ledger: l, end: cancel, done: make(chan error, 1)}
+	m := &term{Loop: loop, ledger: l, problems: set, end: cancel, done: make(chan error, 1)}
 	s.agents.reset()
 	s.term = m
 	s.agents.start(m)
@@ -218,8 +215,8 @@ func (s *shard) lead() {
 	go func() { m.done <- loop.Run(ctx) }()
 }
 
-// soon waits for what must come, for an hour of simulated time: timers that go on
-// would make a wait without a bound last for ever.
+// soon waits for a condition, at most an hour of simulated time, since periodic timers would make
+// an unlimited wait last for ever.
 func soon[T any](t *testing.T, from <-chan T, what string) (v T) {
 	t.Helper()
 	select {
@@ -267,7 +264,7 @@ func (s *shard) reported(reason string) []fleet.Problem {
 	return slices.DeleteFunc(slices.Clone(s.problems), func(p fleet.Problem) bool { return p.Reason != reason })
 }
 
-// ended returns the reasons of the shard's problems that were over.
+// ended returns the reasons of the shard's resolved problems.
 func (s *shard) ended() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,7 +344,7 @@ func bubble(t *testing.T, cfg fake.Config, f func(t *testing.T, s *shard)) {
 	})
 }
 
-// pass lets d go by, and everything that it leads to happen.
+// pass lets d pass, and waits until all goroutines are blocked.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -16,13 +16,12 @@ import (
 	"github.com/nstance/nstance/pkg/provider/fake"
 )
 
-// TestFaultRuns drives shards through seeded misfortune: lost replies, dying and
-// vanishing machines, silent agents, a store that is away, servers that crash,
-// records removed by hand, strangers with our tags. While that goes on no
-// server of the past acts, nothing is created without a record, and a group of
-// constant size never has more than one too many; when it is over the shard
-// settles. A failing seed replays by its name, FAULT_RUNS=n drives as many as
-// asked.
+// TestFaultRuns drives shards through seeded faults: lost replies, dying and vanishing
+// machines, silent agents, an unavailable store, crashing servers, records removed
+// manually, foreign VMs with the shard's tags. Meanwhile no former leader acts, nothing
+// is created without a record, and a group of constant size has at most one instance
+// beyond it; after the faults the shard settles. A failing seed is replayed by its
+// name; FAULT_RUNS=n sets the number of seeds.
 func TestFaultRuns(t *testing.T) {
 	seeds := 20
 	if testing.Short() {
@@ -112,7 +111,7 @@ func (m *misfortune) check(t *testing.T, c fake.Call) {
 	}
 }
 
-// strike lets one bad thing happen.
+// strike causes one fault.
 func (m *misfortune) strike() {
 	s := m.s
 	vms := s.world.VMs()
@@ -173,27 +172,27 @@ func (m *misfortune) strike() {
 		for _, key := range []fleet.GroupKey{web, db} {
 			ids = append(ids, s.records(key, fleet.Pending, fleet.Running, fleet.Draining)...)
 		}
-		if len(ids) > 0 { // whether it is heard or not
+		if len(ids) > 0 { // the loop may miss it
 			_ = s.change(ids[m.r.IntN(len(ids))], func(i *fleet.Instance) { i.RemovalAskedAt = new(time.Now()) })
 		}
 	}
 }
 
-// demand asks for an on-demand instance of either group. The store may fail, and
-// then it may be made all the same.
+// demand requests an on-demand instance of either group. If the store fails, it may be created
+// nevertheless.
 func (m *misfortune) demand() {
 	s, key := m.s, web
 	if m.r.IntN(2) == 0 {
 		key = db
 	}
 	_, _ = s.term.ledger.Create(s.t.Context(), s.demanded(key))
-	if m.r.IntN(4) > 0 { // else nobody tells the loop
-		s.term.Kick(key)
+	if m.r.IntN(4) > 0 { // otherwise the loop is not notified
+		s.term.Enqueue(key)
 	}
 }
 
-// neverTooMany holds the group of constant size to its limit: what is pending or
-// running by its record, and whose VM is not dead in truth.
+// neverTooMany checks the group of constant size: the instances that are pending or running by
+// their records and whose VM is not dead.
 func (m *misfortune) neverTooMany(t *testing.T) {
 	state := map[fleet.InstanceID]provider.State{}
 	for _, vm := range m.s.world.VMs() {
@@ -206,7 +205,7 @@ func (m *misfortune) neverTooMany(t *testing.T) {
 		}
 		there, known := state[r.ID]
 		unmade := r.Phase == fleet.Pending && r.Provider.ID == ""
-		if known && there.Alive() || !known && unmade { // not dead, or to be made
+		if known && there.Alive() || !known && unmade { // alive, or not created yet
 			n++
 		}
 	}
@@ -215,7 +214,7 @@ func (m *misfortune) neverTooMany(t *testing.T) {
 	}
 }
 
-// settle ends all misfortune and expects the shard to find its balance.
+// settle ends all faults and expects the shard to settle.
 func (m *misfortune) settle(t *testing.T) {
 	s := m.s
 	s.bucket.mu.Lock()
@@ -233,8 +232,8 @@ func (m *misfortune) settle(t *testing.T) {
 			t.Errorf("on-demand instance %s is left over: %s", r.ID, s.dump())
 		}
 	}
-	if s.term.Held().Message != "" {
-		t.Fatalf("held: %s", s.term.Held().Message)
+	if s.term.held().Message != "" {
+		t.Fatalf("held: %s", s.term.held().Message)
 	}
 	for _, vm := range s.world.VMs() {
 		i := slices.IndexFunc(s.bucket.all(), func(r fleet.Instance) bool {

@@ -6,21 +6,19 @@ import (
 	"sync"
 )
 
-// slots bounds how many of something are under way at one time. The longest
-// wait is the next to end. The bound may change; when it shrinks, slots that
-// are taken stay so. Safe for concurrent use.
+// slots is a FIFO semaphore with a variable limit. When the limit shrinks, acquired slots stay
+// valid. Safe for concurrent use.
 type slots struct {
 	mu      sync.Mutex
 	limit   int
-	free    int             // less than none after the limit has shrunk
-	waiting []chan struct{} // each is closed when its slot is there
+	free    int             // may be negative after the limit has shrunk
+	waiting []chan struct{} // each is closed when its slot is granted
 }
 
 func newSlots(limit int) *slots { return &slots{limit: limit, free: limit} }
 
-// take waits for a slot; free gives it back, and is to be called once. The
-// error is the context's.
-func (s *slots) take(ctx context.Context) (free func(), err error) {
+// acquire waits for a slot; free releases it and must be called once. The error is ctx's.
+func (s *slots) acquire(ctx context.Context) (free func(), err error) {
 	granted := make(chan struct{})
 	s.change(func() { s.waiting = append(s.waiting, granted) })
 	select {
@@ -31,7 +29,7 @@ func (s *slots) take(ctx context.Context) (free func(), err error) {
 			if n := slices.Index(s.waiting, granted); n >= 0 {
 				s.waiting = slices.Delete(s.waiting, n, n+1)
 			} else {
-				s.free++ // it came meanwhile
+				s.free++ // granted meanwhile
 			}
 		})
 		return nil, ctx.Err()
@@ -42,7 +40,7 @@ func (s *slots) resize(limit int) {
 	s.change(func() { s.limit, s.free = limit, s.free+limit-s.limit })
 }
 
-// change makes a change and hands out what is free after it.
+// change calls by under the lock and then grants free slots.
 func (s *slots) change(by func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,10 +7,10 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider/fake"
-	"github.com/nstance/nstance/pkg/server/reconcile"
+	"github.com/nstance/nstance/pkg/server/problems"
 )
 
-// slowList is a cloud whose calls are quick, all but a List.
+// slowList is a provider with quick calls, except List.
 func slowList() fake.Config {
 	return fake.Config{
 		CreateLatency: fake.Fixed(50 * time.Millisecond), GetLatency: fake.Fixed(50 * time.Millisecond),
@@ -92,7 +92,7 @@ func TestSlowStatusCallHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestStatusBatchThatFails is repeated, and told of once.
+// TestStatusBatchThatFails: it is retried, and reported once.
 func TestStatusBatchThatFails(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.adjust = withoutWatch
@@ -105,7 +105,7 @@ func TestStatusBatchThatFails(t *testing.T) {
 			s.world.Kill(id)
 		}
 		pass(10 * time.Second)
-		if n := len(s.reported(reconcile.ReasonProvider)); n != 1 {
+		if n := len(s.reported(problems.ReasonProvider)); n != 1 {
 			t.Errorf("%d problems, want 1: %s", n, s.dump())
 		}
 		s.world.Outage(nil)
@@ -116,8 +116,8 @@ func TestStatusBatchThatFails(t *testing.T) {
 	})
 }
 
-// TestQuestionThatComesUpAnew while one is open is asked once more: the open one
-// may have been answered before what gave rise to it.
+// TestQuestionThatComesUpAnew: a poll that is requested during another one is sent again, because
+// the answer may be older than its cause.
 func TestQuestionThatComesUpAnew(t *testing.T) {
 	bubble(t, fake.Config{GetLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		s.adjust = withoutWatch
@@ -138,7 +138,7 @@ func TestQuestionThatComesUpAnew(t *testing.T) {
 	})
 }
 
-// TestManyBrokenStreams cost few calls, of which few are under way at one time.
+// TestManyBrokenStreams: they cost few calls, and few concurrent ones.
 func TestManyBrokenStreams(t *testing.T) {
 	bubble(t, fake.Config{GetLatency: fake.Fixed(time.Second)}, func(t *testing.T, s *shard) {
 		s.adjust = withoutWatch
@@ -167,7 +167,7 @@ func TestManyBrokenStreams(t *testing.T) {
 				asked[ref.ID] = true
 			}
 		}
-		if len(asked) != 300 || len(calls) > 23 { // ten, three for all that waited, and ten that ask again
+		if len(asked) != 300 || len(calls) > 23 { // ten, three for the waiting polls, and ten polls again
 			t.Errorf("%d calls about %d machines, want 300 in at most 23", len(calls), len(asked))
 		}
 		for _, id := range ids {

@@ -10,10 +10,11 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// plain leaves a provider with nothing but what every provider has.
+// plain hides all optional capabilities of a provider.
 func plain(c *reconcile.Config) { c.Provider = struct{ provider.Provider }{c.Provider} }
 
 // createsIn counts the creates that were sent by subnet.
@@ -64,13 +65,13 @@ func TestPoolWithoutRoomBacksOffAndRecovers(t *testing.T) {
 		if n := len(s.world.Calls(fake.OpCapacity)); n > 12 {
 			t.Errorf("%d questions for free addresses in five minutes", n)
 		}
-		problems := s.reported(reconcile.ReasonSubnetFull)
-		if len(problems) == 0 || len(problems) > 30 || problems[0].Group != web {
-			t.Fatalf("problems: %v", problems)
+		found := s.reported(problems.ReasonSubnetFull)
+		if len(found) == 0 || len(found) > 30 || found[0].Group != web {
+			t.Fatalf("problems: %v", found)
 		}
 		for _, name := range []string{"workers", "subnet-a", "subnet-b"} {
-			if !strings.Contains(problems[0].Message, name) {
-				t.Errorf("the problem does not name %s: %s", name, problems[0].Message)
+			if !strings.Contains(found[0].Message, name) {
+				t.Errorf("the problem does not name %s: %s", name, found[0].Message)
 			}
 		}
 		s.world.SetCapacity(map[string]int{"subnet-a": 0, "subnet-b": 5, "subnet-c": 9})
@@ -79,8 +80,8 @@ func TestPoolWithoutRoomBacksOffAndRecovers(t *testing.T) {
 	})
 }
 
-// TestHintsMayBeWrong: a subnet that is said to have room refuses, and is left
-// alone for a while; nothing known at all is no reason not to try.
+// TestHintsMayBeWrong: a subnet with reported free addresses refuses, and is not tried for a
+// while; subnets with unknown free addresses are tried.
 func TestHintsMayBeWrong(t *testing.T) {
 	bubble(t, fake.Config{Capacity: map[string]int{"subnet-a": 50, "subnet-b": 50}}, func(t *testing.T, s *shard) {
 		s.adjust = func(c *reconcile.Config) { c.CreateRate.Concurrency = 1 }
@@ -106,9 +107,9 @@ func TestHintsMayBeWrong(t *testing.T) {
 	})
 }
 
-// TestQuotaIsNotAMatterOfSubnets: where the zone or the account has nothing left
-// for one group, it backs off at once: no other subnet is asked, none is held to be
-// full, and its next attempt begins where this one did.
+// TestQuotaIsNotAMatterOfSubnets: if the zone's capacity or the account's quota is used up, the
+// group backs off at once: no other subnet is tried, none counts as full, and the next attempt
+// begins with the same subnet.
 func TestQuotaIsNotAMatterOfSubnets(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.adjust = func(c *reconcile.Config) { c.Uniform = func() float64 { return 0.99 } }
@@ -127,11 +128,11 @@ func TestQuotaIsNotAMatterOfSubnets(t *testing.T) {
 		if in := s.createsIn(); in["subnet-a"] != 5 || in["subnet-b"] != 0 {
 			t.Errorf("creates by subnet: %v", in)
 		}
-		problems := append(s.reported(reconcile.ReasonQuota), s.reported(reconcile.ReasonCreatesFailing)...)
-		if len(problems) != 2 || problems[0].Group != web || !strings.Contains(problems[0].Message, "no more of type huge") {
-			t.Errorf("problems: %v", problems)
+		found := append(s.reported(problems.ReasonQuota), s.reported(problems.ReasonCreatesFailing)...)
+		if len(found) != 2 || found[0].Group != web || !strings.Contains(found[0].Message, "no more of type huge") {
+			t.Errorf("problems: %v", found)
 		}
-		if full := s.reported(reconcile.ReasonSubnetFull); len(full) != 0 {
+		if full := s.reported(problems.ReasonSubnetFull); len(full) != 0 {
 			t.Errorf("subnets are said to be full: %v", full)
 		}
 	})
@@ -144,15 +145,14 @@ func TestSubnetThatDoesNotExistIsReportedAndSkipped(t *testing.T) {
 		pass(10 * time.Second)
 		s.expectRunning(web, 2)
 		pass(10 * time.Minute)
-		if p := s.reported(reconcile.ReasonSubnet); len(p) != 1 || !strings.Contains(p[0].Message, "subnet-a") {
+		if p := s.reported(problems.ReasonSubnet); len(p) != 1 || !strings.Contains(p[0].Message, "subnet-a") {
 			t.Errorf("problems: %v", p)
 		}
 	})
 }
 
-// TestRepeatedCreateStaysInItsSubnet: what was asked for in one subnet is asked
-// for there again, by the same leader and by the next, whatever room there is
-// meanwhile. A cloud knows it again by its token only there.
+// TestRepeatedCreateStaysInItsSubnet: a create is retried in the same subnet, by the same leader
+// and by the next, whatever its free addresses, because the idempotency token only matches there.
 func TestRepeatedCreateStaysInItsSubnet(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for _, applied := range []bool{false, true} {
@@ -184,9 +184,9 @@ func TestRepeatedCreateStaysInItsSubnet(t *testing.T) {
 	}
 }
 
-// TestRepeatedCreateDoesNotMoveOn: that a repeated create finds no room does not
-// tell what became of the first one. Its place is given up when it has not
-// registered in time, and a new one goes where there is room.
+// TestRepeatedCreateDoesNotMoveOn: a repeated create that finds its subnet full says nothing about
+// the first one. The instance is given up after the registration timeout, and a new one goes to
+// another subnet.
 func TestRepeatedCreateDoesNotMoveOn(t *testing.T) {
 	cfg := fake.Config{Capacity: map[string]int{"subnet-a": 1, "subnet-b": 5}, CreateLatency: fake.Fixed(time.Second)}
 	bubble(t, cfg, func(t *testing.T, s *shard) {
@@ -209,8 +209,8 @@ func TestRepeatedCreateDoesNotMoveOn(t *testing.T) {
 	})
 }
 
-// TestNextSubnetIsRecordedBeforeItIsAsked: also after a refusal, at a crash
-// anywhere and with writes that fail, the record names where a VM may be.
+// TestNextSubnetIsRecordedBeforeItIsAsked: the record names the subnet where a VM may be, also after
+// a refusal, a crash at any step, and failed writes.
 func TestNextSubnetIsRecordedBeforeItIsAsked(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		t.Run(fmt.Sprintf("applied=%t", applied), func(t *testing.T) {
@@ -243,8 +243,8 @@ func TestNextSubnetIsRecordedBeforeItIsAsked(t *testing.T) {
 	}
 }
 
-// TestTombstoneOfUnknownOutcomeIsNotCreated: a failed create whose tombstone may
-// have been written is not asked for again before that is clear.
+// TestTombstoneOfUnknownOutcomeIsNotCreated: a failed create whose tombstone may have been written
+// is not retried before that is known.
 func TestTombstoneOfUnknownOutcomeIsNotCreated(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		failed := false

@@ -9,11 +9,12 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// surged watches how many instances a shard has beyond its sizes. Sizes don't change
-// meanwhile, and nobody dies.
+// surged watches how many instances a shard has beyond its sizes, while sizes don't change and no
+// instance dies.
 type surged struct {
 	s      *shard
 	beyond map[fleet.GroupKey]int
@@ -23,7 +24,7 @@ type surged struct {
 	limit  int
 }
 
-// watchSurge has every write judged from now on. All groups are at their sizes.
+// watchSurge checks every write from now on. All groups must be at size.
 func watchSurge(s *shard, limit int) *surged {
 	w := &surged{s: s, beyond: map[fleet.GroupKey]int{}, phases: map[fleet.InstanceID]fleet.Phase{}, limit: limit}
 	for _, r := range s.bucket.all() {
@@ -49,21 +50,21 @@ func (w *surged) add(key fleet.GroupKey, n int) {
 	}
 }
 
-// seen returns how many there are beyond the sizes, and how many there were at most.
+// seen returns how many instances there are beyond the sizes, and the maximum so far.
 func (w *surged) seen() (now, most int) {
 	w.s.bucket.mu.Lock()
 	defer w.s.bucket.mu.Unlock()
 	return w.sum, w.most
 }
 
-// allow says how many there may be from now on.
+// allow sets the limit from now on.
 func (w *surged) allow(limit int) {
 	w.s.bucket.mu.Lock()
 	defer w.s.bucket.mu.Unlock()
 	w.limit = limit
 }
 
-// rotated returns how many run that were built with infra.
+// rotated returns how many running instances were built with infra.
 func (s *shard) rotated(infra string) (n int) {
 	for _, r := range s.bucket.all() {
 		if r.Phase == fleet.Running && r.Hashes.Infra == infra {
@@ -73,7 +74,7 @@ func (s *shard) rotated(infra string) (n int) {
 	return n
 }
 
-// many has groups of the same size run that share a template.
+// many runs groups of the same size that share a template.
 func (s *shard) many(groups, size int, surge fleet.Surge) {
 	for n := range groups {
 		s.wanted.edit(fleet.GroupKey{Tenant: "default", Name: fmt.Sprintf("g%03d", n)}, func(g *fleet.Group) {
@@ -93,10 +94,10 @@ func (s *shard) rebuild(infra string) {
 	for _, key := range s.wanted.Keys() {
 		s.wanted.edit(key, func(g *fleet.Group) { g.Hashes.Infra = infra })
 	}
-	s.term.Kick()
+	s.term.Enqueue()
 }
 
-// until waits, and returns how long it took.
+// until waits for a condition, and returns how long it took.
 func until(t *testing.T, limit time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -109,9 +110,8 @@ func until(t *testing.T, limit time.Duration, what string, ok func() bool) time.
 	return time.Since(began)
 }
 
-// TestSharedTemplate: an edit of the template of 200 groups of 3 adds no more than a
-// tenth of the shard at any time, also when the leader changes half-way, and all groups
-// get through.
+// TestSharedTemplate: an edit of the template of 200 groups of 3 never adds more than a tenth of the
+// shard, even if the leader changes half-way, and all groups finish.
 func TestSharedTemplate(t *testing.T) {
 	bubble(t, fake.Config{Boot: fake.Fixed(3 * time.Second)}, func(t *testing.T, s *shard) {
 		s.adjust = func(c *reconcile.Config) { c.MaxSurge = fleet.Surge{Percent: 10} }
@@ -137,8 +137,8 @@ func TestSharedTemplate(t *testing.T) {
 	})
 }
 
-// TestLargeGroupRotates: a thousand, five in a hundred at a time, with the settings
-// that are the default. It takes as many rounds as any size does.
+// TestLargeGroupRotates: a thousand instances, 5 % at a time, with the default settings. It takes as
+// many rounds as any size.
 func TestLargeGroupRotates(t *testing.T) {
 	bubble(t, fake.Config{Boot: fake.Fixed(30 * time.Second)}, func(t *testing.T, s *shard) {
 		size := 1000
@@ -161,8 +161,8 @@ func TestLargeGroupRotates(t *testing.T) {
 	})
 }
 
-// TestFailingGroupGivesItsSurgeBack: of one instance for the whole shard a group whose
-// creates are refused keeps none between its attempts.
+// TestFailingGroupGivesItsSurgeBack: with a MaxSurge of one, a group whose creates are refused does
+// not keep it between its attempts.
 func TestFailingGroupGivesItsSurgeBack(t *testing.T) {
 	bubble(t, fake.Config{Boot: fake.Fixed(3 * time.Second)}, func(t *testing.T, s *shard) {
 		s.adjust = func(c *reconcile.Config) { c.MaxSurge = fleet.Surge{} }
@@ -185,13 +185,13 @@ func TestFailingGroupGivesItsSurgeBack(t *testing.T) {
 		if took > 20*time.Minute {
 			t.Errorf("it took %s", took)
 		}
-		// Whose turn comes first is nobody's promise; the failing group may be the last.
-		until(t, time.Hour, "an attempt of the group that fails", func() bool { return len(s.reported(reconcile.ReasonBuild)) > 0 })
+		// The order of turns is not promised; the failing group may be the last.
+		until(t, time.Hour, "an attempt of the group that fails", func() bool { return len(s.reported(problems.ReasonBuild)) > 0 })
 	})
 }
 
-// TestShardSurgeShrinks: with less to give, and while the group is looked at time and
-// again, what came stays until it has taken somebody's place.
+// TestShardSurgeShrinks: when MaxSurge shrinks, existing replacements stay until they have replaced
+// an instance.
 func TestShardSurgeShrinks(t *testing.T) {
 	bubble(t, fake.Config{Boot: fake.Fixed(3 * time.Second)}, func(t *testing.T, s *shard) {
 		s.many(1, 10, fleet.Surge{Percent: 50})
@@ -204,7 +204,7 @@ func TestShardSurgeShrinks(t *testing.T) {
 		}
 		s.reconfigure(func(t *reconcile.Tuning) { t.MaxSurge = fleet.Surge{} }, nil)
 		for range 10 {
-			s.term.Kick(key)
+			s.term.Enqueue(key)
 			pass(time.Second)
 		}
 		if left, _ := w.seen(); left != 5 {

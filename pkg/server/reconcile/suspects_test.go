@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider/fake"
-	"github.com/nstance/nstance/pkg/server/reconcile"
+	"github.com/nstance/nstance/pkg/server/problems"
 )
 
-// A question of a sweep that fails is asked again soon, and told once.
+// A poll of a sweep that fails is retried soon, and reported once.
 func TestFailedQuestionOfASweepIsRepeated(t *testing.T) {
 	t.Run("takeover", func(t *testing.T) {
 		bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
@@ -37,7 +37,7 @@ func TestFailedQuestionOfASweepIsRepeated(t *testing.T) {
 			p.setBlind(true)
 			p.silence(100 * time.Second) // with a sweep after 90 s
 			pass(99 * time.Second)
-			if told := s.reported(reconcile.ReasonProvider); len(told) == 0 || len(told) > 2 {
+			if told := s.reported(problems.ReasonProvider); len(told) == 0 || len(told) > 2 {
 				t.Errorf("%d problems told, want one of the sweep and one of its repetition: %v", len(told), told)
 			}
 			if n := p.calls.Load(); n < 5 || n > 50 {
@@ -45,8 +45,8 @@ func TestFailedQuestionOfASweepIsRepeated(t *testing.T) {
 			}
 			p.setBlind(false)
 			pass(10 * time.Second)
-			if s.creates() != 30 || s.deletes() != 0 || s.term.Held().Message != "" {
-				t.Errorf("%d creates, %d deletes, held %+v", s.creates(), s.deletes(), s.term.Held())
+			if s.creates() != 30 || s.deletes() != 0 || s.term.held().Message != "" {
+				t.Errorf("%d creates, %d deletes, held %+v", s.creates(), s.deletes(), s.term.held())
 			}
 		})
 	})

@@ -12,88 +12,109 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/provider/paced"
+	"github.com/nstance/nstance/pkg/server/census"
+	"github.com/nstance/nstance/pkg/server/observe"
+	"github.com/nstance/nstance/pkg/server/problems"
+	"github.com/nstance/nstance/pkg/server/schedule"
 )
 
-// relistPage is how many records one request lists. A sweep spends at most one
-// such request on average, so that at the usual interval of two minutes an idle
-// shard stays at 30 listings an hour, however many records it has.
+// relistPage is the number of records per list request. A sweep makes at most one such
+// request on average: 30 per hour at the default interval of two minutes, however many
+// records there are.
 const relistPage = 1000
 
-// sweeper compares what the provider has with the ledger, both ways. One
-// goroutine sweeps; the rest is safe for concurrent use.
+// sweeper compares the provider's VMs with the ledger in both directions. One goroutine
+// sweeps; the other methods are safe for concurrent use.
 type sweeper struct {
-	*term
+	ledger    Ledger
+	groups    Groups
+	schedule  *schedule.Schedule
+	observed  *observe.State
+	cloud     *paced.Provider
+	writeBack *writeBack
+	reports   *reporter
+	workers   *sync.WaitGroup
+	tuning    *atomic.Pointer[Tuning]
+	log       *slog.Logger
+
 	creates creates
 	again   again
-	witness *witness
-	retuned chan struct{}          // holds at most one: the interval may have changed
-	held    atomic.Pointer[string] // why nothing is done; empty: all is well
-	limit   atomic.Int64           // while the store is listed: how many records may vanish; 0: it is not
+	absence *absenceCheck
+	retuned chan struct{}          // capacity 1: the interval may have changed
+	held    atomic.Pointer[string] // why the loop holds; empty: it does not
+	limit   atomic.Int64           // how many records may vanish in the listing in progress; 0: none in progress
 
-	accounted atomic.Bool // the record of each VM that was listed has been looked for by its key
+	accounted atomic.Bool // the records of all listed VMs have been read by key or are in memory
 
-	// Of the sweeping goroutine alone.
-	orphans  orphans
+	// Used by the sweeping goroutine only.
+	orphans  census.Orphans
 	reported map[string]bool // by key: malformed objects that were reported
-	asked    bool            // a person was asked what to make of the orphans
+	asked    bool            // problems.ReasonOrphans was reported
 
-	mu          sync.Mutex
-	removing    map[string]bool                     // by provider id: the deletion of an orphan is under way
-	claimed     map[fleet.InstanceID]fleet.GroupKey // VMs that only a malformed object speaks of
-	nextLeaving fleet.InstanceID                    // where the next sweep goes on asking
+	mu       sync.Mutex
+	deletes  *slots                              // limits concurrent deletes of orphans, with the Get before each
+	removing map[string]bool                     // by provider id: orphans being deleted
+	claimed  map[fleet.InstanceID]fleet.GroupKey // VMs claimed only by a malformed object
+	leaving  census.Leaving
 }
 
-// creates is what a sweep has to know of the creates under way.
+// creates is the part of the launcher that a sweep needs.
 type creates interface {
 	underWay() map[fleet.InstanceID]bool
-	// relisted tells that a listing of the store has ended, and when it began.
+	// relisted is called when a listing of the store that began at the given time ends.
 	relisted(began time.Time)
 }
 
-// again has questions repeated at a moment to come.
+// again is the part of the poller that a sweep needs.
 type again interface {
-	askAt(id fleet.InstanceID, at time.Time)
+	pollAt(id fleet.InstanceID, at time.Time)
 }
 
-func newSweeper(t *term, c creates, a again, witness *witness) *sweeper {
+func newSweeper(l *Loop) *sweeper {
 	s := &sweeper{
-		term: t, creates: c, again: a, witness: witness, retuned: make(chan struct{}, 1),
-		orphans: newOrphans(), removing: map[string]bool{},
+		ledger: l.cfg.Ledger, groups: l.cfg.Groups, schedule: l.schedule, observed: l.observed, cloud: l.cloud, writeBack: l.writeBack,
+		reports: l.reports, workers: &l.workers, tuning: &l.tuning, log: l.log, creates: l.launcher, again: l.poller, absence: l.absence,
+		retuned: make(chan struct{}, 1), orphans: census.NewOrphans(), removing: map[string]bool{},
+		deletes: newSlots(l.cfg.CreateRate.Concurrency),
 	}
 	s.hold("")
 	return s
 }
 
-// begin takes over the provider's first list. It returns how many VMs have no
-// record, and how many are asked about.
-func (s *sweeper) begin(ctx context.Context, records []fleet.Instance, vms []provider.VM, asked time.Time) (orphans, suspects int) {
-	c := compare(records, s.claims(), vms)
-	s.witness.records.Store(int64(c.live))
+// start applies the provider's first list. It returns how many VMs have no record, and how
+// many are polled.
+func (s *sweeper) start(ctx context.Context, records []fleet.Instance, vms []provider.VM, asked time.Time) (orphans, suspects int) {
+	c := census.Compare(records, s.claims(), vms)
+	s.absence.records.Store(int64(c.Live))
 	found := s.absorb(ctx, c, asked)
-	s.claim(c.claimed)
-	s.orphans.lose(c.orphans, time.Now())
-	held, problem := s.orphans.judge(c, time.Now())
-	s.hold(held)
-	s.ask(problem)
+	s.claim(c.Claimed)
+	s.orphans.Lose(c.Orphans, time.Now())
+	held, problem := s.orphans.Judge(c, time.Now())
+	if s.hold(whyHeld(held, problem)); held {
+		s.reports.tellHeld(ruleSweep, problems.ReasonOrphans, problem)
+	}
+	s.reportOrphans(problem, held)
 	s.reportMalformed()
-	if len(found.unlisted) > orphanLimit(c.live) { // no decision before it is known what to make of that
+	if len(found.Unlisted) > census.Limit(c.Live) { // no decisions before this is confirmed
 		s.confirm(ctx, found)
 	} else {
 		s.workers.Go(func() { s.confirm(ctx, found) })
 	}
-	return len(c.orphans), len(found.refs)
+	return len(c.Orphans), len(found.Refs)
 }
 
-// errNoList is the failure of a sweep for want of the provider's list.
+// errNoList means that a sweep failed because the provider's VMs could not be listed.
 var errNoList = errors.New("list the VMs")
 
-// run sweeps until ctx ends. A sweep without a list is repeated soon: until one
-// comes nothing shows which VMs are gone.
-func (s *sweeper) run(ctx context.Context) {
-	most, failures := s.cfg.FirstSweep, 0
+// run sweeps until ctx ends, for the first time after the given delay, or the interval if that is
+// shorter. If the list fails, the sweep is retried with a short back-off,
+// since without a list missing VMs stay unnoticed.
+func (s *sweeper) run(ctx context.Context, first time.Duration) {
+	most, failures := first, 0
 	for n := 0; s.await(ctx, time.Now(), most); {
 		if err := s.sweep(ctx, n); err != nil {
-			s.fail(ctx, fmt.Errorf("sweep: %w", err), fleet.GroupKey{}, "")
+			s.reports.fail(ctx, fmt.Errorf("sweep: %w", err), fleet.GroupKey{}, "")
 			most = longest
 			if errors.Is(err, errNoList) {
 				failures++
@@ -106,11 +127,11 @@ func (s *sweeper) run(ctx context.Context) {
 	}
 }
 
-// longest is no bound at all.
+// longest means no limit.
 const longest = time.Duration(math.MaxInt64)
 
-// await waits for the sweep's interval, as it is by then, since the last one
-// ended, and for most at most. It reports false when ctx ended first.
+// await waits until the sweep interval, but at most most, has passed since last. It follows
+// changes of the interval. It reports false if ctx ended first.
 func (s *sweeper) await(ctx context.Context, last time.Time, most time.Duration) bool {
 	for {
 		due, stop := after(last.Add(min(most, s.tuning.Load().SweepInterval)))
@@ -126,16 +147,15 @@ func (s *sweeper) await(ctx context.Context, last time.Time, most time.Duration)
 	}
 }
 
-// sweep compares the provider with the ledger: the provider's list first, the
-// store's second, so that an instance that is created in between can't look
-// like a VM without a record.
+// sweep compares the provider with the ledger. It lists the provider first and the store
+// second, so that an instance created in between does not look like a VM without a record.
 func (s *sweeper) sweep(ctx context.Context, n int) error {
 	asked := time.Now()
-	vms, err := s.cloud.list(ctx)
+	vms, err := s.cloud.List(ctx)
 	if err != nil {
-		return because(ReasonProvider, fmt.Errorf("%w: %w", errNoList, err))
+		return problems.Because(problems.ReasonProvider, fmt.Errorf("%w: %w", errNoList, err))
 	}
-	if pages := 1 + len(s.cfg.Ledger.Instances())/relistPage; n%pages == 0 {
+	if pages := 1 + len(s.ledger.Instances())/relistPage; n%pages == 0 {
 		if err := s.relist(ctx); err != nil {
 			return err
 		}
@@ -143,78 +163,76 @@ func (s *sweeper) sweep(ctx context.Context, n int) error {
 	if err := s.recall(ctx, vms); err != nil {
 		return err
 	}
-	c := compare(s.cfg.Ledger.Instances(), s.claims(), vms)
-	s.witness.records.Store(int64(c.live))
+	c := census.Compare(s.ledger.Instances(), s.claims(), vms)
+	s.absence.records.Store(int64(c.Live))
 	found := s.absorb(ctx, c, asked)
-	s.claim(c.claimed)
-	held, problem := s.orphans.judge(c, time.Now())
-	s.goOn(held)
-	doomed := s.orphans.nominate(c, held != "" || s.witness.problem.Load() != nil, s.atSize)
-	s.observed.forget(s.cfg.Ledger, s.creates.underWay(), time.Now())
-	s.ask(problem)
-	s.witness.remind()
+	s.claim(c.Claimed)
+	held, problem := s.orphans.Judge(c, time.Now())
+	s.goOn(whyHeld(held, problem))
+	doomed := s.orphans.Nominate(c, held || s.absence.problem.Load() != nil, s.atSize)
+	s.observed.Forget(s.creates.underWay(), time.Now())
+	s.reportOrphans(problem, held)
+	s.absence.remind()
 	s.reportMalformed()
 	s.removeOrphans(ctx, doomed)
 	s.confirm(ctx, found)
 	return nil
 }
 
-// ask asks a person what to make of the orphans, again in every sweep, and tells when
-// that is settled.
-func (s *sweeper) ask(problem *fleet.Problem) {
-	s.report(problem)
-	if s.asked && problem == nil {
-		s.solved(fleet.GroupKey{}, ReasonOrphans)
+// reportOrphans reports the problem with orphans in every sweep, and when it is resolved.
+func (s *sweeper) reportOrphans(problem string, held bool) {
+	if problem != "" {
+		s.reports.report(&fleet.Problem{Reason: problems.ReasonOrphans, Message: problem, Lasts: true, Blocks: held})
+	} else if s.asked {
+		s.reports.clear(fleet.GroupKey{}, "", problems.ReasonOrphans)
 	}
-	s.asked = problem != nil
+	s.asked = problem != ""
 }
 
-// goOn lets passes run again, unless they are held.
+// whyHeld returns the problem if it holds the loop.
+func whyHeld(held bool, problem string) string {
+	if !held {
+		return ""
+	}
+	return problem
+}
+
+// goOn holds the loop for the given reason, or lets passes run again if it is empty.
 func (s *sweeper) goOn(held string) {
 	lifted := held == "" && s.suspended()
-	if lifted { // agents could not make themselves heard, so their silence counts from before the first pass
-		now := time.Now()
-		s.takeover.Store(&now)
+	if told := *s.held.Load(); (told == "") != (held == "") {
+		s.reports.tellHeld(ruleSweep, problems.ReasonOrphans, held)
+	}
+	if lifted {
+		s.absence.restart(time.Now())
 	}
 	s.hold(held)
 	if lifted {
-		s.markAll()
-		s.log.Info("the records account for the VMs again, going on")
-		s.cfg.Changed(fleet.GroupKey{}, "")
+		s.schedule.MarkAll()
+		s.log.Info("records match the VMs again, resuming")
+		s.reports.changed(fleet.GroupKey{}, "")
 	}
 }
 
-// hold says why nothing is done from now on, now that no listing is under way;
-// empty: all is well.
+// hold sets why the loop holds (empty: it does not) and ends the limit of a listing.
 func (s *sweeper) hold(why string) {
 	s.held.Store(&why)
 	s.limit.Store(0)
 }
 
-// suspended reports whether no pass may run now: the loop holds, or a listing
-// of the store under way has taken away too many records.
+// suspended reports whether no pass may run now: the loop holds, or too many records have
+// vanished in the listing in progress.
 func (s *sweeper) suspended() bool {
 	limit := int(s.limit.Load())
-	return *s.held.Load() != "" || (limit > 0 && s.cfg.Ledger.Vanished() > limit)
+	return *s.held.Load() != "" || (limit > 0 && s.ledger.Vanished() > limit)
 }
 
-// Held is why the loop does nothing; zero while it acts.
-func (l *Loop) Held() fleet.Problem {
-	if held := *l.sweeper.held.Load(); held != "" {
-		return fleet.Problem{Reason: ReasonOrphans, Message: held}
-	}
-	if p := l.witness.problem.Load(); p != nil {
-		return *p
-	}
-	return fleet.Problem{}
-}
-
-// Accounted reports whether the provider has listed its VMs in this term, and the record
-// of each was read. Until then a group may have machines of which no record is known,
-// because a listing of the store lacked it.
+// Accounted reports whether the provider's VMs have been listed in this term and their records
+// read. Until then a group may have machines without a known record, because a listing of the
+// store lacked it.
 func (l *Loop) Accounted() bool { return l.sweeper.accounted.Load() }
 
-// liveRecords counts the records that are no tombstones.
+// liveRecords counts the records without tombstones.
 func liveRecords(l Ledger) (n int) {
 	for _, r := range l.Instances() {
 		if r.Phase != fleet.Deleted {
@@ -224,52 +242,50 @@ func liveRecords(l Ledger) (n int) {
 	return n
 }
 
-// relist takes over what other hands did to the records. Passes go on
-// meanwhile, unless so many records vanish that the store must be suspected.
+// relist applies external changes of the records. Passes run meanwhile, unless so many records
+// vanish that the store may be lost.
 func (s *sweeper) relist(ctx context.Context) error {
-	s.limit.Store(int64(orphanLimit(liveRecords(s.cfg.Ledger))))
-	stale := s.suspended() // by the count of the listing before, until the ledger begins anew
+	s.limit.Store(int64(census.Limit(liveRecords(s.ledger))))
+	stale := s.suspended() // by the count of the previous listing, until Relist resets it
 	began := time.Now()
-	appeared, vanished, err := s.cfg.Ledger.Relist(ctx)
+	appeared, vanished, err := s.ledger.Relist(ctx)
 	for _, id := range vanished {
-		s.orphans.lost[string(id)] = began
+		s.orphans.LoseRecord(id, began)
 	}
 	if err != nil {
 		s.limit.Store(0)
-		s.markAll()
-		return because(ReasonStorage, fmt.Errorf("list the records: %w", err))
+		s.schedule.MarkAll()
+		return problems.Because(problems.ReasonStorage, fmt.Errorf("list the records: %w", err))
 	}
 	s.creates.relisted(began)
 	if len(appeared)+len(vanished) > 0 {
-		s.log.Warn("records changed by another hand", slog.Int("appeared", len(appeared)), slog.Int("vanished", len(vanished)))
+		s.log.Warn("records changed externally", slog.Int("appeared", len(appeared)), slog.Int("vanished", len(vanished)))
 	}
 	if stale || len(appeared)+len(vanished) > 0 {
-		s.markAll()
+		s.schedule.MarkAll()
 	}
 	return nil
 }
 
-// absorb takes over what a census saw, all of it as one, and returns what it makes
-// suspect: a part of what a list shows looks like the absence of the rest.
-func (s *sweeper) absorb(ctx context.Context, c census, asked time.Time) suspects {
+// absorb applies the VMs of a census atomically, since a part of a list would look like the
+// absence of the rest, and returns the suspects.
+func (s *sweeper) absorb(ctx context.Context, c census.Census, asked time.Time) census.Suspects {
 	now := time.Now()
-	records, answers := make([]fleet.Instance, len(c.present)), make([]answer, len(c.present))
-	for n, p := range c.present {
-		records[n], answers[n] = p.record, answer{id: p.record.ID, vm: p.vm, found: true, asked: asked}
+	records, answers := make([]fleet.Instance, len(c.Present)), make([]observe.Answer, len(c.Present))
+	for n, p := range c.Present {
+		records[n], answers[n] = p.Record, observe.Answer{Record: p.Record, VM: p.VM, Found: true, Asked: asked}
 	}
-	s.observed.seeAll(records, answers, now)
-	for _, p := range c.present {
-		// The VM of a pending record may be half made: its create is repeated,
-		// which completes it and answers with it.
-		if p.record.Provider.ID == "" && p.record.Phase != fleet.Pending {
-			// It registered although its create's answer was never written down. Each
-			// sweep tries, and says when that fails.
-			key, id := p.record.GroupKey(), p.record.ID
-			s.work(ctx, key, id, now, func() error {
-				s.fail(ctx, s.records.adopt(ctx, id, p.vm), key, id)
-				return nil
-			})
+	mark(s.schedule, now, s.observed.See(now, answers...)...)
+	s.writeBack.readdress(ctx, records...)
+	for _, p := range c.Present {
+		// The VM of a pending record may be incomplete: its create is repeated, which
+		// completes and returns it.
+		if p.Record.Provider.ID == "" && p.Record.Phase != fleet.Pending {
+			s.writeBack.adopt(ctx, p.Record, p.VM, now)
 		}
 	}
-	return s.suspect(c)
+	underWay := s.creates.underWay()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.Suspects(underWay, &s.leaving)
 }

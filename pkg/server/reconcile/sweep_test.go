@@ -12,7 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	"github.com/nstance/nstance/pkg/server/plan"
-	"github.com/nstance/nstance/pkg/server/reconcile"
+	"github.com/nstance/nstance/pkg/server/problems"
 )
 
 func (s *shard) vmsOf(id fleet.InstanceID) []provider.VM {
@@ -106,7 +106,7 @@ func TestTwoVMsWithOneIDAndAVMOfATombstone(t *testing.T) {
 		dead := s.records(web, fleet.Deleted)
 		s.size(web, 2)
 		late, _ := s.bucket.get(dead[0])
-		s.world.Plant(scope.Tags(late)) // a create that landed after all was said
+		s.world.Plant(scope.Tags(late)) // a create that took effect late
 		pass(10 * time.Minute)
 		s.expectRunning(web, 2)
 		if n := len(s.world.VMs()); n != 2 {
@@ -144,15 +144,15 @@ func TestEmptyStoreUnderALivingFleetHolds(t *testing.T) {
 		if n := len(s.world.Calls(fake.OpDelete)) - deletes; n != 0 {
 			t.Errorf("%d deletes", n)
 		}
-		problems := s.reported(reconcile.ReasonOrphans)
-		if len(problems) < 5 || !strings.Contains(problems[0].Message, "12 VMs") || s.term.Held().Message != problems[0].Message {
-			t.Errorf("problems: %v, held: %q", problems, s.term.Held().Message)
+		found := s.reported(problems.ReasonOrphans)
+		if len(found) < 5 || !strings.Contains(found[0].Message, "12 VMs") || s.term.held().Message != found[0].Message {
+			t.Errorf("problems: %v, held: %q", found, s.term.held().Message)
 		}
 
-		s.bucket.place(full...) // somebody restores the records
+		s.bucket.place(full...) // the records are restored
 		pass(3 * time.Minute)
-		if got := s.expectRunning(web, 12); !slices.Equal(got, ids) || s.term.Held().Message != "" {
-			t.Errorf("want the same twelve, and no hold: %q", s.term.Held().Message)
+		if got := s.expectRunning(web, 12); !slices.Equal(got, ids) || s.term.held().Message != "" {
+			t.Errorf("want the same twelve, and no hold: %q", s.term.held().Message)
 		}
 		if n := len(s.world.Calls(fake.OpCreate)) - creates; n != 0 {
 			t.Errorf("%d creates after the records came back", n)
@@ -177,8 +177,8 @@ func TestHoldEndsWhenTheVMsAreRemoved(t *testing.T) {
 		}
 		pass(5 * time.Minute)
 		s.expectRunning(web, 5)
-		if s.term.Held().Message != "" {
-			t.Errorf("still held: %s", s.term.Held().Message)
+		if s.term.held().Message != "" {
+			t.Errorf("still held: %s", s.term.held().Message)
 		}
 	})
 }
@@ -197,13 +197,13 @@ func TestRecordsVanishingInMassUnderARunningServerHold(t *testing.T) {
 		s.bucket.take(ids[:6]...)
 		for range 600 {
 			pass(time.Second)
-			s.term.Kick()
+			s.term.Enqueue()
 		}
 		if n := len(s.world.Calls(fake.OpCreate)) - creates; n != 0 {
 			t.Errorf("%d creates after half the store was lost", n)
 		}
-		if s.term.Held().Message == "" || len(s.world.VMs()) != 13 {
-			t.Errorf("held: %q, %d VMs", s.term.Held().Message, len(s.world.VMs()))
+		if s.term.held().Message == "" || len(s.world.VMs()) != 13 {
+			t.Errorf("held: %q, %d VMs", s.term.held().Message, len(s.world.VMs()))
 		}
 	})
 }
@@ -224,8 +224,8 @@ func TestStraysInMassStopOnlyTheirOwnDeletion(t *testing.T) {
 		s.world.Kill(s.running(web)[0])
 		pass(10 * time.Second)
 		s.expectRunning(web, 3)
-		if s.term.Held().Message != "" || len(s.reported(reconcile.ReasonOrphans)) == 0 || len(s.ended()) > 0 {
-			t.Errorf("held %q, problems %v, over %v", s.term.Held().Message, s.problems, s.ended())
+		if s.term.held().Message != "" || len(s.reported(problems.ReasonOrphans)) == 0 || len(s.ended()) > 0 {
+			t.Errorf("held %q, problems %v, over %v", s.term.held().Message, s.problems, s.ended())
 		}
 		for _, vm := range s.world.VMs() {
 			if !slices.Contains(s.running(web), vm.ID) {
@@ -233,7 +233,7 @@ func TestStraysInMassStopOnlyTheirOwnDeletion(t *testing.T) {
 			}
 		}
 		pass(10 * time.Minute)
-		if over := s.ended(); !slices.Equal(over, []string{reconcile.ReasonOrphans}) {
+		if over := s.ended(); !slices.Equal(over, []string{problems.ReasonOrphans}) {
 			t.Errorf("told of the end of %q", over)
 		}
 	})
@@ -366,7 +366,7 @@ func TestLargeShardIsListedLessOften(t *testing.T) {
 	})
 }
 
-// unasked is a provider whose Gets fail until it lists.
+// unasked is a provider whose Gets fail until its first List.
 type unasked struct {
 	*fake.Provider
 	listed *atomic.Bool

@@ -2,54 +2,65 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider/paced"
+	"github.com/nstance/nstance/pkg/server/problems"
 )
 
-// This file is what the shard makes of a provider that throttles: it is a problem of
-// the shard, of no group and of no instance, and what it holds up is repeated.
+// This file handles throttling by the provider: it is a problem of the shard, not of a group or
+// an instance, and the affected calls are retried.
 
-// throttled tells that throttling has begun.
-func (t *term) throttled(p fleet.Problem) {
-	t.report(&p)
-	t.schedule.signal()
+// throttled reports that throttling has begun.
+func (l *Loop) throttled(is paced.Throttling) {
+	p := throttledProblem(is)
+	l.reports.report(&p)
+	l.schedule.Wake()
 }
 
-// calmed tells that throttling of one kind of call is over.
-func (t *term) calmed() {
-	t.log.Info("the provider takes calls as they come again")
-	if t.cloud.mutations.rate() == 0 && t.cloud.reads.rate() == 0 {
-		t.solved(fleet.GroupKey{}, ReasonThrottled)
+// throttledProblem returns the problem that the provider throttles. The message stays the same
+// while it does.
+func throttledProblem(is paced.Throttling) fleet.Problem {
+	text := fmt.Sprintf("the provider is throttling; %s are sent at a reduced rate since %s: %s",
+		is.Calls, is.Since.UTC().Format(time.RFC3339), problems.Text(is.Err))
+	return fleet.Problem{At: is.Since, Reason: problems.ReasonThrottled, Message: text, Lasts: true}
+}
+
+// calmed reports that throttling of a kind of call has ended.
+func (l *Loop) calmed() {
+	l.log.Info("provider throttling ended")
+	if left := l.cloud.Throttled(); len(left) > 0 { // the calls that recovered may have been reported last
+		p := throttledProblem(left[0])
+		l.reports.report(&p)
+	} else {
+		l.reports.clear(fleet.GroupKey{}, "", problems.ReasonThrottled)
 	}
-	t.cfg.Changed(fleet.GroupKey{}, "")
-	t.schedule.signal()
+	l.reports.changed(fleet.GroupKey{}, "")
+	l.schedule.Wake()
 }
 
-// putOff has a create that the provider throttled for long be decided anew. The id
-// stays. Nothing was made, so the record is to say that nothing can still come,
-// unless an earlier create of it may have made something.
-func (l *launcher) putOff(ctx context.Context, x *launch, err error) (outcome, error) {
+// putOff defers a create that the provider throttled for long; it keeps its id. Unless an
+// earlier create may have made a VM, the record is updated to say that none can exist.
+func (l *launcher) putOff(ctx context.Context, x *launch, err error) (createResult, error) {
 	if !x.repeated {
 		if e := l.unassign(ctx, x); e != nil {
 			return unclear, e
 		}
 	}
-	l.log.Debug("create put off", slog.String("instance", string(x.record.ID)), slog.Any("error", err))
+	l.log.Debug("create deferred", slog.String("instance", string(x.record.ID)), slog.Any("error", err))
 	return putOff, err
 }
 
-// takeBack ends a create that was put off. It is no failure, of the instance or its
-// group: it may be asked for again as soon as its turn comes.
-func (l *launcher) takeBack(x *launch, err error, now time.Time) {
+// postpone ends a create that was put off. It does not count as a failure of the instance or
+// its group, so the create is retried without back-off.
+func (l *launcher) postpone(x *launch, err error, now time.Time) {
 	l.mu.Lock()
 	x.active = false
 	delete(l.begun, x.record.ID)
 	l.mu.Unlock()
-	l.observed.with(x.record.ID, func(b *observation) {
-		b.busy, b.retryAt = false, time.Time{}
-		b.note(err, now)
-	})
-	l.schedule.mark(x.group.Key)
+	l.observed.EndCreate(x.record.ID, err, now)
+	l.schedule.Mark(x.group.Key)
 }

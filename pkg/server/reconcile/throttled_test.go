@@ -10,10 +10,12 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/server/fair"
+	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// mutations are what a cloud counts together.
+// mutations are the calls that share a rate limit.
 var mutations = []fake.Op{fake.OpCreate, fake.OpDelete}
 
 // refusals counts the calls that were throttled.
@@ -26,11 +28,11 @@ func (s *shard) refusals(ops ...fake.Op) (n int) {
 	return n
 }
 
-// TestThrottledCreates: a cloud that takes two creates a second is given nearly two,
-// however many are wanted, and each instance keeps its id.
+// TestThrottledCreates: a provider that accepts two creates a second gets nearly two, however many
+// are wanted, and each instance keeps its id.
 func TestThrottledCreates(t *testing.T) {
 	const size, perSecond, burst = 200, 2, 1
-	for name, rate := range map[string]reconcile.CreateRate{
+	for name, rate := range map[string]fair.Rate{
 		"unlimited": {Concurrency: 16}, "limited": {PerSecond: 10, Burst: 20, Concurrency: 16},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +59,7 @@ func TestThrottledCreates(t *testing.T) {
 				if n := len(s.bucket.all()); n != size {
 					t.Errorf("%d records, want %d", n, size)
 				}
-				if n := len(s.reported(reconcile.ReasonThrottled)); n != 1 {
+				if n := len(s.reported(problems.ReasonThrottled)); n != 1 {
 					t.Errorf("told %d times of the throttling, want once: %s", n, s.dump())
 				}
 				if n := s.told(); n != 1 {
@@ -68,8 +70,8 @@ func TestThrottledCreates(t *testing.T) {
 	}
 }
 
-// TestThrottledForLong: an instance that can't be asked for keeps its id for as long as
-// it is wanted, is not late to register, and goes at once when it is not wanted.
+// TestThrottledForLong: an instance whose create is throttled keeps its id while it is needed, has no
+// registration timeout, and is removed at once when it is not needed.
 func TestThrottledForLong(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.wanted.settings.CreateTimeout = 20 * time.Minute
@@ -110,9 +112,8 @@ func TestThrottledForLong(t *testing.T) {
 	})
 }
 
-// TestThrottledCreateIsTakenOver: what the record says of a create that was put off is
-// enough for the next leader to go on with it, and a crash in between leaves no more
-// than one machine.
+// TestThrottledCreateIsTakenOver: the next leader resumes a deferred create from its record, and a
+// crash in between leaves at most one machine.
 func TestThrottledCreateIsTakenOver(t *testing.T) {
 	for _, after := range []time.Duration{time.Second, time.Minute} {
 		bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
@@ -132,8 +133,8 @@ func TestThrottledCreateIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestThrottledDeletes: many deletions go in few calls, and what is refused for the
-// number of calls is no failure of theirs.
+// TestThrottledDeletes: many deletions are batched in few calls, and throttling is no failure of
+// them.
 func TestThrottledDeletes(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 250)
@@ -149,31 +150,31 @@ func TestThrottledDeletes(t *testing.T) {
 		if n := s.deletes() - s.refusals(fake.OpDelete); n > 10 {
 			t.Errorf("%d calls for 250 deletions", n)
 		}
-		if got := s.term.Lasting(); len(got) != 1 || got[0].Reason != reconcile.ReasonThrottled || s.told() != 1 {
+		if got := s.term.lasting(); len(got) != 1 || got[0].Reason != problems.ReasonThrottled || s.told() != 1 {
 			t.Errorf("lasting: %v, want the throttling alone: %s", got, s.dump())
 		}
 		pass(time.Minute)
-		if got := s.term.Lasting(); len(got) != 0 {
+		if got := s.term.lasting(); len(got) != 0 {
 			t.Errorf("it lasts: %v", got)
 		}
 		s.world.FailNext(fake.OpCreate, 1, fake.Fault{Err: provider.ErrThrottled})
 		s.size(web, 1)
 		pass(time.Minute)
-		if n := len(s.reported(reconcile.ReasonThrottled)); n != 2 {
+		if n := len(s.reported(problems.ReasonThrottled)); n != 2 {
 			t.Errorf("told %d times, want each of two beginnings", n)
 		}
 	})
 }
 
-// told counts the problems that were told.
+// told counts the reported problems.
 func (s *shard) told() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.problems)
 }
 
-// TestThrottledDeletesHoldUpNoCreates: a delete that is throttled is sent again when its
-// turn comes, but not each time before what is to be created.
+// TestThrottledDeletesHoldUpNoCreates: throttled deletes are retried in turn with creates, not always
+// before them.
 func TestThrottledDeletesHoldUpNoCreates(t *testing.T) {
 	bubble(t, fake.Config{CreateLatency: fake.Fixed(50 * time.Millisecond)}, func(t *testing.T, s *shard) {
 		s.size(web, 5)
@@ -210,15 +211,15 @@ func TestThrottledCreatesHoldUpNoDeletes(t *testing.T) {
 	})
 }
 
-// TestThrottledForLongAfterATakeover: a create that an earlier leader asked for is
-// repeated until its turn has come, and no failure of its group.
+// TestThrottledForLongAfterATakeover: a create of an earlier leader is retried until it is accepted,
+// and is no failure of its group.
 func TestThrottledForLongAfterATakeover(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.world.FailNext(fake.OpCreate, 10_000, fake.Fault{Err: provider.ErrThrottled})
 		s.size(web, 3)
 		s.lead()
 		pass(5 * time.Second)
-		asked := s.records(web, fleet.Pending) // by then; the others wait for their turn
+		asked := s.records(web, fleet.Pending) // called so far; the others are throttled
 		_ = s.stop()
 		s.lead()
 		pass(20 * time.Minute)

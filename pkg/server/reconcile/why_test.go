@@ -8,11 +8,11 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider/fake"
-	"github.com/nstance/nstance/pkg/server/reconcile"
+	"github.com/nstance/nstance/pkg/server/problems"
 )
 
-// TestDeathIsToldInTheProvidersWords: in the log's line of the replacement and in the
-// tombstone, cut and in one line; no problem is told of a machine that had lived.
+// TestDeathIsToldInTheProvidersWords: in the log line of the replacement and in the tombstone,
+// truncated and in one line; no problem is reported for a machine that had registered.
 func TestDeathIsToldInTheProvidersWords(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*fake.World, fleet.InstanceID) bool
@@ -41,7 +41,7 @@ func TestDeathIsToldInTheProvidersWords(t *testing.T) {
 				if len(lines) != 1 || !strings.HasSuffix(c.want, fmt.Sprint(lines[0]["why"])) || (lines[0]["why"] == "") != (c.says == "") {
 					t.Errorf("replacement log: %v", lines)
 				}
-				if p := s.reported(reconcile.ReasonDied); len(p) != 0 {
+				if p := s.reported(problems.ReasonDied); len(p) != 0 {
 					t.Errorf("problems: %v", p)
 				}
 			})
@@ -49,8 +49,8 @@ func TestDeathIsToldInTheProvidersWords(t *testing.T) {
 	}
 }
 
-// TestYoungDeathIsAProblem: a machine that the provider took and that ends before its
-// agent could register is told of, once, and why.
+// TestYoungDeathIsAProblem: a machine that was created and ends before its agent registers is
+// reported, once, with the reason.
 func TestYoungDeathIsAProblem(t *testing.T) {
 	bubble(t, fake.Config{Boot: fake.Fixed(10 * time.Second), Remember: time.Minute}, func(t *testing.T, s *shard) {
 		s.size(web, 1)
@@ -64,10 +64,10 @@ func TestYoungDeathIsAProblem(t *testing.T) {
 		s.world.Fail(young[0])
 		pass(5 * time.Minute)
 		s.expectRunning(web, 1)
-		problems := s.reported(reconcile.ReasonDied)
-		if len(problems) != 1 || problems[0].Group != web || problems[0].Instance != young[0] ||
-			!strings.Contains(problems[0].Message, "vm-down: Client.InvalidKMSKey.InvalidState") {
-			t.Errorf("problems: %v", problems)
+		found := s.reported(problems.ReasonDied)
+		if len(found) != 1 || found[0].Group != web || found[0].Instance != young[0] ||
+			!strings.Contains(found[0].Message, "vm-down: Client.InvalidKMSKey.InvalidState") {
+			t.Errorf("problems: %v", found)
 		}
 		if r, _ := s.bucket.get(young[0]); r.Reason != "vm-down: Client.InvalidKMSKey.InvalidState" {
 			t.Errorf("the record is %s because of %q", r.Phase, r.Reason)

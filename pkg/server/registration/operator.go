@@ -11,12 +11,13 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// RegisterOperator verifies the nonce, binds the key by creating the operator's
-// record under the nonce's jti, and signs a certificate. Which shard does it
-// makes no difference: the record is the cluster's.
+// RegisterOperator verifies the nonce, binds the key by creating the operator's record under
+// the nonce's jti, and issues a certificate. Any shard can do so: the record belongs to the
+// cluster.
 func (s *Service) RegisterOperator(
 	ctx context.Context, req *nstancev1.RegisterOperatorRequest,
 ) (*nstancev1.RegisterOperatorResponse, error) {
+	claimed(ctx, req.GetNonce(), req.GetPublicKey(), "", nil)
 	shard, err := s.cfg.Shard()
 	if err != nil {
 		return nil, err
@@ -25,9 +26,10 @@ func (s *Service) RegisterOperator(
 	if err != nil {
 		return nil, err
 	}
+	proven(ctx, claims)
 	id, err := fleet.ParseID(claims.ID)
 	if err != nil || id.Kind() != fleet.OperatorKind {
-		return nil, refused(fmt.Errorf("jti %.40q is not the id of an operator", claims.ID))
+		return nil, refused(fmt.Errorf("jti %.40q is not an operator id", claims.ID))
 	}
 	want := fleet.Operator{ID: id, Tenant: claims.Tenant, PublicKeySHA256: pki.PublicKeySHA256(key), RegisteredAt: s.cfg.Now().UTC()}
 	got, err := shard.BindOperator(ctx, want)

@@ -12,8 +12,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// TestClocks: a nonce from the future is this server's clock being behind, which
-// passes; one whose time is over is refused for good.
+// TestClocks: a nonce from the future means that this server's clock is behind, which is
+// temporary; an expired one is refused for good.
 func TestClocks(t *testing.T) {
 	const id = "knd01h455vb4pex5vsknk084sn02q"
 	made := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -27,7 +27,7 @@ func TestClocks(t *testing.T) {
 	}
 	for at, want := range map[time.Duration]rpc.Kind{-5 * time.Minute: rpc.Unavailable, 2 * time.Hour: rpc.Denied} {
 		service := registration.New(registration.Config{
-			Shard:     func() (registration.Shard, error) { return nil, nil }, //nolint:nilnil // it is not asked
+			Shard:     func() (registration.Shard, error) { return nil, nil }, //nolint:nilnil // not called
 			ClusterID: "c", ShardID: "s", NonceKey: key.Public().(ed25519.PublicKey),
 			Now: func() time.Time { return made.Add(at) },
 		})

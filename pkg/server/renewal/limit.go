@@ -5,19 +5,17 @@ import (
 	"time"
 )
 
-// maxTimes is how many renewals a member gets in one window: one, and some more
-// for answers that were lost.
+// maxTimes is the number of renewals per member and window: one, and a few for lost responses.
 const maxTimes = 3
 
-// limiter keeps a member of the cluster from having certificates made without a
-// pause. What it remembers is of members whose certificates were just judged to
-// be good, and only of the last two windows in which there were any.
+// limiter rate-limits the renewals of each member. It only remembers members with a valid
+// certificate, and only for the last two windows with renewals.
 type limiter struct {
 	window time.Duration
 
 	mu    sync.Mutex
 	spent map[string]spent
-	swept time.Time // when what is over was last forgotten
+	swept time.Time // when expired windows were last dropped
 }
 
 type spent struct {
@@ -25,8 +23,7 @@ type spent struct {
 	times int
 }
 
-// newLimiter has windows of a minute, and shorter ones for certificates that have to
-// be renewed that often.
+// newLimiter uses windows of a minute, or shorter ones for short-lived certificates.
 func newLimiter(ttl time.Duration) *limiter {
 	return &limiter{window: min(time.Minute, ttl/10), spent: make(map[string]spent)}
 }
@@ -48,7 +45,7 @@ func (l *limiter) allows(member string, now time.Time) bool {
 	return true
 }
 
-// over reports whether a window has passed; a clock that was set back ends one.
+// over reports whether a window has passed; setting the clock back also ends a window.
 func (l *limiter) over(s spent, now time.Time) bool {
 	age := now.Sub(s.since)
 	return age < 0 || age >= l.window

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestLimiterForgets: whoever renewed two windows ago is not remembered.
+// TestLimiterForgets: a caller whose last renewal is two windows ago is not remembered.
 func TestLimiterForgets(t *testing.T) {
 	l, now := newLimiter(time.Hour), time.Unix(1e9, 0)
 	for n := range 10_000 {

@@ -1,17 +1,13 @@
-// Package renewal gives agents and operators a new client certificate for the
-// one that they show.
+// Package renewal issues a new client certificate to an agent or operator that presents a
+// valid one. The caller is identified by the certificate alone: the request holds only the new
+// public key. The guard has already checked the certificate against the record of the instance
+// or operator. An operator's record is read again here, so that a removal by another shard's
+// leader applies to renewals at once.
 //
-// Who asks, and for whom, is in the certificate alone: the request holds nothing
-// but the new public key. The guard before every call has judged the certificate
-// already, an agent's against its instance's record, an operator's against its
-// own. That one is read once more here, so that a removal which another shard's
-// leader carried out holds for renewals at once.
-//
-// The key that a record is bound to stays the one that its nonce was spent with,
-// and only that key may spend the nonce again; were a renewal to put its key in the
-// place of that one, a lost reply to the registration could not be asked for again.
-// An instance's record lists the keys of its renewals beside that one, so that no
-// other instance can come to have them.
+// A record stays bound to the key that its nonce was spent with, and only that key may spend
+// the nonce again; if a renewal replaced it, a registration whose response was lost could not
+// be repeated. An instance's record also lists the keys of its renewals, so that no other
+// instance can use them.
 package renewal
 
 import (
@@ -25,6 +21,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -34,12 +31,11 @@ import (
 type Config struct {
 	CA     *pki.CA
 	Bundle func() []byte // the CA bundle, PEM
-	// Operator returns nil for an operator that has a record, an error of kind
-	// CertificateRevoked for one that has none or was removed, and one of kind
-	// Unavailable when that can't be told.
+	// Operator returns nil if the operator has a record, an error of kind CertificateRevoked
+	// if it has none or was removed, and one of kind Unavailable if that can't be determined.
 	Operator func(ctx context.Context, caller pki.Caller) error
-	// AgentKey makes a public key, by fingerprint, that of an agent's instance, and that
-	// durable. The error is of kind KeyInUse if another living instance has the key.
+	// AgentKey durably assigns a public key, by fingerprint, to an agent's instance. The error
+	// is of kind KeyInUse if another living instance has the key.
 	AgentKey func(ctx context.Context, caller pki.Caller, fingerprint string) error
 	TTL      time.Duration // life of a client certificate
 	Now      func() time.Time
@@ -56,9 +52,8 @@ type Service struct {
 // New returns a service.
 func New(cfg Config) *Service { return &Service{cfg: cfg, limit: newLimiter(cfg.TTL)} }
 
-// Renew returns a certificate for the caller of ctx and publicKey, an Ed25519
-// key (PEM, PKIX) that is not the one of the certificate shown. Its errors are
-// kinds of package rpc.
+// Renew issues a certificate to the caller of ctx for publicKey, an Ed25519 key (PEM, PKIX)
+// other than the current certificate's. Its errors are kinds of package rpc.
 func (s *Service) Renew(ctx context.Context, publicKey string) (*nstancev1.Identity, error) {
 	caller, ok := rpc.CallerFrom(ctx)
 	if !ok {
@@ -68,9 +63,13 @@ func (s *Service) Renew(ctx context.Context, publicKey string) (*nstancev1.Ident
 	if err != nil {
 		return nil, err
 	}
+	audit.On(ctx, string(caller.Role)+" "+caller.Tenant+"/"+caller.ID)
+	audit.Claimed(ctx, "public_key_sha256", pki.PublicKeySHA256(key))
+	becomes := audit.Detail{Name: "public_key_sha256", From: caller.PublicKeySHA256, To: pki.PublicKeySHA256(key)}
+	audit.Wanted(ctx, becomes)
 	now := s.cfg.Now()
 	if !s.limit.allows(string(caller.Role)+"/"+caller.Tenant+"/"+caller.ID, now) {
-		return nil, rpc.Exhausted.Errorf("renew the certificate of %s %s: asked too often: %d times in %s are allowed",
+		return nil, rpc.Exhausted.Errorf("renew the certificate of %s %s: too many renewals: at most %d in %s are allowed",
 			caller.Role, caller.ID, maxTimes, s.limit.window)
 	}
 	if err := s.accept(ctx, caller, key); err != nil {
@@ -80,6 +79,7 @@ func (s *Service) Renew(ctx context.Context, publicKey string) (*nstancev1.Ident
 	if err != nil {
 		return nil, err
 	}
+	audit.Changed(ctx, audit.Detail{Name: "serial", From: caller.Serial, To: pki.SerialHex(cert)}, becomes)
 	s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "certificate renewed", slog.String("role", string(caller.Role)), slog.String("id", caller.ID),
 		slog.String("tenant", caller.Tenant), slog.String("serial", pki.SerialHex(cert)), slog.Time("not_after", cert.NotAfter))
 	return &nstancev1.Identity{
@@ -87,40 +87,34 @@ func (s *Service) Renew(ctx context.Context, publicKey string) (*nstancev1.Ident
 	}, nil
 }
 
-// accept holds the caller against its record: an operator must have one, and an agent's
-// gets the key.
+// accept checks the caller's record: an operator must have one, and the key is added to an
+// agent's.
 func (s *Service) accept(ctx context.Context, caller pki.Caller, key ed25519.PublicKey) error {
 	if caller.Role == pki.RoleOperator {
 		return s.cfg.Operator(ctx, caller)
 	}
 	err := s.cfg.AgentKey(ctx, caller, pki.PublicKeySHA256(key))
 	if errors.Is(err, rpc.KeyInUse) {
-		return &rpc.ViolationsError{Message: "invalid request", Kind: rpc.KeyInUse, Violations: []rpc.Violation{{
-			Field: "public_key", Description: "it is the key of another instance: make a new one, and renew with that",
-		}}}
+		return rpc.KeysInUse("renew with it", "public_key")
 	}
 	return err
 }
 
-// newKey reads the key and refuses the one that the caller has: a key that was
-// read by somebody would be as good for ever as the machine.
+// newKey parses the key and refuses the caller's current one: a leaked key would be valid for
+// as long as the machine lives.
 func newKey(caller pki.Caller, text string) (ed25519.PublicKey, error) {
 	key, err := pki.ParsePublicKey([]byte(text))
 	if err != nil {
-		return nil, invalidKey(err.Error())
+		return nil, rpc.InvalidField("public_key", err.Error())
 	}
 	if pki.PublicKeySHA256(key) == caller.PublicKeySHA256 {
-		return nil, invalidKey("it is the key of the present certificate: want a new one")
+		return nil, rpc.InvalidField("public_key", "this is the key of the current certificate: generate a new one")
 	}
 	return key, nil
 }
 
-func invalidKey(description string) error {
-	return &rpc.ViolationsError{Message: "invalid request", Violations: []rpc.Violation{{Field: "public_key", Description: description}}}
-}
-
-// issue signs the certificate. One that was made to last longer is not cut short
-// by being renewed, but to what an operator's may last.
+// issue signs the certificate. It expires no earlier than the current one, within the CA's
+// limit for operators.
 func (s *Service) issue(caller pki.Caller, key ed25519.PublicKey, now time.Time) (*x509.Certificate, error) {
 	r := pki.ClientRequest{Tenant: caller.Tenant, ID: caller.ID, PublicKey: key, Now: now, TTL: max(s.cfg.TTL, caller.NotAfter.Sub(now))}
 	switch caller.Role {
@@ -129,6 +123,6 @@ func (s *Service) issue(caller pki.Caller, key ed25519.PublicKey, now time.Time)
 	case pki.RoleOperator:
 		return s.cfg.CA.IssueOperator(r, s.cfg.Random)
 	default:
-		return nil, rpc.Denied.Errorf("renew a certificate: the caller's is of role %s: want agent or operator", caller.Role)
+		return nil, rpc.Denied.Errorf("renew a certificate: the caller has role %s: want agent or operator", caller.Role)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/pki"
+	sealing "github.com/nstance/nstance/pkg/record"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/roster"
 )
@@ -33,10 +34,10 @@ func newDesk(t *testing.T) *desk {
 	inner := mem.New(mem.Config{HashETags: true})
 	counts := objecttest.NewCounting(inner)
 	d := &desk{t: t, mem: inner, counts: counts, faults: objecttest.NewFaults(counts, nil)}
-	d.Roster = roster.New(roster.Config{Store: d.faults, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	d.Roster = roster.New(roster.Config{Store: d.faults, Seal: seal(), Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); d.Keep(ctx) }()
+	go func() { defer close(done); d.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	return d
 }
@@ -50,16 +51,39 @@ func record(c pki.Caller) fleet.Operator {
 	return fleet.Operator{ID: fleet.InstanceID(c.ID), Tenant: c.Tenant, PublicKeySHA256: "ab", Rev: 1}
 }
 
-// put writes a record behind the roster's back.
-func (d *desk) put(o fleet.Operator) {
+// seal returns the seal of the records.
+func seal() sealing.Seal { return sealing.NewSeal([]byte("of this test")) }
+
+// put writes a record without the roster's knowledge.
+func (d *desk) put(o fleet.Operator) { d.putAs(o.Key(), o, seal()) }
+
+// putAs writes a record with the given key and seal.
+func (d *desk) putAs(key string, o fleet.Operator, with sealing.Seal) {
 	d.t.Helper()
 	body, err := json.Marshal(o)
+	if err == nil {
+		body, err = with.Close(key, body)
+	}
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if _, err := d.mem.Put(d.t.Context(), o.Key(), body, object.Precondition{}); err != nil {
+	d.write(key, string(body))
+}
+
+func (d *desk) write(key, body string) {
+	d.t.Helper()
+	if _, err := d.mem.Put(d.t.Context(), key, []byte(body), object.Precondition{}); err != nil {
 		d.t.Fatal(err)
 	}
+}
+
+func (d *desk) read(key string) string {
+	d.t.Helper()
+	found, err := d.mem.Get(d.t.Context(), key)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return string(found.Body)
 }
 
 func (d *desk) delete(c pki.Caller) {
@@ -69,11 +93,11 @@ func (d *desk) delete(c pki.Caller) {
 	}
 }
 
-// judge does what the guard before every call does.
+// judge does the same as the guard before every call.
 func (d *desk) judge(c pki.Caller) error {
 	verdict, ok := d.Known(c)
 	if !ok {
-		verdict = d.Look(d.t.Context(), c)
+		verdict = d.Verify(d.t.Context(), c)
 	}
 	return verdict
 }
@@ -92,7 +116,7 @@ func (d *desk) refused(c pki.Caller, says string) {
 	}
 }
 
-// asked are the requests to the store since a reading.
+// asked returns the requests to the store since a reading.
 func (d *desk) asked(since objecttest.Counts) objecttest.Counts { return d.counts.Counts().Sub(since) }
 
 func (d *desk) wants(since, want objecttest.Counts, when string) {
@@ -111,7 +135,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// bubble runs a test on simulated time.
+// bubble runs a test in simulated time.
 func bubble(t *testing.T, f func(*testing.T, *desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { f(t, newDesk(t)) })

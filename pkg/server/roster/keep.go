@@ -13,8 +13,8 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// read reads an operator's record, once for all who ask at the same time. Its
-// error is of kind CertificateRevoked, or says why the record can't be read.
+// read reads an operator's record; concurrent callers share one read. The error is of kind
+// CertificateRevoked, or tells why the record can't be read.
 func (r *Roster) read(ctx context.Context, who name) error {
 	result := r.looks.DoChan(who.tenant+"/"+string(who.id), func() (any, error) {
 		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
@@ -30,7 +30,7 @@ func (r *Roster) read(ctx context.Context, who name) error {
 }
 
 func (r *Roster) readNow(ctx context.Context, who name) error {
-	read, key := r.begin(), fleet.OperatorKey(who.tenant, who.id)
+	read, key := r.nextRead(), fleet.OperatorKey(who.tenant, who.id)
 	found, err := r.cfg.Store.Get(ctx, key)
 	switch {
 	case errors.Is(err, object.ErrNotFound):
@@ -38,25 +38,65 @@ func (r *Roster) readNow(ctx context.Context, who name) error {
 	case err != nil:
 		return err
 	}
-	o, _, err := record.Decode[fleet.Operator](found.Body)
-	if err == nil {
-		err = o.Check(who.tenant, who.id)
-	}
-	if err == nil {
-		err = record.CheckNumber("rev", o.Rev)
-	}
+	gone, err := r.removed(ctx, who, found.Body)
 	switch {
 	case err != nil:
-		return fmt.Errorf("read operator record %s: %w", key, err)
-	case o.RemovedAt != nil:
+		return err
+	case gone:
 		return r.note(who, read, removed, found.ETag)
 	default:
 		return r.note(who, read, allowed, found.ETag)
 	}
 }
 
-// Keep looks at the records of the operators that are there, until ctx ends.
-func (r *Roster) Keep(ctx context.Context) {
+// removed reports whether an operator was removed, according to its record or its tombstone.
+// Removal writes the tombstone first and the record second, and they are read in the opposite
+// order, so a removal in progress is seen in either, or was not yet done when the read began.
+// A damaged record does not hide the tombstone.
+func (r *Roster) removed(ctx context.Context, who name, body []byte) (bool, error) {
+	o, damage := r.decode(who, fleet.OperatorKey(who.tenant, who.id), body)
+	if damage == nil && o.RemovedAt != nil {
+		return true, nil
+	}
+	key := fleet.OperatorTombstoneKey(who.tenant, who.id)
+	found, err := r.cfg.Store.Get(ctx, key)
+	if errors.Is(err, object.ErrNotFound) {
+		return false, damage
+	}
+	if err != nil {
+		return false, err
+	}
+	o, err = r.decode(who, key, found.Body)
+	if err != nil {
+		return false, errors.Join(damage, err)
+	}
+	if o.RemovedAt != nil {
+		return true, nil
+	}
+	return false, damage
+}
+
+// decode decodes an operator's record or tombstone.
+func (r *Roster) decode(who name, key string, body []byte) (fleet.Operator, error) {
+	body, err := r.cfg.Seal.Open(key, body)
+	if err != nil {
+		return fleet.Operator{}, fmt.Errorf("read operator record %s: %w", key, err)
+	}
+	o, _, err := record.Decode[fleet.Operator](body)
+	if err == nil {
+		err = o.Check(who.tenant, who.id)
+	}
+	if err == nil {
+		err = record.CheckNumber("rev", o.Rev)
+	}
+	if err != nil {
+		return fleet.Operator{}, fmt.Errorf("read operator record %s: %w", key, err)
+	}
+	return o, nil
+}
+
+// Run rereads the records of active operators until ctx ends.
+func (r *Roster) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -72,7 +112,7 @@ func (r *Roster) Keep(ctx context.Context) {
 	}
 }
 
-// round looks at everybody who is there. Not ok: nobody is.
+// round rereads the records of active operators, and returns false if there are none.
 func (r *Roster) round(ctx context.Context) (ok bool) {
 	there := r.there()
 	if len(there) == 0 {
@@ -81,14 +121,13 @@ func (r *Roster) round(ctx context.Context) (ok bool) {
 	within, cancel := context.WithTimeout(ctx, Interval)
 	defer cancel()
 	if err := r.compare(within, there); err != nil && ctx.Err() == nil {
-		r.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "can't look at the records of operators, so what they said last holds", slog.Any("error", err))
+		r.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "can't read operator records, using their last known state", slog.Any("error", err))
 	}
 	return true
 }
 
-// there are the records, as they were last read, of the operators that have
-// streams or have called since the last time. The others are left to their next
-// call.
+// there returns the known record versions of active operators: those with open streams or
+// calls since the last round. The records of others are read at their next call.
 func (r *Roster) there() map[name]object.ETag {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,8 +141,8 @@ func (r *Roster) there() map[name]object.ETag {
 	return there
 }
 
-// compare reads the records that are not as they were, or not listed: a listing
-// alone refuses nobody. One that can't be read keeps no other from it.
+// compare reads records that have changed, are not listed, or have a tombstone: a listing
+// alone does not refuse an operator. An error on one record does not stop the others.
 func (r *Roster) compare(ctx context.Context, there map[name]object.ETag) error {
 	infos, err := object.All(ctx, r.cfg.Store, fleet.OperatorPrefix)
 	if err != nil {
@@ -115,12 +154,13 @@ func (r *Roster) compare(ctx context.Context, there map[name]object.ETag) error 
 	}
 	var failed []error
 	for who, etag := range there {
-		if is := now[fleet.OperatorKey(who.tenant, who.id)]; is != "" && is == etag {
+		_, gone := now[fleet.OperatorTombstoneKey(who.tenant, who.id)]
+		if is := now[fleet.OperatorKey(who.tenant, who.id)]; is != "" && is == etag && !gone {
 			continue
 		}
 		switch err := r.read(ctx, who); {
 		case errors.Is(err, rpc.CertificateRevoked):
-			r.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "an operator is refused from now on",
+			r.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "operator revoked",
 				slog.String("operator", string(who.id)), slog.String("tenant", who.tenant), slog.Any("reason", err))
 		case err != nil:
 			failed = append(failed, err)

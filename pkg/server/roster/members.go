@@ -12,12 +12,12 @@ import (
 func named(caller pki.Caller) (name, error) {
 	id, err := fleet.ParseID(caller.ID)
 	if err != nil || id.Kind() != fleet.OperatorKind {
-		return name{}, rpc.CertificateRevoked.Errorf("the certificate names no operator: %.80q", caller.ID)
+		return name{}, rpc.CertificateRevoked.Errorf("the client certificate names no operator: %.80q", caller.ID)
 	}
 	return name{caller.Tenant, id}, nil
 }
 
-// refusal is the verdict on one that is not let in.
+// refusal returns the error for an operator that is refused.
 func refusal(who name, st state) error {
 	if st == removed {
 		return rpc.CertificateRevoked.Errorf("operator %s was removed", who.id)
@@ -25,7 +25,7 @@ func refusal(who name, st state) error {
 	return rpc.CertificateRevoked.Errorf("there is no operator %s", who.id)
 }
 
-// end has an operator's streams leave. The lock is held.
+// end ends an operator's streams. The lock is held.
 func (m *member) end() {
 	m.watched = false
 	if m.cut != nil {
@@ -34,16 +34,16 @@ func (m *member) end() {
 	}
 }
 
-// watch has a member looked at from now on. The lock is held.
+// watch starts to watch a member's record. The lock is held.
 func (r *Roster) watch(m *member) {
 	m.watched, m.called, m.seen = true, true, r.cfg.Now()
 	select {
 	case r.wake <- struct{}{}:
-	default: // it will look
+	default: // already woken
 	}
 }
 
-// add makes room, for an operator that nothing is known of. The lock is held.
+// add adds an unknown operator, evicting idle ones if full. The lock is held.
 func (r *Roster) add(who name) *member {
 	for _, spare := range []func(*member) bool{
 		func(m *member) bool { return m.streams == 0 && !m.watched },
@@ -63,16 +63,15 @@ func (r *Roster) add(who name) *member {
 	return m
 }
 
-// begin numbers a read.
-func (r *Roster) begin() uint64 {
+// nextRead returns the number of a new read.
+func (r *Roster) nextRead() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reads++
 	return r.reads
 }
 
-// note takes down what a read said, unless a later one has said something since,
-// and returns the verdict that holds.
+// note stores the result of a read, unless a later read has finished, and returns the verdict.
 func (r *Roster) note(who name, read uint64, st state, etag object.ETag) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +94,7 @@ func (r *Roster) note(who name, read uint64, st state, etag object.ETag) error {
 	return refusal(who, m.state)
 }
 
-// remembers reports whether an operator was let in before.
+// remembers reports whether an operator was allowed before.
 func (r *Roster) remembers(who name) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,8 +102,8 @@ func (r *Roster) remembers(who name) bool {
 	return m != nil && m.state == allowed
 }
 
-// recall lets an operator in that was let in before, and has its record looked at
-// later. Not ok: it was not, or is not let in any more.
+// recall allows an operator that was allowed before, and has its record read later. It returns
+// false if the operator is not known to be allowed.
 func (r *Roster) recall(who name) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,9 +115,8 @@ func (r *Roster) recall(who name) bool {
 	return true
 }
 
-// Tidy forgets those of whom a read would tell the same: who is refused for want of a
-// record longer than that counts, and who has not been here for forgetAfter. No read
-// that began before is still under way then.
+// Tidy drops idle operators: those without a record once that verdict has expired, and the
+// others after forgetAfter. Reads that began before have ended by then.
 func (r *Roster) Tidy() {
 	now := r.cfg.Now()
 	r.mu.Lock()
@@ -129,7 +127,7 @@ func (r *Roster) Tidy() {
 	})
 }
 
-// Members counts those of whom something is remembered.
+// Members returns the number of remembered operators.
 func (r *Roster) Members() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

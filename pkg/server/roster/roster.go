@@ -1,16 +1,17 @@
-// Package roster knows which operators a leader lets in.
+// Package roster decides which operators a leader admits.
 //
-// Each operator has a record in the object storage of the cluster. One without a
-// record, or with one that says it was removed, is refused. The first call of an
-// operator waits until its record has been read. While it has streams open, or
-// goes on calling, the record is looked at every minute, for all such operators
-// together: one listing, and a read of each record that has changed. So nothing is
-// read while no operator is there, and another shard's removal is noticed within
-// about a minute. A removal that this leader carries out holds at once.
+// Each operator has a record in the cluster's object storage. An operator is refused if it has
+// no record, its record says that it was removed, or it has a tombstone, whatever its record
+// says. A record with an invalid seal was not written by a server or administrator of the
+// cluster, and counts as unreadable. The first call of an operator waits until its record has
+// been read. While the operator has open streams or keeps calling, its record is checked every
+// minute, with one listing for all such operators and a read of each changed record. Nothing
+// is read while no operator is active, and another shard's removal takes effect within about a
+// minute. A removal by this leader takes effect at once.
 //
-// The last verdict holds until a read says something else: a store in trouble
-// does not lock out those who were let in before, and lets in nobody else. What is
-// remembered ends with the term, or a day after an operator was here.
+// A verdict holds until a read changes it: while the store fails, operators that were admitted
+// before stay admitted, and no others are. Verdicts are kept until the term ends, or for a day
+// after an operator was last active.
 package roster
 
 import (
@@ -25,23 +26,23 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/record"
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
 const (
-	// Interval is how often the records of the operators that are there are looked
-	// at.
+	// Interval is how often the records of active operators are checked.
 	Interval = time.Minute
-	// absentFor is how long an operator without a record is refused without another
-	// look, for one who keeps calling. Records come back only by hand.
+	// absentFor is how long an operator without a record is refused without another read.
+	// Records only come back by hand.
 	absentFor = time.Minute
-	// lookTimeout bounds a read, which goes on for others when its caller leaves.
+	// lookTimeout bounds a read. A read continues for other callers when its first caller
+	// leaves.
 	lookTimeout = 10 * time.Second
-	// recallAfter is how long a call of an operator that was let in before waits for
-	// its record.
+	// recallAfter is how long a call of a previously admitted operator waits for its record.
 	recallAfter = 2 * time.Second
-	// forgetAfter is how long an operator that is not here is remembered, for calls while
-	// its record can't be read.
+	// forgetAfter is how long an inactive operator is remembered, for calls while its record
+	// can't be read.
 	forgetAfter = 24 * time.Hour
 	// maxMembers bounds the memory: about two megabytes.
 	maxMembers = 1 << 13
@@ -50,12 +51,13 @@ const (
 // Config is what a roster needs.
 type Config struct {
 	Store  object.Store
+	Seal   record.Seal // of the records
 	Now    func() time.Time
 	Logger *slog.Logger
 }
 
-// Roster is one term's. It is safe for concurrent use; Known, Join, Removed and
-// Here do not wait for the store.
+// Roster belongs to one term. It is safe for concurrent use; Known, Join, Removed and Here do
+// not wait for the store.
 type Roster struct {
 	cfg   Config
 	looks singleflight.Group
@@ -63,45 +65,44 @@ type Roster struct {
 
 	mu      sync.Mutex
 	members map[name]*member
-	reads   uint64 // how many were begun
+	reads   uint64 // number of the last read that was started
 }
 
-// name is whom a certificate names.
+// name is the operator that a certificate names.
 type name struct {
 	tenant string
 	id     fleet.InstanceID
 }
 
-// state is what an operator's record last said of it.
+// state is the last known state of an operator's record.
 type state int
 
 const (
 	allowed state = iota
 	absent
-	removed // for good: no record takes it back
+	removed // final
 )
 
-// member is what is remembered of an operator.
+// member is the remembered state of an operator.
 type member struct {
 	state   state
-	etag    object.ETag // of the record that says so
-	read    uint64      // which read that was
-	until   time.Time   // how long an absent one is refused without another look
-	watched bool        // its record is looked at every Interval
-	called  bool        // since the last look
-	seen    time.Time   // when it last joined, called, or was removed
+	etag    object.ETag // of the record with this state
+	read    uint64      // number of the read that returned it
+	until   time.Time   // an absent operator is refused without another read until then
+	watched bool        // its record is checked every Interval
+	called  bool        // since the last round
+	seen    time.Time   // last joined, called, or removed
 	streams int
-	cut     chan struct{} // closed when it is to leave
+	cut     chan struct{} // closed when its streams must end
 }
 
-// New returns a roster, which looks again once Keep runs.
+// New returns a roster, which rereads records while Run runs.
 func New(cfg Config) *Roster {
 	return &Roster{cfg: cfg, wake: make(chan struct{}, 1), members: map[name]*member{}}
 }
 
-// Known is the verdict on an operator's certificate as far as memory tells: nil
-// for one that is let in, or an error of kind CertificateRevoked. Not ok: its record
-// has to be looked at first.
+// Known returns the verdict on an operator's certificate from memory: nil, or an error of kind
+// CertificateRevoked. ok is false if the record must be read first.
 func (r *Roster) Known(caller pki.Caller) (verdict error, ok bool) {
 	who, err := named(caller)
 	if err != nil {
@@ -123,10 +124,10 @@ func (r *Roster) Known(caller pki.Caller) (verdict error, ok bool) {
 	}
 }
 
-// Look is the verdict on an operator's certificate, from its record unless memory
-// tells: nil, or an error of kind CertificateRevoked, or one of kind Unavailable
-// when the store can't be asked and the operator was not let in before.
-func (r *Roster) Look(ctx context.Context, caller pki.Caller) error {
+// Verify returns the verdict on an operator's certificate, from memory or else from its
+// record: nil, an error of kind CertificateRevoked, or one of kind Unavailable if the store
+// can't be read and the operator was not admitted before.
+func (r *Roster) Verify(ctx context.Context, caller pki.Caller) error {
 	if verdict, ok := r.Known(caller); ok {
 		return verdict
 	}
@@ -147,13 +148,13 @@ func (r *Roster) Look(ctx context.Context, caller pki.Caller) error {
 	if !r.recall(who) {
 		return rpc.Unavailable.Errorf("look up operator %s: %w", who.id, err)
 	}
-	r.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "can't read an operator's record, so what it said last holds",
+	r.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "can't read an operator record, using its last known state",
 		slog.String("operator", string(who.id)), slog.String("tenant", who.tenant), slog.Any("error", err))
 	return nil
 }
 
-// Read is the verdict of the record as it is now: nil, or an error of kind
-// CertificateRevoked, or one of kind Unavailable when the store can't be asked.
+// Read returns the verdict of the current record: nil, an error of kind CertificateRevoked, or
+// one of kind Unavailable if the store can't be read.
 func (r *Roster) Read(ctx context.Context, caller pki.Caller) error {
 	who, err := named(caller)
 	if err != nil {
@@ -166,9 +167,9 @@ func (r *Roster) Read(ctx context.Context, caller pki.Caller) error {
 	return rpc.Unavailable.Errorf("look up operator %s: %w", who.id, err)
 }
 
-// Join counts a stream of an operator that was let in. cut is closed when the
-// operator is to leave, with an error of kind CertificateRevoked; so it is when
-// that came between. leave is called once, at the stream's end.
+// Join counts a stream of an admitted operator. cut is closed when the stream must end with an
+// error of kind CertificateRevoked, which Join returns if the operator was removed meanwhile.
+// leave must be called once, at the stream's end.
 func (r *Roster) Join(caller pki.Caller) (cut <-chan struct{}, leave func(), err error) {
 	who, err := named(caller)
 	if err != nil {
@@ -195,8 +196,8 @@ func (r *Roster) Join(caller pki.Caller) (cut <-chan struct{}, leave func(), err
 	}, nil
 }
 
-// Removed refuses an operator from now on, and ends its streams. Its record says
-// so already.
+// Removed refuses an operator from now on and ends its streams. Its record must already say
+// so.
 func (r *Roster) Removed(tenant string, id fleet.InstanceID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,9 +210,8 @@ func (r *Roster) Removed(tenant string, id fleet.InstanceID) {
 	m.end()
 }
 
-// Doubt has the record of an operator read again by its next call, or if it has
-// streams open when they are looked at next: a removal may or may not have been
-// written.
+// Doubt makes the next call of an operator read its record, or the next round if it has open
+// streams: it is unknown whether a removal was written.
 func (r *Roster) Doubt(tenant string, id fleet.InstanceID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,8 +220,7 @@ func (r *Roster) Doubt(tenant string, id fleet.InstanceID) {
 	}
 }
 
-// Here reports whether an operator has streams open, or called in the last two
-// minutes.
+// Here reports whether an operator has open streams or called within the last two minutes.
 func (r *Roster) Here(tenant string, id fleet.InstanceID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

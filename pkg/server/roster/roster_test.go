@@ -15,8 +15,8 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 )
 
-// TestOnlyThoseWithARecordAreLetIn, and who has none, and goes on calling, costs
-// a request a minute.
+// TestOnlyThoseWithARecordAreLetIn, and one without, which goes on calling, costs a request
+// a minute.
 func TestOnlyThoseWithARecordAreLetIn(t *testing.T) {
 	bubble(t, func(_ *testing.T, d *desk) {
 		a, b := caller("prod", 1), caller("prod", 2)
@@ -51,7 +51,7 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 		}
 		before := d.counts.Counts()
 		time.Sleep(time.Hour)
-		d.wants(before, objecttest.Counts{}, "nobody there")
+		d.wants(before, objecttest.Counts{}, "no operator there")
 
 		leave := make([]func(), 20)
 		for n := range leave {
@@ -62,7 +62,7 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 			}
 			leave[n] = out
 		}
-		d.wants(before, objecttest.Counts{Get: 20}, "first calls")
+		d.wants(before, objecttest.Counts{Get: 40}, "first calls: each record, and whether it has a tombstone")
 		before = d.counts.Counts()
 		time.Sleep(time.Hour + time.Second)
 		d.wants(before, objecttest.Counts{List: 60}, "twenty there for an hour")
@@ -83,8 +83,8 @@ func TestNobodyThereCostsNothing(t *testing.T) {
 	})
 }
 
-// TestAnotherShardsRemovalIsNoticed within a minute, by those who watch and those
-// who call; so is a record that was deleted by hand.
+// TestAnotherShardsRemovalIsNoticed: within a minute, for operators with watches and with
+// calls; so is a record that was deleted by hand.
 func TestAnotherShardsRemovalIsNoticed(t *testing.T) {
 	for name, end := range map[string]func(*desk, pki.Caller){
 		"removed": func(d *desk, c pki.Caller) { d.put(record(c).Remove("opr", time.Now())) },
@@ -112,7 +112,7 @@ func TestAnotherShardsRemovalIsNoticed(t *testing.T) {
 				end(d, calls)
 				for range 60 {
 					time.Sleep(time.Second)
-					_ = d.judge(calls) // goes on calling
+					_ = d.judge(calls) // keeps calling
 				}
 				synctest.Wait()
 				d.refused(watches, watches.ID)
@@ -131,8 +131,8 @@ func TestAnotherShardsRemovalIsNoticed(t *testing.T) {
 	}
 }
 
-// TestRemovedHoldsAtOnce: also against a read that began before the removal and
-// returns after it.
+// TestRemovedHoldsAtOnce: even against a read that started before the removal and returns
+// after it.
 func TestRemovedHoldsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		c, id := caller("prod", 1), record(caller("prod", 1)).ID
@@ -151,18 +151,19 @@ func TestRemovedHoldsAtOnce(t *testing.T) {
 		if d.refused(c, "was removed"); !closed(cut) {
 			t.Error("its stream goes on")
 		}
-		again.Wait() // says that all is well, as the store still does
+		again.Wait() // returns allowed, as the store still does
 		d.refused(c, "was removed")
 		time.Sleep(time.Hour)
 		d.refused(c, "was removed")
 
 		stranger := caller("prod", 9)
-		d.Removed("prod", record(stranger).ID) // nobody has asked for it yet
+		d.Removed("prod", record(stranger).ID) // not known yet
 		d.refused(stranger, "was removed")
 	})
 }
 
-// TestStoreInTrouble locks out nobody who was let in, and lets in nobody else.
+// TestStoreInTrouble: while the store fails, admitted operators stay admitted, and no others
+// are.
 func TestStoreInTrouble(t *testing.T) {
 	for name, trouble := range map[string]objecttest.Outcome{"down": {Fault: objecttest.Dropped}, "hung": {Fault: objecttest.Hung}} {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +196,7 @@ func TestStoreInTrouble(t *testing.T) {
 					t.Error("a stream was cut")
 				}
 				if err := d.judge(stranger); !errors.Is(err, rpc.Unavailable) {
-					t.Errorf("the verdict on one who was never let in is %v", err)
+					t.Errorf("the verdict on one that was never let in is %v", err)
 				}
 				if err := d.Read(t.Context(), watches); !errors.Is(err, rpc.Unavailable) {
 					t.Errorf("a read says %v", err)
@@ -214,8 +215,8 @@ func TestStoreInTrouble(t *testing.T) {
 	}
 }
 
-// TestDamagedRecord is no refusal and no welcome, and keeps no other's removal
-// from being noticed.
+// TestDamagedRecord: a damaged record neither refuses nor admits, and does not delay the
+// removal of others.
 func TestDamagedRecord(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		damaged, known, others := caller("prod", 1), caller("prod", 2), []pki.Caller{}
@@ -265,8 +266,8 @@ func TestDoubt(t *testing.T) {
 	})
 }
 
-// TestCallsAtOnceCostOneRead, and a caller that leaves does not spoil it for the
-// others.
+// TestCallsAtOnceCostOneRead: concurrent calls share one read, and a caller that leaves does
+// not cancel it for the others.
 func TestCallsAtOnceCostOneRead(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		c := caller("prod", 1)
@@ -275,8 +276,8 @@ func TestCallsAtOnceCostOneRead(t *testing.T) {
 		leaves, leave := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := d.Look(leaves, c); !errors.Is(err, context.Canceled) {
-				t.Errorf("the one who left got %v", err)
+			if err := d.Verify(leaves, c); !errors.Is(err, context.Canceled) {
+				t.Errorf("the caller that left got %v", err)
 			}
 		})
 		synctest.Wait()
@@ -286,11 +287,11 @@ func TestCallsAtOnceCostOneRead(t *testing.T) {
 		synctest.Wait()
 		leave()
 		all.Wait()
-		d.wants(objecttest.Counts{}, objecttest.Counts{Get: 1}, "twenty at once")
+		d.wants(objecttest.Counts{}, objecttest.Counts{Get: 2}, "twenty at once")
 	})
 }
 
-// TestMemoryIsBounded: whoever has a stream is never forgotten.
+// TestMemoryIsBounded: an operator with a stream is never forgotten.
 func TestMemoryIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		c := caller("prod", 0)

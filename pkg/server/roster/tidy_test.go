@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestForgetsWhoIsNotHere: what is remembered of operators goes a day after they were
-// here, and of those without a record soon; who has a stream open stays.
+// TestForgetsWhoIsNotHere: inactive operators are forgotten after a day, those without a
+// record soon; one with an open stream is kept.
 func TestForgetsWhoIsNotHere(t *testing.T) {
 	bubble(t, func(t *testing.T, d *desk) {
 		const each = 100

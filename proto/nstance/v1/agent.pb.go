@@ -509,15 +509,13 @@ func (x *File) GetContent() []byte {
 	return nil
 }
 
-// FilesCommit ends a set: the agent applies all files since the last commit
-// together, or none.
-// FilesCommit ends a set. The agent takes it over as a whole or not at all, and
-// only then reports its hash.
+// FilesCommit ends a set. The agent applies all files since the last commit as a whole
+// or not at all, and only then reports the set's hash.
 type FilesCommit struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ConfigHash string                 `protobuf:"bytes,1,opt,name=config_hash,json=configHash,proto3" json:"config_hash,omitempty"`
-	// The names of the files that the set consists of. Those that were not sent
-	// stay as they are on disk; what an earlier set had beyond these goes.
+	// The names of all files in the set. Those that were not sent stay as they are on
+	// disk; files of the previous set that are not listed are removed.
 	Names         []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -569,20 +567,20 @@ func (x *FilesCommit) GetNames() []string {
 
 type ReportHealthRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One higher on every report of an agent's run.
+	// Incremented with every report of an agent's run.
 	Sequence   uint64               `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Version    string               `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Uptime     *durationpb.Duration `protobuf:"bytes,3,opt,name=uptime,proto3" json:"uptime,omitempty"`
 	Resources  *Resources           `protobuf:"bytes,4,opt,name=resources,proto3" json:"resources,omitempty"`
 	Files      []*FileStatus        `protobuf:"bytes,5,rep,name=files,proto3" json:"files,omitempty"`
 	ConfigHash string               `protobuf:"bytes,6,opt,name=config_hash,json=configHash,proto3" json:"config_hash,omitempty"`
-	// Set when the provider announced the end of this instance.
+	// Set if the provider has announced the termination of this instance.
 	Termination *TerminationNotice `protobuf:"bytes,7,opt,name=termination,proto3" json:"termination,omitempty"`
-	// True in the last report of an agent that is being stopped.
+	// True in the last report of an agent that is shutting down.
 	ShuttingDown bool                   `protobuf:"varint,8,opt,name=shutting_down,json=shuttingDown,proto3" json:"shutting_down,omitempty"`
 	SentAt       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
-	// The time between two of the agent's reports, by which the server knows how
-	// many are missing. Not positive: not said. The server takes an hour at most.
+	// The time between two reports of the agent, from which the server counts missing
+	// reports. Unset if not positive; an hour at most.
 	ReportInterval *durationpb.Duration `protobuf:"bytes,10,opt,name=report_interval,json=reportInterval,proto3" json:"report_interval,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -795,7 +793,7 @@ type FileStatus struct {
 	// Hex SHA-256 of the content on disk.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	Error  string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	// Of a certificate: when it ends.
+	// Of a certificate: when it expires.
 	NotAfter *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
 	// Of a certificate: hex SHA-256 of its public key (PKIX, DER).
 	PublicKeySha256 string `protobuf:"bytes,6,opt,name=public_key_sha256,json=publicKeySha256,proto3" json:"public_key_sha256,omitempty"`
@@ -877,7 +875,7 @@ func (x *FileStatus) GetPublicKeySha256() string {
 
 type TerminationNotice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What announced it, such as "aws-spot".
+	// The source of the notice, such as "aws-spot".
 	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	Action        string                 `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`

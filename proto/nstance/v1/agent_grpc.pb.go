@@ -30,19 +30,19 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AgentService is what an instance's agent talks to, with mutual TLS and a
-// certificate of role agent. The instance is the one its certificate names.
+// AgentService is the API for an instance's agent, with mutual TLS and a certificate of
+// role agent. The instance is the one named in the certificate.
 type AgentServiceClient interface {
-	// KeyGenRequests tells the agent which keys its instance needs.
+	// KeyGenRequests requests the keys that the instance needs from the agent.
 	KeyGenRequests(ctx context.Context, in *KeyGenRequestsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KeyGenRequestsResponse], error)
-	// SubmitPublicKeys hands in the public halves of those keys.
+	// SubmitPublicKeys submits the public halves of those keys.
 	SubmitPublicKeys(ctx context.Context, in *SubmitPublicKeysRequest, opts ...grpc.CallOption) (*SubmitPublicKeysResponse, error)
-	// ReceiveFiles delivers sets of files, each set ended by a commit.
+	// ReceiveFiles delivers sets of files, each ended by a commit.
 	ReceiveFiles(ctx context.Context, in *ReceiveFilesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReceiveFilesResponse], error)
-	// ReportHealth is the heartbeat: the server watches the stream's end as
-	// closely as what comes over it.
+	// ReportHealth is the heartbeat: the server watches the end of the stream as closely
+	// as the reports on it.
 	ReportHealth(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ReportHealthRequest, ReportHealthResponse], error)
-	// RenewCertificate replaces the client certificate, for a new key.
+	// RenewCertificate issues a new client certificate for a new key.
 	RenewCertificate(ctx context.Context, in *AgentServiceRenewCertificateRequest, opts ...grpc.CallOption) (*AgentServiceRenewCertificateResponse, error)
 }
 
@@ -129,19 +129,19 @@ func (c *agentServiceClient) RenewCertificate(ctx context.Context, in *AgentServ
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
 //
-// AgentService is what an instance's agent talks to, with mutual TLS and a
-// certificate of role agent. The instance is the one its certificate names.
+// AgentService is the API for an instance's agent, with mutual TLS and a certificate of
+// role agent. The instance is the one named in the certificate.
 type AgentServiceServer interface {
-	// KeyGenRequests tells the agent which keys its instance needs.
+	// KeyGenRequests requests the keys that the instance needs from the agent.
 	KeyGenRequests(*KeyGenRequestsRequest, grpc.ServerStreamingServer[KeyGenRequestsResponse]) error
-	// SubmitPublicKeys hands in the public halves of those keys.
+	// SubmitPublicKeys submits the public halves of those keys.
 	SubmitPublicKeys(context.Context, *SubmitPublicKeysRequest) (*SubmitPublicKeysResponse, error)
-	// ReceiveFiles delivers sets of files, each set ended by a commit.
+	// ReceiveFiles delivers sets of files, each ended by a commit.
 	ReceiveFiles(*ReceiveFilesRequest, grpc.ServerStreamingServer[ReceiveFilesResponse]) error
-	// ReportHealth is the heartbeat: the server watches the stream's end as
-	// closely as what comes over it.
+	// ReportHealth is the heartbeat: the server watches the end of the stream as closely
+	// as the reports on it.
 	ReportHealth(grpc.ClientStreamingServer[ReportHealthRequest, ReportHealthResponse]) error
-	// RenewCertificate replaces the client certificate, for a new key.
+	// RenewCertificate issues a new client certificate for a new key.
 	RenewCertificate(context.Context, *AgentServiceRenewCertificateRequest) (*AgentServiceRenewCertificateResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }

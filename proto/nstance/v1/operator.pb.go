@@ -9,6 +9,7 @@ package nstancev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	structpb "google.golang.org/protobuf/types/known/structpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
@@ -72,6 +73,69 @@ func (RefreshOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{0}
 }
 
+type GroupChange int32
+
+const (
+	GroupChange_GROUP_CHANGE_UNSPECIFIED GroupChange = 0
+	// The config defines a group that did not exist.
+	GroupChange_GROUP_CHANGE_ADDED GroupChange = 1
+	// The group ends.
+	GroupChange_GROUP_CHANGE_REMOVED GroupChange = 2
+	// The static definition ends, and the group lives on as a dynamic one by its record.
+	GroupChange_GROUP_CHANGE_OUTLIVES GroupChange = 3
+	// A dynamic group gets a static definition, and lives on under that.
+	GroupChange_GROUP_CHANGE_ADOPTED GroupChange = 4
+	// Anything else about the group changes.
+	GroupChange_GROUP_CHANGE_CHANGED GroupChange = 5
+)
+
+// Enum value maps for GroupChange.
+var (
+	GroupChange_name = map[int32]string{
+		0: "GROUP_CHANGE_UNSPECIFIED",
+		1: "GROUP_CHANGE_ADDED",
+		2: "GROUP_CHANGE_REMOVED",
+		3: "GROUP_CHANGE_OUTLIVES",
+		4: "GROUP_CHANGE_ADOPTED",
+		5: "GROUP_CHANGE_CHANGED",
+	}
+	GroupChange_value = map[string]int32{
+		"GROUP_CHANGE_UNSPECIFIED": 0,
+		"GROUP_CHANGE_ADDED":       1,
+		"GROUP_CHANGE_REMOVED":     2,
+		"GROUP_CHANGE_OUTLIVES":    3,
+		"GROUP_CHANGE_ADOPTED":     4,
+		"GROUP_CHANGE_CHANGED":     5,
+	}
+)
+
+func (x GroupChange) Enum() *GroupChange {
+	p := new(GroupChange)
+	*p = x
+	return p
+}
+
+func (x GroupChange) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (GroupChange) Descriptor() protoreflect.EnumDescriptor {
+	return file_nstance_v1_operator_proto_enumTypes[1].Descriptor()
+}
+
+func (GroupChange) Type() protoreflect.EnumType {
+	return &file_nstance_v1_operator_proto_enumTypes[1]
+}
+
+func (x GroupChange) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use GroupChange.Descriptor instead.
+func (GroupChange) EnumDescriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{1}
+}
+
 type InstancePhase int32
 
 const (
@@ -114,11 +178,11 @@ func (x InstancePhase) String() string {
 }
 
 func (InstancePhase) Descriptor() protoreflect.EnumDescriptor {
-	return file_nstance_v1_operator_proto_enumTypes[1].Descriptor()
+	return file_nstance_v1_operator_proto_enumTypes[2].Descriptor()
 }
 
 func (InstancePhase) Type() protoreflect.EnumType {
-	return &file_nstance_v1_operator_proto_enumTypes[1]
+	return &file_nstance_v1_operator_proto_enumTypes[2]
 }
 
 func (x InstancePhase) Number() protoreflect.EnumNumber {
@@ -127,7 +191,7 @@ func (x InstancePhase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InstancePhase.Descriptor instead.
 func (InstancePhase) EnumDescriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{1}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{2}
 }
 
 type EventType int32
@@ -166,11 +230,11 @@ func (x EventType) String() string {
 }
 
 func (EventType) Descriptor() protoreflect.EnumDescriptor {
-	return file_nstance_v1_operator_proto_enumTypes[2].Descriptor()
+	return file_nstance_v1_operator_proto_enumTypes[3].Descriptor()
 }
 
 func (EventType) Type() protoreflect.EnumType {
-	return &file_nstance_v1_operator_proto_enumTypes[2]
+	return &file_nstance_v1_operator_proto_enumTypes[3]
 }
 
 func (x EventType) Number() protoreflect.EnumNumber {
@@ -179,7 +243,7 @@ func (x EventType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventType.Descriptor instead.
 func (EventType) EnumDescriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{2}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{3}
 }
 
 type OperatorServiceRenewCertificateRequest struct {
@@ -313,18 +377,18 @@ type GetConfigStatusResponse struct {
 	LastModified *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=last_modified,json=lastModified,proto3" json:"last_modified,omitempty"`
 	// Bytes.
 	Size int64 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"`
-	// True when applied/ is what runs: config/ does not validate, or waits for a
-	// refresh or for awaits_confirmation.
+	// True if applied/ is running: config/ is invalid, or waits for a refresh or for
+	// awaits_confirmation.
 	RunningApplied bool `protobuf:"varint,4,opt,name=running_applied,json=runningApplied,proto3" json:"running_applied,omitempty"`
-	// What is wrong with config/, when running_applied.
+	// What is wrong with config/, if running_applied.
 	Violations []*Violation `protobuf:"bytes,5,rep,name=violations,proto3" json:"violations,omitempty"`
-	// The fields of the config that runs which this server does without until it
-	// is restarted: it goes on with what it was started on.
+	// The fields of the running config that take effect only after this server restarts;
+	// until then it uses the values from its start.
 	RestartRequired []string `protobuf:"bytes,6,rep,name=restart_required,json=restartRequired,proto3" json:"restart_required,omitempty"`
-	// The groups with instances that config/ takes away or empties, when that is why
-	// it does not run: a refresh that names all of them accepts it.
+	// The groups with instances that config/ removes or empties, if it is not running for
+	// that reason: a refresh that names all of them accepts it.
 	AwaitsConfirmation []*GroupRemoval `protobuf:"bytes,7,rep,name=awaits_confirmation,json=awaitsConfirmation,proto3" json:"awaits_confirmation,omitempty"`
-	// By tenant and group.
+	// Sorted by tenant and group.
 	SizeOverrides []*SizeOverride `protobuf:"bytes,8,rep,name=size_overrides,json=sizeOverrides,proto3" json:"size_overrides,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -416,14 +480,14 @@ func (x *GetConfigStatusResponse) GetSizeOverrides() []*SizeOverride {
 	return nil
 }
 
-// SizeOverride is a static group whose size, set through this API, hides the one of the
-// static config that runs. ResetGroup drops it.
+// SizeOverride is a static group whose size was set through this API and overrides the
+// one in the running static config. ResetGroup drops it.
 type SizeOverride struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Tenant     string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Group      string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	StaticSize int32                  `protobuf:"varint,3,opt,name=static_size,json=staticSize,proto3" json:"static_size,omitempty"`
-	// The size that counts.
+	// The current size.
 	Size          int32 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -487,16 +551,16 @@ func (x *SizeOverride) GetSize() int32 {
 	return 0
 }
 
-// GroupRemoval is a group with instances that a config takes away.
+// GroupRemoval is a group with instances that a config removes or empties.
 type GroupRemoval struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Group  string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// True: the config sets its size to 0. False: the config has no such group.
+	// True: the config sets its size to 0. False: the config does not have the group.
 	Emptied bool `protobuf:"varint,3,opt,name=emptied,proto3" json:"emptied,omitempty"`
-	// How many instances go.
+	// The number of instances to be removed.
 	Instances int32 `protobuf:"varint,4,opt,name=instances,proto3" json:"instances,omitempty"`
-	// At most ten of them, sorted.
+	// Up to ten of them, sorted.
 	InstanceIds   []string `protobuf:"bytes,5,rep,name=instance_ids,json=instanceIds,proto3" json:"instance_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -622,12 +686,12 @@ func (x *Violation) GetDescription() string {
 
 type RefreshConfigRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The groups, as tenant/group, that the config may take away or empty although
-	// they have instances. A config that does so to a group which is not named here
-	// is refused: FAILED_PRECONDITION with one google.rpc.PreconditionFailure
-	// violation per group, whose subject is the name to put here. A group that the
-	// config keeps is refused in the same way; one that is gone already is ignored, so
-	// that a call can be repeated. At most 10000.
+	// The groups, as tenant/group, that the config may remove or empty although they have
+	// instances. A config that does so to a group not named here is refused:
+	// FAILED_PRECONDITION with one google.rpc.PreconditionFailure violation per group,
+	// whose subject is the name to put here. A group that the config keeps is refused in
+	// the same way; one that is already gone is ignored, so that a call can be repeated.
+	// At most 10000.
 	AcceptRemovals []string `protobuf:"bytes,1,rep,name=accept_removals,json=acceptRemovals,proto3" json:"accept_removals,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -676,8 +740,10 @@ type RefreshConfigResponse struct {
 	Etag    string                 `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
 	// The changed fields that take effect only after a restart.
 	RestartRequired []string `protobuf:"bytes,3,rep,name=restart_required,json=restartRequired,proto3" json:"restart_required,omitempty"`
-	// Those of the config that runs now, by tenant and group.
+	// Of the config that is now running, sorted by tenant and group.
 	SizeOverrides []*SizeOverride `protobuf:"bytes,4,rep,name=size_overrides,json=sizeOverrides,proto3" json:"size_overrides,omitempty"`
+	// What the switch did, as PreviewConfig shows it; unset if the config is unchanged.
+	Preview       *ConfigPreview `protobuf:"bytes,5,opt,name=preview,proto3" json:"preview,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -740,15 +806,351 @@ func (x *RefreshConfigResponse) GetSizeOverrides() []*SizeOverride {
 	return nil
 }
 
+func (x *RefreshConfigResponse) GetPreview() *ConfigPreview {
+	if x != nil {
+		return x.Preview
+	}
+	return nil
+}
+
+type PreviewConfigRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The config to preview, at most 1000000 bytes. Unset: the static config in the bucket,
+	// which RefreshConfig would read.
+	Text          []byte `protobuf:"bytes,1,opt,name=text,proto3,oneof" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewConfigRequest) Reset() {
+	*x = PreviewConfigRequest{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewConfigRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewConfigRequest) ProtoMessage() {}
+
+func (x *PreviewConfigRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewConfigRequest.ProtoReflect.Descriptor instead.
+func (*PreviewConfigRequest) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PreviewConfigRequest) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+type PreviewConfigResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the static config in the bucket; empty if the request had a text.
+	Etag          string         `protobuf:"bytes,1,opt,name=etag,proto3" json:"etag,omitempty"`
+	Preview       *ConfigPreview `protobuf:"bytes,2,opt,name=preview,proto3" json:"preview,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewConfigResponse) Reset() {
+	*x = PreviewConfigResponse{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewConfigResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewConfigResponse) ProtoMessage() {}
+
+func (x *PreviewConfigResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewConfigResponse.ProtoReflect.Descriptor instead.
+func (*PreviewConfigResponse) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PreviewConfigResponse) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+func (x *PreviewConfigResponse) GetPreview() *ConfigPreview {
+	if x != nil {
+		return x.Preview
+	}
+	return nil
+}
+
+// ConfigPreview is what a switch from the running static config to another one does. Groups
+// that do not change are not listed.
+type ConfigPreview struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sorted by tenant and group.
+	Groups []*GroupPreview `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	// The removals that have to be confirmed, sorted by tenant and group.
+	Removals []*GroupRemoval `protobuf:"bytes,2,rep,name=removals,proto3" json:"removals,omitempty"`
+	// The fields that take effect only after a restart of the server.
+	RestartRequired []string `protobuf:"bytes,3,rep,name=restart_required,json=restartRequired,proto3" json:"restart_required,omitempty"`
+	// The size overrides that would hide a size of the config, sorted by tenant and group.
+	SizeOverrides []*SizeOverride `protobuf:"bytes,4,rep,name=size_overrides,json=sizeOverrides,proto3" json:"size_overrides,omitempty"`
+	// How many instances beyond its size the whole shard may have while its groups rotate.
+	ShardSurge    int32 `protobuf:"varint,5,opt,name=shard_surge,json=shardSurge,proto3" json:"shard_surge,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigPreview) Reset() {
+	*x = ConfigPreview{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigPreview) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigPreview) ProtoMessage() {}
+
+func (x *ConfigPreview) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigPreview.ProtoReflect.Descriptor instead.
+func (*ConfigPreview) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ConfigPreview) GetGroups() []*GroupPreview {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *ConfigPreview) GetRemovals() []*GroupRemoval {
+	if x != nil {
+		return x.Removals
+	}
+	return nil
+}
+
+func (x *ConfigPreview) GetRestartRequired() []string {
+	if x != nil {
+		return x.RestartRequired
+	}
+	return nil
+}
+
+func (x *ConfigPreview) GetSizeOverrides() []*SizeOverride {
+	if x != nil {
+		return x.SizeOverrides
+	}
+	return nil
+}
+
+func (x *ConfigPreview) GetShardSurge() int32 {
+	if x != nil {
+		return x.ShardSurge
+	}
+	return 0
+}
+
+type GroupPreview struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Group  string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Change GroupChange            `protobuf:"varint,3,opt,name=change,proto3,enum=nstance.v1.GroupChange" json:"change,omitempty"`
+	// The sizes before and after, 0 without a group.
+	SizeBefore int32 `protobuf:"varint,4,opt,name=size_before,json=sizeBefore,proto3" json:"size_before,omitempty"`
+	Size       int32 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	// The instances of the group that are neither draining nor being deleted.
+	Instances int32 `protobuf:"varint,6,opt,name=instances,proto3" json:"instances,omitempty"`
+	// How many of them would be replaced, one replacement after another.
+	Replaced int32 `protobuf:"varint,7,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	// The most that are replaced at the same time by the surges of group and shard; 0 if none
+	// is replaced. Other groups that rotate share the surge of the shard.
+	AtATime int32 `protobuf:"varint,8,opt,name=at_a_time,json=atATime,proto3" json:"at_a_time,omitempty"`
+	// The files that would be pushed to running instances, whether these are replaced later or not, sorted.
+	PushedFiles []string `protobuf:"bytes,9,rep,name=pushed_files,json=pushedFiles,proto3" json:"pushed_files,omitempty"`
+	// The files that the group no longer has, sorted.
+	DroppedFiles []string `protobuf:"bytes,10,rep,name=dropped_files,json=droppedFiles,proto3" json:"dropped_files,omitempty"`
+	// The fields of the group that change, sorted.
+	Fields []string `protobuf:"bytes,11,rep,name=fields,proto3" json:"fields,omitempty"`
+	// Why the group would be disabled; empty if it would not be.
+	Disabled      string `protobuf:"bytes,12,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupPreview) Reset() {
+	*x = GroupPreview{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupPreview) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupPreview) ProtoMessage() {}
+
+func (x *GroupPreview) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupPreview.ProtoReflect.Descriptor instead.
+func (*GroupPreview) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GroupPreview) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *GroupPreview) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupPreview) GetChange() GroupChange {
+	if x != nil {
+		return x.Change
+	}
+	return GroupChange_GROUP_CHANGE_UNSPECIFIED
+}
+
+func (x *GroupPreview) GetSizeBefore() int32 {
+	if x != nil {
+		return x.SizeBefore
+	}
+	return 0
+}
+
+func (x *GroupPreview) GetSize() int32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *GroupPreview) GetInstances() int32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *GroupPreview) GetReplaced() int32 {
+	if x != nil {
+		return x.Replaced
+	}
+	return 0
+}
+
+func (x *GroupPreview) GetAtATime() int32 {
+	if x != nil {
+		return x.AtATime
+	}
+	return 0
+}
+
+func (x *GroupPreview) GetPushedFiles() []string {
+	if x != nil {
+		return x.PushedFiles
+	}
+	return nil
+}
+
+func (x *GroupPreview) GetDroppedFiles() []string {
+	if x != nil {
+		return x.DroppedFiles
+	}
+	return nil
+}
+
+func (x *GroupPreview) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *GroupPreview) GetDisabled() string {
+	if x != nil {
+		return x.Disabled
+	}
+	return ""
+}
+
 type ListGroupsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The most groups to return; 0: 500, which is also the maximum.
+	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the previous page; empty: the first page.
+	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// True: without the groups' instances.
+	OmitInstances bool `protobuf:"varint,3,opt,name=omit_instances,json=omitInstances,proto3" json:"omit_instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[9]
+	mi := &file_nstance_v1_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +1162,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[9]
+	mi := &file_nstance_v1_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,24 +1175,47 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{9}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListGroupsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListGroupsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListGroupsRequest) GetOmitInstances() bool {
+	if x != nil {
+		return x.OmitInstances
+	}
+	return false
 }
 
 type ListGroupsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Groups []*GroupStatus         `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
-	// Where the shard makes its machines: the provider's kind, such as docker or
-	// aws, and its region and zone, empty where there is no such thing.
-	ProviderKind  string `protobuf:"bytes,2,opt,name=provider_kind,json=providerKind,proto3" json:"provider_kind,omitempty"`
-	Region        string `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
-	Zone          string `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Where the shard creates its machines: the provider's kind, such as docker or aws,
+	// and its region and zone, empty if it has none.
+	ProviderKind string `protobuf:"bytes,2,opt,name=provider_kind,json=providerKind,proto3" json:"provider_kind,omitempty"`
+	Region       string `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	Zone         string `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,5,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	mi := &file_nstance_v1_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +1227,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	mi := &file_nstance_v1_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +1240,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{10}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*GroupStatus {
@@ -846,48 +1271,150 @@ func (x *ListGroupsResponse) GetZone() string {
 	return ""
 }
 
+func (x *ListGroupsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type GetGroupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetGroupRequest) Reset() {
+	*x = GetGroupRequest{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetGroupRequest) ProtoMessage() {}
+
+func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
+func (*GetGroupRequest) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetGroupRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type GetGroupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetGroupResponse) Reset() {
+	*x = GetGroupResponse{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetGroupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetGroupResponse) ProtoMessage() {}
+
+func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
+func (*GetGroupResponse) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetGroupResponse) GetGroup() *GroupStatus {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
 type GroupStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique within the tenant.
-	Key          string           `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Tenant       string           `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	Template     string           `protobuf:"bytes,3,opt,name=template,proto3" json:"template,omitempty"`
+	Key    string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The template that the group's instances are made from.
+	Template string `protobuf:"bytes,3,opt,name=template,proto3" json:"template,omitempty"`
+	// How many instances the group should have, on-demand instances aside.
 	Size         int32            `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
 	InstanceType string           `protobuf:"bytes,5,opt,name=instance_type,json=instanceType,proto3" json:"instance_type,omitempty"`
 	SubnetPool   string           `protobuf:"bytes,6,opt,name=subnet_pool,json=subnetPool,proto3" json:"subnet_pool,omitempty"`
 	Vars         *structpb.Struct `protobuf:"bytes,7,opt,name=vars,proto3" json:"vars,omitempty"`
-	// Named by the static config: only size, instance_type, vars and max_surge can
-	// change.
+	// Whether the static config names the group. If so, only size, instance_type, vars and
+	// max_surge can be changed.
 	IsStatic bool `protobuf:"varint,8,opt,name=is_static,json=isStatic,proto3" json:"is_static,omitempty"`
-	// Changes with every change of the group's definition. Empty when nothing defines
+	// Identifies the version of the group's definition: the revision of its record, and what
+	// the static config says of it. A version never comes again. Empty when nothing defines
 	// the group any more, and it is only being emptied.
 	Etag string `protobuf:"bytes,9,opt,name=etag,proto3" json:"etag,omitempty"`
-	// Managed instances that run, have reported, and are not leaving.
+	// Managed instances that are running, have reported, and are not leaving.
 	ActualSize int32 `protobuf:"varint,10,opt,name=actual_size,json=actualSize,proto3" json:"actual_size,omitempty"`
-	// Sorted.
-	ProviderIds []string     `protobuf:"bytes,11,rep,name=provider_ids,json=providerIds,proto3" json:"provider_ids,omitempty"`
-	Conditions  []*Condition `protobuf:"bytes,12,rep,name=conditions,proto3" json:"conditions,omitempty"`
-	// Managed instances of any phase but deleted that are not in actual_size.
-	PendingSize  int32 `protobuf:"varint,13,opt,name=pending_size,json=pendingSize,proto3" json:"pending_size,omitempty"`
-	DrainingSize int32 `protobuf:"varint,14,opt,name=draining_size,json=drainingSize,proto3" json:"draining_size,omitempty"`
-	// Those in actual_size that were made from the group's present definition.
-	UpToDateSize int32 `protobuf:"varint,15,opt,name=up_to_date_size,json=upToDateSize,proto3" json:"up_to_date_size,omitempty"`
-	// The size that the static config says; 0 for a dynamic group.
-	StaticSize int32 `protobuf:"varint,16,opt,name=static_size,json=staticSize,proto3" json:"static_size,omitempty"`
+	// Managed instances of any phase but deleted that are neither in actual_size nor
+	// draining.
+	PendingSize  int32 `protobuf:"varint,11,opt,name=pending_size,json=pendingSize,proto3" json:"pending_size,omitempty"`
+	DrainingSize int32 `protobuf:"varint,12,opt,name=draining_size,json=drainingSize,proto3" json:"draining_size,omitempty"`
+	// The instances in actual_size that were made from the group's present definition.
+	UpToDateSize int32 `protobuf:"varint,13,opt,name=up_to_date_size,json=upToDateSize,proto3" json:"up_to_date_size,omitempty"`
+	// The size in the static config; 0 for a dynamic group.
+	StaticSize int32        `protobuf:"varint,14,opt,name=static_size,json=staticSize,proto3" json:"static_size,omitempty"`
+	Conditions []*Condition `protobuf:"bytes,15,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// The managed instances that have a machine and are not being deleted, by id.
-	Instances []*GroupInstance `protobuf:"bytes,17,rep,name=instances,proto3" json:"instances,omitempty"`
-	// What a machine of instance_type has. Unset where the provider does not know.
-	Capacity *MachineCapacity `protobuf:"bytes,18,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Instances []*GroupInstance `protobuf:"bytes,16,rep,name=instances,proto3" json:"instances,omitempty"`
+	// What a machine of instance_type has. Unset if the provider does not know.
+	Capacity *MachineCapacity `protobuf:"bytes,17,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// How many instances beyond its size the group may have while those that work are
 	// replaced: a count ("3"), or a share of the size ("5%").
-	MaxSurge      string `protobuf:"bytes,19,opt,name=max_surge,json=maxSurge,proto3" json:"max_surge,omitempty"`
+	MaxSurge string `protobuf:"bytes,18,opt,name=max_surge,json=maxSurge,proto3" json:"max_surge,omitempty"`
+	// Unset: pods get no instances of the group.
+	OnDemand *OnDemand `protobuf:"bytes,19,opt,name=on_demand,json=onDemand,proto3" json:"on_demand,omitempty"`
+	// How long an instance that leaves may take to finish its work; 0: none. Unset by a
+	// server that does not report it.
+	DrainTimeout  *durationpb.Duration `protobuf:"bytes,20,opt,name=drain_timeout,json=drainTimeout,proto3" json:"drain_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +1426,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +1439,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{11}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GroupStatus) GetKey() string {
@@ -985,20 +1512,6 @@ func (x *GroupStatus) GetActualSize() int32 {
 	return 0
 }
 
-func (x *GroupStatus) GetProviderIds() []string {
-	if x != nil {
-		return x.ProviderIds
-	}
-	return nil
-}
-
-func (x *GroupStatus) GetConditions() []*Condition {
-	if x != nil {
-		return x.Conditions
-	}
-	return nil
-}
-
 func (x *GroupStatus) GetPendingSize() int32 {
 	if x != nil {
 		return x.PendingSize
@@ -1027,6 +1540,13 @@ func (x *GroupStatus) GetStaticSize() int32 {
 	return 0
 }
 
+func (x *GroupStatus) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
 func (x *GroupStatus) GetInstances() []*GroupInstance {
 	if x != nil {
 		return x.Instances
@@ -1048,10 +1568,107 @@ func (x *GroupStatus) GetMaxSurge() string {
 	return ""
 }
 
+func (x *GroupStatus) GetOnDemand() *OnDemand {
+	if x != nil {
+		return x.OnDemand
+	}
+	return nil
+}
+
+func (x *GroupStatus) GetDrainTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.DrainTimeout
+	}
+	return nil
+}
+
+// OnDemand defines which Kubernetes pods get instances of a group, and limits the
+// group's on-demand instances on this shard, including those that are not for a pod.
+type OnDemand struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names of the Namespaces whose pods get instances; "*": all. At most 100.
+	Namespaces []string `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// In addition, the Namespaces with all of these labels. At most 100.
+	NamespaceLabels map[string]string `protobuf:"bytes,2,rep,name=namespace_labels,json=namespaceLabels,proto3" json:"namespace_labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Instance types that may be requested besides the group's own. At most 100.
+	InstanceTypes []string `protobuf:"bytes,3,rep,name=instance_types,json=instanceTypes,proto3" json:"instance_types,omitempty"`
+	// The maximum number of on-demand instances of the group, 1 to 10000.
+	Max int32 `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`
+	// The maximum number of them for pods of one Namespace; 0: max.
+	MaxPerNamespace int32 `protobuf:"varint,5,opt,name=max_per_namespace,json=maxPerNamespace,proto3" json:"max_per_namespace,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *OnDemand) Reset() {
+	*x = OnDemand{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OnDemand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OnDemand) ProtoMessage() {}
+
+func (x *OnDemand) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OnDemand.ProtoReflect.Descriptor instead.
+func (*OnDemand) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *OnDemand) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *OnDemand) GetNamespaceLabels() map[string]string {
+	if x != nil {
+		return x.NamespaceLabels
+	}
+	return nil
+}
+
+func (x *OnDemand) GetInstanceTypes() []string {
+	if x != nil {
+		return x.InstanceTypes
+	}
+	return nil
+}
+
+func (x *OnDemand) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *OnDemand) GetMaxPerNamespace() int32 {
+	if x != nil {
+		return x.MaxPerNamespace
+	}
+	return 0
+}
+
 type GroupInstance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The provider's own name for the machine.
+	// The provider's id of the machine.
 	ProviderId string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
 	// What the machine's kubelet sets as Node.spec.providerID, such as
 	// aws:///eu-central-1a/i-0abc or docker:///name.
@@ -1063,7 +1680,7 @@ type GroupInstance struct {
 
 func (x *GroupInstance) Reset() {
 	*x = GroupInstance{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1692,7 @@ func (x *GroupInstance) String() string {
 func (*GroupInstance) ProtoMessage() {}
 
 func (x *GroupInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1705,7 @@ func (x *GroupInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupInstance.ProtoReflect.Descriptor instead.
 func (*GroupInstance) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{12}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GroupInstance) GetId() string {
@@ -1132,7 +1749,7 @@ type MachineCapacity struct {
 
 func (x *MachineCapacity) Reset() {
 	*x = MachineCapacity{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[13]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1761,7 @@ func (x *MachineCapacity) String() string {
 func (*MachineCapacity) ProtoMessage() {}
 
 func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[13]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1774,7 @@ func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineCapacity.ProtoReflect.Descriptor instead.
 func (*MachineCapacity) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{13}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MachineCapacity) GetCpuMillis() int64 {
@@ -1181,19 +1798,28 @@ func (x *MachineCapacity) GetArch() string {
 	return ""
 }
 
+// Condition is one aspect of a group's state, as Kubernetes has conditions. Every group has
+// Ready; a condition of another type that is missing is not true.
 type Condition struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
-	Status        bool                   `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Such as Ready, CreatesFailing, Degraded, Disabled, GroupRecordMissing or Removed.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// "True", "False" or "Unknown".
+	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// A CamelCase constant that says why; empty for a Ready that is True.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// A sentence for people; empty if the reason says it all.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// When the status became what it is, as far as the leader has seen it: at the earliest
+	// when it became leader.
+	LastTransitionTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=last_transition_time,json=lastTransitionTime,proto3" json:"last_transition_time,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[14]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1831,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[14]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1844,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{14}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Condition) GetType() string {
@@ -1228,11 +1854,11 @@ func (x *Condition) GetType() string {
 	return ""
 }
 
-func (x *Condition) GetStatus() bool {
+func (x *Condition) GetStatus() string {
 	if x != nil {
 		return x.Status
 	}
-	return false
+	return ""
 }
 
 func (x *Condition) GetReason() string {
@@ -1249,6 +1875,13 @@ func (x *Condition) GetMessage() string {
 	return ""
 }
 
+func (x *Condition) GetLastTransitionTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastTransitionTime
+	}
+	return nil
+}
+
 type UpsertGroupRequest struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Key          string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -1257,25 +1890,29 @@ type UpsertGroupRequest struct {
 	InstanceType *string                `protobuf:"bytes,4,opt,name=instance_type,json=instanceType,proto3,oneof" json:"instance_type,omitempty"`
 	SubnetPool   *string                `protobuf:"bytes,5,opt,name=subnet_pool,json=subnetPool,proto3,oneof" json:"subnet_pool,omitempty"`
 	Vars         *structpb.Struct       `protobuf:"bytes,6,opt,name=vars,proto3" json:"vars,omitempty"`
-	// Instance ids that leave for this size, in the same write.
-	// Those that are gone already are no error.
+	// The ids of instances to remove, in the same write. Those already gone are ignored.
 	Remove []string `protobuf:"bytes,7,rep,name=remove,proto3" json:"remove,omitempty"`
-	// When set, the group changes only if this is its etag; the empty one says that
-	// there is no such group yet. Otherwise ABORTED.
+	// If set, the group changes only if this is its etag; an empty one means that there
+	// must be no such group. Otherwise ABORTED.
 	IfEtag *string `protobuf:"bytes,8,opt,name=if_etag,json=ifEtag,proto3,oneof" json:"if_etag,omitempty"`
-	// As in GroupStatus; empty: what the static config says.
+	// How many instances beyond its size the group may have while those that work are
+	// replaced: a count ("3"), or a share of the size ("5%"). Empty: what the static config
+	// says.
 	MaxSurge *string `protobuf:"bytes,9,opt,name=max_surge,json=maxSurge,proto3,oneof" json:"max_surge,omitempty"`
-	// True: make a new group. One that exists is left as it is: ALREADY_EXISTS, unless
-	// it is exactly what this request makes, so that a call can be repeated. Needs
-	// template, and excludes if_etag and remove.
-	Create        bool `protobuf:"varint,10,opt,name=create,proto3" json:"create,omitempty"`
+	// True: create a new group. An existing one is not changed: ALREADY_EXISTS, unless it
+	// equals what this request creates, so that a call can be repeated. Requires template,
+	// and excludes if_etag and remove.
+	Create bool `protobuf:"varint,10,opt,name=create,proto3" json:"create,omitempty"`
+	// Empty: pods get no more instances; existing ones are kept. For a static group only
+	// the static config can set it.
+	OnDemand      *OnDemand `protobuf:"bytes,11,opt,name=on_demand,json=onDemand,proto3" json:"on_demand,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpsertGroupRequest) Reset() {
 	*x = UpsertGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1924,7 @@ func (x *UpsertGroupRequest) String() string {
 func (*UpsertGroupRequest) ProtoMessage() {}
 
 func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1937,7 @@ func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupRequest.ProtoReflect.Descriptor instead.
 func (*UpsertGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UpsertGroupRequest) GetKey() string {
@@ -1373,10 +2010,17 @@ func (x *UpsertGroupRequest) GetCreate() bool {
 	return false
 }
 
+func (x *UpsertGroupRequest) GetOnDemand() *OnDemand {
+	if x != nil {
+		return x.OnDemand
+	}
+	return nil
+}
+
 type UpsertGroupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// Those of remove that were gone already: deleted, being deleted, or unknown.
+	// Those in remove that were already gone: deleted, being deleted, or unknown.
 	AlreadyGone   []string `protobuf:"bytes,2,rep,name=already_gone,json=alreadyGone,proto3" json:"already_gone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1384,7 +2028,7 @@ type UpsertGroupResponse struct {
 
 func (x *UpsertGroupResponse) Reset() {
 	*x = UpsertGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +2040,7 @@ func (x *UpsertGroupResponse) String() string {
 func (*UpsertGroupResponse) ProtoMessage() {}
 
 func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +2053,7 @@ func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupResponse.ProtoReflect.Descriptor instead.
 func (*UpsertGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UpsertGroupResponse) GetGroup() *GroupStatus {
@@ -1435,7 +2079,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +2091,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +2104,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteGroupRequest) GetKey() string {
@@ -1478,7 +2122,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +2134,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +2147,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 type ResetGroupRequest struct {
@@ -1515,7 +2159,7 @@ type ResetGroupRequest struct {
 
 func (x *ResetGroupRequest) Reset() {
 	*x = ResetGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +2171,7 @@ func (x *ResetGroupRequest) String() string {
 func (*ResetGroupRequest) ProtoMessage() {}
 
 func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +2184,7 @@ func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResetGroupRequest) GetKey() string {
@@ -1559,7 +2203,7 @@ type ResetGroupResponse struct {
 
 func (x *ResetGroupResponse) Reset() {
 	*x = ResetGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +2215,7 @@ func (x *ResetGroupResponse) String() string {
 func (*ResetGroupResponse) ProtoMessage() {}
 
 func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +2228,7 @@ func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResetGroupResponse) GetGroup() *GroupStatus {
@@ -1600,9 +2244,9 @@ type ListInstancesRequest struct {
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	// True: tombstones too.
 	IncludeDeleted bool `protobuf:"varint,2,opt,name=include_deleted,json=includeDeleted,proto3" json:"include_deleted,omitempty"`
-	// At most this many are answered; 0: 1000, which is also the most there are.
+	// The most instances to return; 0: 1000, which is also the maximum.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1610,7 +2254,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +2266,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +2279,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListInstancesRequest) GetGroup() string {
@@ -1677,7 +2321,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +2333,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +2346,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*InstanceStatus {
@@ -1739,29 +2383,33 @@ type InstanceStatus struct {
 	// True while a health stream of the agent is open.
 	Connected    bool                   `protobuf:"varint,16,opt,name=connected,proto3" json:"connected,omitempty"`
 	LastReportAt *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=last_report_at,json=lastReportAt,proto3" json:"last_report_at,omitempty"`
-	// Why the instance is unhealthy; empty when it is not.
+	// Why the instance is unhealthy; empty if it is healthy.
 	UnhealthyReason string       `protobuf:"bytes,18,opt,name=unhealthy_reason,json=unhealthyReason,proto3" json:"unhealthy_reason,omitempty"`
 	Drain           *DrainStatus `protobuf:"bytes,19,opt,name=drain,proto3" json:"drain,omitempty"`
 	ConfigHash      string       `protobuf:"bytes,20,opt,name=config_hash,json=configHash,proto3" json:"config_hash,omitempty"`
-	// That an on-demand instance was created with; empty: none.
+	// The key that an on-demand instance was created with; empty: none.
 	IdempotencyKey string `protobuf:"bytes,21,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// Why the last step for this instance failed, in words; empty once one has not.
+	// Why the last step for this instance failed; empty after a successful one.
 	LastError   string                 `protobuf:"bytes,22,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	LastErrorAt *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=last_error_at,json=lastErrorAt,proto3" json:"last_error_at,omitempty"`
-	// Where the shard makes its machines, as in ListGroupsResponse.
+	// Where the shard makes its machines: the provider's kind, such as docker or aws, and its
+	// region and zone, empty where there is no such thing.
 	ProviderKind string `protobuf:"bytes,24,opt,name=provider_kind,json=providerKind,proto3" json:"provider_kind,omitempty"`
 	Region       string `protobuf:"bytes,25,opt,name=region,proto3" json:"region,omitempty"`
 	Zone         string `protobuf:"bytes,26,opt,name=zone,proto3" json:"zone,omitempty"`
-	// What the machine's kubelet sets as Node.spec.providerID; empty while there is
-	// no machine.
+	// What the machine's kubelet sets as Node.spec.providerID; empty while there is no
+	// machine.
 	NodeProviderId string `protobuf:"bytes,27,opt,name=node_provider_id,json=nodeProviderId,proto3" json:"node_provider_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The Kubernetes Namespace of the pod that an on-demand instance is for; empty: not
+	// for a pod.
+	Namespace     string `protobuf:"bytes,28,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +2421,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +2434,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *InstanceStatus) GetId() string {
@@ -1978,6 +2626,13 @@ func (x *InstanceStatus) GetNodeProviderId() string {
 	return ""
 }
 
+func (x *InstanceStatus) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
 type DrainStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1989,7 +2644,7 @@ type DrainStatus struct {
 
 func (x *DrainStatus) Reset() {
 	*x = DrainStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2656,7 @@ func (x *DrainStatus) String() string {
 func (*DrainStatus) ProtoMessage() {}
 
 func (x *DrainStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2669,7 @@ func (x *DrainStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStatus.ProtoReflect.Descriptor instead.
 func (*DrainStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DrainStatus) GetReason() string {
@@ -2041,18 +2696,21 @@ func (x *DrainStatus) GetAckedAt() *timestamppb.Timestamp {
 type CreateInstanceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// The same key names the same instance for ever, unless that came to nothing: then
-	// it names a new one. Optional.
+	// The same key names the same instance for ever, unless its creation failed: then it
+	// names a new one. Optional.
 	IdempotencyKey string           `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	InstanceType   *string          `protobuf:"bytes,3,opt,name=instance_type,json=instanceType,proto3,oneof" json:"instance_type,omitempty"`
 	Vars           *structpb.Struct `protobuf:"bytes,4,opt,name=vars,proto3" json:"vars,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The Kubernetes Namespace of the pod that the instance is for; empty: not for a pod.
+	// FAILED_PRECONDITION unless the group's on_demand allows it.
+	Namespace     string `protobuf:"bytes,5,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateInstanceRequest) Reset() {
 	*x = CreateInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2722,7 @@ func (x *CreateInstanceRequest) String() string {
 func (*CreateInstanceRequest) ProtoMessage() {}
 
 func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2735,7 @@ func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceRequest.ProtoReflect.Descriptor instead.
 func (*CreateInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CreateInstanceRequest) GetGroup() string {
@@ -2108,6 +2766,13 @@ func (x *CreateInstanceRequest) GetVars() *structpb.Struct {
 	return nil
 }
 
+func (x *CreateInstanceRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
 type CreateInstanceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Instance      *InstanceStatus        `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
@@ -2117,7 +2782,7 @@ type CreateInstanceResponse struct {
 
 func (x *CreateInstanceResponse) Reset() {
 	*x = CreateInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2794,7 @@ func (x *CreateInstanceResponse) String() string {
 func (*CreateInstanceResponse) ProtoMessage() {}
 
 func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2807,7 @@ func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceResponse.ProtoReflect.Descriptor instead.
 func (*CreateInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CreateInstanceResponse) GetInstance() *InstanceStatus {
@@ -2165,7 +2830,7 @@ type DeleteInstanceRequest struct {
 
 func (x *DeleteInstanceRequest) Reset() {
 	*x = DeleteInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2842,7 @@ func (x *DeleteInstanceRequest) String() string {
 func (*DeleteInstanceRequest) ProtoMessage() {}
 
 func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2855,7 @@ func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteInstanceRequest) GetTarget() isDeleteInstanceRequest_Target {
@@ -2243,7 +2908,7 @@ type DeleteInstanceResponse struct {
 
 func (x *DeleteInstanceResponse) Reset() {
 	*x = DeleteInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2920,7 @@ func (x *DeleteInstanceResponse) String() string {
 func (*DeleteInstanceResponse) ProtoMessage() {}
 
 func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2933,7 @@ func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 type GetInstanceStatusRequest struct {
@@ -2280,7 +2945,7 @@ type GetInstanceStatusRequest struct {
 
 func (x *GetInstanceStatusRequest) Reset() {
 	*x = GetInstanceStatusRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2957,7 @@ func (x *GetInstanceStatusRequest) String() string {
 func (*GetInstanceStatusRequest) ProtoMessage() {}
 
 func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2970,7 @@ func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetInstanceStatusRequest) GetId() string {
@@ -2324,7 +2989,7 @@ type GetInstanceStatusResponse struct {
 
 func (x *GetInstanceStatusResponse) Reset() {
 	*x = GetInstanceStatusResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +3001,7 @@ func (x *GetInstanceStatusResponse) String() string {
 func (*GetInstanceStatusResponse) ProtoMessage() {}
 
 func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +3014,7 @@ func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetInstanceStatusResponse) GetInstance() *InstanceStatus {
@@ -2368,7 +3033,7 @@ type AcknowledgeDrainedRequest struct {
 
 func (x *AcknowledgeDrainedRequest) Reset() {
 	*x = AcknowledgeDrainedRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +3045,7 @@ func (x *AcknowledgeDrainedRequest) String() string {
 func (*AcknowledgeDrainedRequest) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +3058,7 @@ func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AcknowledgeDrainedRequest) GetId() string {
@@ -2411,7 +3076,7 @@ type AcknowledgeDrainedResponse struct {
 
 func (x *AcknowledgeDrainedResponse) Reset() {
 	*x = AcknowledgeDrainedResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +3088,7 @@ func (x *AcknowledgeDrainedResponse) String() string {
 func (*AcknowledgeDrainedResponse) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,18 +3101,21 @@ func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 type WatchGroupsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True: the groups are sent without instances, which make up most of a large group's
+	// events.
+	OmitInstances bool `protobuf:"varint,1,opt,name=omit_instances,json=omitInstances,proto3" json:"omit_instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchGroupsRequest) Reset() {
 	*x = WatchGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +3127,7 @@ func (x *WatchGroupsRequest) String() string {
 func (*WatchGroupsRequest) ProtoMessage() {}
 
 func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +3140,14 @@ func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *WatchGroupsRequest) GetOmitInstances() bool {
+	if x != nil {
+		return x.OmitInstances
+	}
+	return false
 }
 
 type WatchGroupsResponse struct {
@@ -2488,7 +3163,7 @@ type WatchGroupsResponse struct {
 
 func (x *WatchGroupsResponse) Reset() {
 	*x = WatchGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +3175,7 @@ func (x *WatchGroupsResponse) String() string {
 func (*WatchGroupsResponse) ProtoMessage() {}
 
 func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +3188,7 @@ func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchGroupsResponse) GetType() EventType {
@@ -2539,8 +3214,8 @@ func (x *WatchGroupsResponse) GetGroup() *GroupStatus {
 
 type WatchInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// True: instances of every phase; otherwise those that leave. A snapshot of all
-	// holds the tombstones too.
+	// True: instances of every phase; otherwise only leaving ones. A snapshot of all
+	// includes tombstones.
 	All bool `protobuf:"varint,1,opt,name=all,proto3" json:"all,omitempty"`
 	// The resume_token of the last event of a watch with the same all; empty: none.
 	ResumeToken   string `protobuf:"bytes,2,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
@@ -2550,7 +3225,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +3237,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +3250,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchInstancesRequest) GetAll() bool {
@@ -2595,14 +3270,14 @@ func (x *WatchInstancesRequest) GetResumeToken() string {
 type WatchInstancesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Type  EventType              `protobuf:"varint,1,opt,name=type,proto3,enum=nstance.v1.EventType" json:"type,omitempty"`
-	// On UPSERT: an instance as it is now. After one in phase deleted nothing follows
-	// but in a snapshot: of a watch of all, each whole one holds the tombstones again.
+	// On UPSERT: the current state of an instance. Nothing follows after phase deleted,
+	// except in a snapshot: each full one of a watch of all includes tombstones again.
 	Instance *InstanceStatus `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
-	// Names this place in the stream, to go on from it.
+	// The current position in the stream, for resuming.
 	ResumeToken string `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// On SNAPSHOT_END. True: the watch goes on from the request's resume_token, and
-	// told only what changed since. False: it told everything, and an instance that
-	// it did not name is gone.
+	// On SNAPSHOT_END. True: the watch resumed from the request's resume_token, and sent
+	// only what has changed since. False: it sent everything, and an instance that was not
+	// sent is gone.
 	Resumed       bool `protobuf:"varint,4,opt,name=resumed,proto3" json:"resumed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2610,7 +3285,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +3297,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +3310,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchInstancesResponse) GetType() EventType {
@@ -2674,7 +3349,7 @@ type WatchErrorsRequest struct {
 
 func (x *WatchErrorsRequest) Reset() {
 	*x = WatchErrorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +3361,7 @@ func (x *WatchErrorsRequest) String() string {
 func (*WatchErrorsRequest) ProtoMessage() {}
 
 func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +3374,7 @@ func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsRequest.ProtoReflect.Descriptor instead.
 func (*WatchErrorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 type WatchErrorsResponse struct {
@@ -2711,8 +3386,8 @@ type WatchErrorsResponse struct {
 	// The group or instance concerned; empty for the shard.
 	Group      string `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
 	InstanceId string `protobuf:"bytes,5,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// True: the problem with this reason, group and instance is no more. The message
-	// is empty.
+	// True: the problem with this reason, group and instance is over. The message is
+	// empty.
 	Over          bool `protobuf:"varint,6,opt,name=over,proto3" json:"over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2720,7 +3395,7 @@ type WatchErrorsResponse struct {
 
 func (x *WatchErrorsResponse) Reset() {
 	*x = WatchErrorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +3407,7 @@ func (x *WatchErrorsResponse) String() string {
 func (*WatchErrorsResponse) ProtoMessage() {}
 
 func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +3420,7 @@ func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsResponse.ProtoReflect.Descriptor instead.
 func (*WatchErrorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WatchErrorsResponse) GetAt() *timestamppb.Timestamp {
@@ -2790,13 +3465,491 @@ func (x *WatchErrorsResponse) GetOver() bool {
 	return false
 }
 
+// Event is one decision of the shard, or one accepted change.
+type Event struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The epoch of the leader and the number of the event in its term, such as 7.42: the
+	// order of a shard's events.
+	Id string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// change, create, replace, drain, delete, deleted, failing, recovered, orphan-removed,
+	// held, resumed or takeover; a later version may have others.
+	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Empty for an event of the shard as a whole.
+	Tenant string `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Empty: it concerns no group, or none is known.
+	Group string `protobuf:"bytes,5,opt,name=group,proto3" json:"group,omitempty"`
+	// Empty: it concerns no instance.
+	InstanceId string `protobuf:"bytes,6,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// Of replace: the instance that was lost.
+	Replaces string `protobuf:"bytes,7,opt,name=replaces,proto3" json:"replaces,omitempty"`
+	// The SPIFFE id of the caller of a change, or the rule of a decision, such as
+	// rule:health.
+	Actor string `protobuf:"bytes,8,opt,name=actor,proto3" json:"actor,omitempty"`
+	// A constant, such as scale-down, vm-gone or upsert-group.
+	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	// One sentence for people.
+	Message string `protobuf:"bytes,10,opt,name=message,proto3" json:"message,omitempty"`
+	// Of change: the values that were changed.
+	Changes       []*EventChange `protobuf:"bytes,11,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *Event) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Event) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Event) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Event) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Event) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Event) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *Event) GetReplaces() string {
+	if x != nil {
+		return x.Replaces
+	}
+	return ""
+}
+
+func (x *Event) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Event) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Event) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Event) GetChanges() []*EventChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// EventChange is a value that a change replaced.
+type EventChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Empty for a new value.
+	From          string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To            string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventChange) Reset() {
+	*x = EventChange{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventChange) ProtoMessage() {}
+
+func (x *EventChange) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventChange.ProtoReflect.Descriptor instead.
+func (*EventChange) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *EventChange) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EventChange) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *EventChange) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+type ListEventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only events at or after this time; unset: all.
+	Since *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
+	// Only events of this group; empty: all.
+	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Only events of this instance, and of its replacement; empty: all.
+	InstanceId string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// The most events to return; 0: 500, which is also the maximum.
+	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the previous page; empty: the first page.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEventsRequest) Reset() {
+	*x = ListEventsRequest{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEventsRequest) ProtoMessage() {}
+
+func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
+func (*ListEventsRequest) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ListEventsRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *ListEventsRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ListEventsRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *ListEventsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListEventsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListEventsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Events []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// True: the events of earlier leaders can't be read from object storage now.
+	EarlierMissing bool `protobuf:"varint,3,opt,name=earlier_missing,json=earlierMissing,proto3" json:"earlier_missing,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ListEventsResponse) Reset() {
+	*x = ListEventsResponse{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEventsResponse) ProtoMessage() {}
+
+func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
+func (*ListEventsResponse) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ListEventsResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *ListEventsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListEventsResponse) GetEarlierMissing() bool {
+	if x != nil {
+		return x.EarlierMissing
+	}
+	return false
+}
+
+type WatchEventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only events at or after this time; unset: all.
+	Since *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
+	// Only events of this group; empty: all.
+	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Only events of this instance, and of its replacement; empty: all.
+	InstanceId string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// Only events after the one with this id, of any leader of this shard; empty: all.
+	AfterId       string `protobuf:"bytes,4,opt,name=after_id,json=afterId,proto3" json:"after_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsRequest) Reset() {
+	*x = WatchEventsRequest{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsRequest) ProtoMessage() {}
+
+func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
+func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *WatchEventsRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *WatchEventsRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetAfterId() string {
+	if x != nil {
+		return x.AfterId
+	}
+	return ""
+}
+
+type WatchEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UPSERT: an event. SNAPSHOT_END: all earlier events were sent.
+	Type  EventType `protobuf:"varint,1,opt,name=type,proto3,enum=nstance.v1.EventType" json:"type,omitempty"`
+	Event *Event    `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
+	// On SNAPSHOT_END. True: the events of earlier leaders can't be read from object storage
+	// now; they are sent when they are.
+	EarlierMissing bool `protobuf:"varint,3,opt,name=earlier_missing,json=earlierMissing,proto3" json:"earlier_missing,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WatchEventsResponse) Reset() {
+	*x = WatchEventsResponse{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsResponse) ProtoMessage() {}
+
+func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
+func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *WatchEventsResponse) GetType() EventType {
+	if x != nil {
+		return x.Type
+	}
+	return EventType_EVENT_TYPE_UNSPECIFIED
+}
+
+func (x *WatchEventsResponse) GetEvent() *Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *WatchEventsResponse) GetEarlierMissing() bool {
+	if x != nil {
+		return x.EarlierMissing
+	}
+	return false
+}
+
 type ListOperatorsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// True: those that were removed too.
+	// True: also removed ones.
 	IncludeRemoved bool `protobuf:"varint,1,opt,name=include_removed,json=includeRemoved,proto3" json:"include_removed,omitempty"`
-	// At most this many are answered; 0: 100, which is also the most there are.
+	// The most operators to return; 0: 100, which is also the maximum.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2804,7 +3957,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +3969,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +3982,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListOperatorsRequest) GetIncludeRemoved() bool {
@@ -2856,7 +4009,7 @@ func (x *ListOperatorsRequest) GetPageToken() string {
 type ListOperatorsResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Operators []*OperatorStatus      `protobuf:"bytes,1,rep,name=operators,proto3" json:"operators,omitempty"`
-	// Empty on the last page. A page before it may be short, or empty.
+	// Empty on the last page. Earlier pages may be short, or empty.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2864,7 +4017,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +4029,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +4042,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*OperatorStatus {
@@ -2911,12 +4064,11 @@ type OperatorStatus struct {
 	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Tenant       string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	RegisteredAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=registered_at,json=registeredAt,proto3" json:"registered_at,omitempty"`
-	// Set: it was removed then.
+	// When it was removed; unset if it was not.
 	RemovedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=removed_at,json=removedAt,proto3" json:"removed_at,omitempty"`
 	// The id of the operator that removed it.
 	RemovedBy string `protobuf:"bytes,5,opt,name=removed_by,json=removedBy,proto3" json:"removed_by,omitempty"`
-	// True while it watches this shard, or has called its leader in the last two
-	// minutes.
+	// True while it watches this shard, or has called its leader in the last two minutes.
 	Connected     bool `protobuf:"varint,6,opt,name=connected,proto3" json:"connected,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2924,7 +4076,7 @@ type OperatorStatus struct {
 
 func (x *OperatorStatus) Reset() {
 	*x = OperatorStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +4088,7 @@ func (x *OperatorStatus) String() string {
 func (*OperatorStatus) ProtoMessage() {}
 
 func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +4101,7 @@ func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStatus.ProtoReflect.Descriptor instead.
 func (*OperatorStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *OperatorStatus) GetId() string {
@@ -3003,7 +4155,7 @@ type RemoveOperatorRequest struct {
 
 func (x *RemoveOperatorRequest) Reset() {
 	*x = RemoveOperatorRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +4167,7 @@ func (x *RemoveOperatorRequest) String() string {
 func (*RemoveOperatorRequest) ProtoMessage() {}
 
 func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +4180,7 @@ func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RemoveOperatorRequest) GetId() string {
@@ -3047,7 +4199,7 @@ type RemoveOperatorResponse struct {
 
 func (x *RemoveOperatorResponse) Reset() {
 	*x = RemoveOperatorResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[43]
+	mi := &file_nstance_v1_operator_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3059,7 +4211,7 @@ func (x *RemoveOperatorResponse) String() string {
 func (*RemoveOperatorResponse) ProtoMessage() {}
 
 func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[43]
+	mi := &file_nstance_v1_operator_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3072,7 +4224,7 @@ func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RemoveOperatorResponse) GetOperator() *OperatorStatus {
@@ -3087,7 +4239,7 @@ var File_nstance_v1_operator_proto protoreflect.FileDescriptor
 const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"\x19nstance/v1/operator.proto\x12\n" +
-	"nstance.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dnstance/v1/registration.proto\"G\n" +
+	"nstance.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dnstance/v1/registration.proto\"G\n" +
 	"&OperatorServiceRenewCertificateRequest\x12\x1d\n" +
 	"\n" +
 	"public_key\x18\x01 \x01(\tR\tpublicKey\"[\n" +
@@ -3121,18 +4273,56 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\"?\n" +
 	"\x14RefreshConfigRequest\x12'\n" +
-	"\x0faccept_removals\x18\x01 \x03(\tR\x0eacceptRemovals\"\xcd\x01\n" +
+	"\x0faccept_removals\x18\x01 \x03(\tR\x0eacceptRemovals\"\x82\x02\n" +
 	"\x15RefreshConfigResponse\x124\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x1a.nstance.v1.RefreshOutcomeR\aoutcome\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12)\n" +
 	"\x10restart_required\x18\x03 \x03(\tR\x0frestartRequired\x12?\n" +
-	"\x0esize_overrides\x18\x04 \x03(\v2\x18.nstance.v1.SizeOverrideR\rsizeOverrides\"\x13\n" +
-	"\x11ListGroupsRequest\"\x96\x01\n" +
+	"\x0esize_overrides\x18\x04 \x03(\v2\x18.nstance.v1.SizeOverrideR\rsizeOverrides\x123\n" +
+	"\apreview\x18\x05 \x01(\v2\x19.nstance.v1.ConfigPreviewR\apreview\"8\n" +
+	"\x14PreviewConfigRequest\x12\x17\n" +
+	"\x04text\x18\x01 \x01(\fH\x00R\x04text\x88\x01\x01B\a\n" +
+	"\x05_text\"`\n" +
+	"\x15PreviewConfigResponse\x12\x12\n" +
+	"\x04etag\x18\x01 \x01(\tR\x04etag\x123\n" +
+	"\apreview\x18\x02 \x01(\v2\x19.nstance.v1.ConfigPreviewR\apreview\"\x84\x02\n" +
+	"\rConfigPreview\x120\n" +
+	"\x06groups\x18\x01 \x03(\v2\x18.nstance.v1.GroupPreviewR\x06groups\x124\n" +
+	"\bremovals\x18\x02 \x03(\v2\x18.nstance.v1.GroupRemovalR\bremovals\x12)\n" +
+	"\x10restart_required\x18\x03 \x03(\tR\x0frestartRequired\x12?\n" +
+	"\x0esize_overrides\x18\x04 \x03(\v2\x18.nstance.v1.SizeOverrideR\rsizeOverrides\x12\x1f\n" +
+	"\vshard_surge\x18\x05 \x01(\x05R\n" +
+	"shardSurge\"\xf4\x02\n" +
+	"\fGroupPreview\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12/\n" +
+	"\x06change\x18\x03 \x01(\x0e2\x17.nstance.v1.GroupChangeR\x06change\x12\x1f\n" +
+	"\vsize_before\x18\x04 \x01(\x05R\n" +
+	"sizeBefore\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\x05R\x04size\x12\x1c\n" +
+	"\tinstances\x18\x06 \x01(\x05R\tinstances\x12\x1a\n" +
+	"\breplaced\x18\a \x01(\x05R\breplaced\x12\x1a\n" +
+	"\tat_a_time\x18\b \x01(\x05R\aatATime\x12!\n" +
+	"\fpushed_files\x18\t \x03(\tR\vpushedFiles\x12#\n" +
+	"\rdropped_files\x18\n" +
+	" \x03(\tR\fdroppedFiles\x12\x16\n" +
+	"\x06fields\x18\v \x03(\tR\x06fields\x12\x1a\n" +
+	"\bdisabled\x18\f \x01(\tR\bdisabled\"v\n" +
+	"\x11ListGroupsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12%\n" +
+	"\x0eomit_instances\x18\x03 \x01(\bR\romitInstances\"\xbe\x01\n" +
 	"\x12ListGroupsResponse\x12/\n" +
 	"\x06groups\x18\x01 \x03(\v2\x17.nstance.v1.GroupStatusR\x06groups\x12#\n" +
 	"\rprovider_kind\x18\x02 \x01(\tR\fproviderKind\x12\x16\n" +
 	"\x06region\x18\x03 \x01(\tR\x06region\x12\x12\n" +
-	"\x04zone\x18\x04 \x01(\tR\x04zone\"\xa5\x05\n" +
+	"\x04zone\x18\x04 \x01(\tR\x04zone\x12&\n" +
+	"\x0fnext_page_token\x18\x05 \x01(\tR\rnextPageToken\"#\n" +
+	"\x0fGetGroupRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"A\n" +
+	"\x10GetGroupResponse\x12-\n" +
+	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\xf5\x05\n" +
 	"\vGroupStatus\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1a\n" +
@@ -3147,18 +4337,30 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\vactual_size\x18\n" +
 	" \x01(\x05R\n" +
 	"actualSize\x12!\n" +
-	"\fprovider_ids\x18\v \x03(\tR\vproviderIds\x125\n" +
+	"\fpending_size\x18\v \x01(\x05R\vpendingSize\x12#\n" +
+	"\rdraining_size\x18\f \x01(\x05R\fdrainingSize\x12%\n" +
+	"\x0fup_to_date_size\x18\r \x01(\x05R\fupToDateSize\x12\x1f\n" +
+	"\vstatic_size\x18\x0e \x01(\x05R\n" +
+	"staticSize\x125\n" +
 	"\n" +
-	"conditions\x18\f \x03(\v2\x15.nstance.v1.ConditionR\n" +
-	"conditions\x12!\n" +
-	"\fpending_size\x18\r \x01(\x05R\vpendingSize\x12#\n" +
-	"\rdraining_size\x18\x0e \x01(\x05R\fdrainingSize\x12%\n" +
-	"\x0fup_to_date_size\x18\x0f \x01(\x05R\fupToDateSize\x12\x1f\n" +
-	"\vstatic_size\x18\x10 \x01(\x05R\n" +
-	"staticSize\x127\n" +
-	"\tinstances\x18\x11 \x03(\v2\x19.nstance.v1.GroupInstanceR\tinstances\x127\n" +
-	"\bcapacity\x18\x12 \x01(\v2\x1b.nstance.v1.MachineCapacityR\bcapacity\x12\x1b\n" +
-	"\tmax_surge\x18\x13 \x01(\tR\bmaxSurge\"~\n" +
+	"conditions\x18\x0f \x03(\v2\x15.nstance.v1.ConditionR\n" +
+	"conditions\x127\n" +
+	"\tinstances\x18\x10 \x03(\v2\x19.nstance.v1.GroupInstanceR\tinstances\x127\n" +
+	"\bcapacity\x18\x11 \x01(\v2\x1b.nstance.v1.MachineCapacityR\bcapacity\x12\x1b\n" +
+	"\tmax_surge\x18\x12 \x01(\tR\bmaxSurge\x121\n" +
+	"\ton_demand\x18\x13 \x01(\v2\x14.nstance.v1.OnDemandR\bonDemand\x12>\n" +
+	"\rdrain_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\fdrainTimeout\"\xa9\x02\n" +
+	"\bOnDemand\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x01 \x03(\tR\n" +
+	"namespaces\x12T\n" +
+	"\x10namespace_labels\x18\x02 \x03(\v2).nstance.v1.OnDemand.NamespaceLabelsEntryR\x0fnamespaceLabels\x12%\n" +
+	"\x0einstance_types\x18\x03 \x03(\tR\rinstanceTypes\x12\x10\n" +
+	"\x03max\x18\x04 \x01(\x05R\x03max\x12*\n" +
+	"\x11max_per_namespace\x18\x05 \x01(\x05R\x0fmaxPerNamespace\x1aB\n" +
+	"\x14NamespaceLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"~\n" +
 	"\rGroupInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vprovider_id\x18\x02 \x01(\tR\n" +
@@ -3169,12 +4371,13 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"cpu_millis\x18\x01 \x01(\x03R\tcpuMillis\x12!\n" +
 	"\fmemory_bytes\x18\x02 \x01(\x03R\vmemoryBytes\x12\x12\n" +
-	"\x04arch\x18\x03 \x01(\tR\x04arch\"i\n" +
+	"\x04arch\x18\x03 \x01(\tR\x04arch\"\xb7\x01\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
-	"\x06status\x18\x02 \x01(\bR\x06status\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"\x9f\x03\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12L\n" +
+	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\xd2\x03\n" +
 	"\x12UpsertGroupRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x17\n" +
 	"\x04size\x18\x02 \x01(\x05H\x00R\x04size\x88\x01\x01\x12\x1f\n" +
@@ -3187,7 +4390,8 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\aif_etag\x18\b \x01(\tH\x04R\x06ifEtag\x88\x01\x01\x12 \n" +
 	"\tmax_surge\x18\t \x01(\tH\x05R\bmaxSurge\x88\x01\x01\x12\x16\n" +
 	"\x06create\x18\n" +
-	" \x01(\bR\x06createB\a\n" +
+	" \x01(\bR\x06create\x121\n" +
+	"\ton_demand\x18\v \x01(\v2\x14.nstance.v1.OnDemandR\bonDemandB\a\n" +
 	"\x05_sizeB\v\n" +
 	"\t_templateB\x10\n" +
 	"\x0e_instance_typeB\x0e\n" +
@@ -3214,7 +4418,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"y\n" +
 	"\x15ListInstancesResponse\x128\n" +
 	"\tinstances\x18\x01 \x03(\v2\x1a.nstance.v1.InstanceStatusR\tinstances\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xfc\a\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9a\b\n" +
 	"\x0eInstanceStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
@@ -3248,16 +4452,18 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\rprovider_kind\x18\x18 \x01(\tR\fproviderKind\x12\x16\n" +
 	"\x06region\x18\x19 \x01(\tR\x06region\x12\x12\n" +
 	"\x04zone\x18\x1a \x01(\tR\x04zone\x12(\n" +
-	"\x10node_provider_id\x18\x1b \x01(\tR\x0enodeProviderId\"\x95\x01\n" +
+	"\x10node_provider_id\x18\x1b \x01(\tR\x0enodeProviderId\x12\x1c\n" +
+	"\tnamespace\x18\x1c \x01(\tR\tnamespace\"\x95\x01\n" +
 	"\vDrainStatus\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x127\n" +
 	"\tdelete_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bdeleteAt\x125\n" +
-	"\backed_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aackedAt\"\xbf\x01\n" +
+	"\backed_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aackedAt\"\xdd\x01\n" +
 	"\x15CreateInstanceRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x12(\n" +
 	"\rinstance_type\x18\x03 \x01(\tH\x00R\finstanceType\x88\x01\x01\x12+\n" +
-	"\x04vars\x18\x04 \x01(\v2\x17.google.protobuf.StructR\x04varsB\x10\n" +
+	"\x04vars\x18\x04 \x01(\v2\x17.google.protobuf.StructR\x04vars\x12\x1c\n" +
+	"\tnamespace\x18\x05 \x01(\tR\tnamespaceB\x10\n" +
 	"\x0e_instance_type\"P\n" +
 	"\x16CreateInstanceResponse\x126\n" +
 	"\binstance\x18\x01 \x01(\v2\x1a.nstance.v1.InstanceStatusR\binstance\"^\n" +
@@ -3272,8 +4478,9 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\binstance\x18\x01 \x01(\v2\x1a.nstance.v1.InstanceStatusR\binstance\"+\n" +
 	"\x19AcknowledgeDrainedRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x1c\n" +
-	"\x1aAcknowledgeDrainedResponse\"\x14\n" +
-	"\x12WatchGroupsRequest\"\x81\x01\n" +
+	"\x1aAcknowledgeDrainedResponse\";\n" +
+	"\x12WatchGroupsRequest\x12%\n" +
+	"\x0eomit_instances\x18\x01 \x01(\bR\romitInstances\"\x81\x01\n" +
 	"\x13WatchGroupsResponse\x12)\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x15.nstance.v1.EventTypeR\x04type\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12-\n" +
@@ -3294,7 +4501,47 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x05group\x18\x04 \x01(\tR\x05group\x12\x1f\n" +
 	"\vinstance_id\x18\x05 \x01(\tR\n" +
 	"instanceId\x12\x12\n" +
-	"\x04over\x18\x06 \x01(\bR\x04over\"{\n" +
+	"\x04over\x18\x06 \x01(\bR\x04over\"\xbd\x02\n" +
+	"\x05Event\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06tenant\x18\x04 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05group\x18\x05 \x01(\tR\x05group\x12\x1f\n" +
+	"\vinstance_id\x18\x06 \x01(\tR\n" +
+	"instanceId\x12\x1a\n" +
+	"\breplaces\x18\a \x01(\tR\breplaces\x12\x14\n" +
+	"\x05actor\x18\b \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\n" +
+	" \x01(\tR\amessage\x121\n" +
+	"\achanges\x18\v \x03(\v2\x17.nstance.v1.EventChangeR\achanges\"E\n" +
+	"\vEventChange\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\"\xb8\x01\n" +
+	"\x11ListEventsRequest\x120\n" +
+	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1f\n" +
+	"\vinstance_id\x18\x03 \x01(\tR\n" +
+	"instanceId\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\x90\x01\n" +
+	"\x12ListEventsResponse\x12)\n" +
+	"\x06events\x18\x01 \x03(\v2\x11.nstance.v1.EventR\x06events\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12'\n" +
+	"\x0fearlier_missing\x18\x03 \x01(\bR\x0eearlierMissing\"\x98\x01\n" +
+	"\x12WatchEventsRequest\x120\n" +
+	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1f\n" +
+	"\vinstance_id\x18\x03 \x01(\tR\n" +
+	"instanceId\x12\x19\n" +
+	"\bafter_id\x18\x04 \x01(\tR\aafterId\"\x92\x01\n" +
+	"\x13WatchEventsResponse\x12)\n" +
+	"\x04type\x18\x01 \x01(\x0e2\x15.nstance.v1.EventTypeR\x04type\x12'\n" +
+	"\x05event\x18\x02 \x01(\v2\x11.nstance.v1.EventR\x05event\x12'\n" +
+	"\x0fearlier_missing\x18\x03 \x01(\bR\x0eearlierMissing\"{\n" +
 	"\x14ListOperatorsRequest\x12'\n" +
 	"\x0finclude_removed\x18\x01 \x01(\bR\x0eincludeRemoved\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
@@ -3319,7 +4566,14 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x0eRefreshOutcome\x12\x1f\n" +
 	"\x1bREFRESH_OUTCOME_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17REFRESH_OUTCOME_UPDATED\x10\x01\x12\x1d\n" +
-	"\x19REFRESH_OUTCOME_UNCHANGED\x10\x02*\xbd\x01\n" +
+	"\x19REFRESH_OUTCOME_UNCHANGED\x10\x02*\xac\x01\n" +
+	"\vGroupChange\x12\x1c\n" +
+	"\x18GROUP_CHANGE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12GROUP_CHANGE_ADDED\x10\x01\x12\x18\n" +
+	"\x14GROUP_CHANGE_REMOVED\x10\x02\x12\x19\n" +
+	"\x15GROUP_CHANGE_OUTLIVES\x10\x03\x12\x18\n" +
+	"\x14GROUP_CHANGE_ADOPTED\x10\x04\x12\x18\n" +
+	"\x14GROUP_CHANGE_CHANGED\x10\x05*\xbd\x01\n" +
 	"\rInstancePhase\x12\x1e\n" +
 	"\x1aINSTANCE_PHASE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16INSTANCE_PHASE_PENDING\x10\x01\x12\x1a\n" +
@@ -3331,13 +4585,15 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11EVENT_TYPE_UPSERT\x10\x01\x12\x15\n" +
 	"\x11EVENT_TYPE_DELETE\x10\x02\x12\x1b\n" +
-	"\x17EVENT_TYPE_SNAPSHOT_END\x10\x032\xf7\v\n" +
+	"\x17EVENT_TYPE_SNAPSHOT_END\x10\x032\xb3\x0e\n" +
 	"\x0fOperatorService\x12{\n" +
 	"\x10RenewCertificate\x122.nstance.v1.OperatorServiceRenewCertificateRequest\x1a3.nstance.v1.OperatorServiceRenewCertificateResponse\x12Z\n" +
 	"\x0fGetConfigStatus\x12\".nstance.v1.GetConfigStatusRequest\x1a#.nstance.v1.GetConfigStatusResponse\x12T\n" +
-	"\rRefreshConfig\x12 .nstance.v1.RefreshConfigRequest\x1a!.nstance.v1.RefreshConfigResponse\x12K\n" +
+	"\rRefreshConfig\x12 .nstance.v1.RefreshConfigRequest\x1a!.nstance.v1.RefreshConfigResponse\x12T\n" +
+	"\rPreviewConfig\x12 .nstance.v1.PreviewConfigRequest\x1a!.nstance.v1.PreviewConfigResponse\x12K\n" +
 	"\n" +
-	"ListGroups\x12\x1d.nstance.v1.ListGroupsRequest\x1a\x1e.nstance.v1.ListGroupsResponse\x12N\n" +
+	"ListGroups\x12\x1d.nstance.v1.ListGroupsRequest\x1a\x1e.nstance.v1.ListGroupsResponse\x12E\n" +
+	"\bGetGroup\x12\x1b.nstance.v1.GetGroupRequest\x1a\x1c.nstance.v1.GetGroupResponse\x12N\n" +
 	"\vUpsertGroup\x12\x1e.nstance.v1.UpsertGroupRequest\x1a\x1f.nstance.v1.UpsertGroupResponse\x12N\n" +
 	"\vDeleteGroup\x12\x1e.nstance.v1.DeleteGroupRequest\x1a\x1f.nstance.v1.DeleteGroupResponse\x12K\n" +
 	"\n" +
@@ -3349,7 +4605,10 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x12AcknowledgeDrained\x12%.nstance.v1.AcknowledgeDrainedRequest\x1a&.nstance.v1.AcknowledgeDrainedResponse\x12P\n" +
 	"\vWatchGroups\x12\x1e.nstance.v1.WatchGroupsRequest\x1a\x1f.nstance.v1.WatchGroupsResponse0\x01\x12Y\n" +
 	"\x0eWatchInstances\x12!.nstance.v1.WatchInstancesRequest\x1a\".nstance.v1.WatchInstancesResponse0\x01\x12P\n" +
-	"\vWatchErrors\x12\x1e.nstance.v1.WatchErrorsRequest\x1a\x1f.nstance.v1.WatchErrorsResponse0\x01\x12T\n" +
+	"\vWatchErrors\x12\x1e.nstance.v1.WatchErrorsRequest\x1a\x1f.nstance.v1.WatchErrorsResponse0\x01\x12K\n" +
+	"\n" +
+	"ListEvents\x12\x1d.nstance.v1.ListEventsRequest\x1a\x1e.nstance.v1.ListEventsResponse\x12P\n" +
+	"\vWatchEvents\x12\x1e.nstance.v1.WatchEventsRequest\x1a\x1f.nstance.v1.WatchEventsResponse0\x01\x12T\n" +
 	"\rListOperators\x12 .nstance.v1.ListOperatorsRequest\x1a!.nstance.v1.ListOperatorsResponse\x12W\n" +
 	"\x0eRemoveOperator\x12!.nstance.v1.RemoveOperatorRequest\x1a\".nstance.v1.RemoveOperatorResponseB7Z5github.com/nstance/nstance/proto/nstance/v1;nstancev1b\x06proto3"
 
@@ -3365,137 +4624,180 @@ func file_nstance_v1_operator_proto_rawDescGZIP() []byte {
 	return file_nstance_v1_operator_proto_rawDescData
 }
 
-var file_nstance_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_nstance_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_nstance_v1_operator_proto_goTypes = []any{
 	(RefreshOutcome)(0), // 0: nstance.v1.RefreshOutcome
-	(InstancePhase)(0),  // 1: nstance.v1.InstancePhase
-	(EventType)(0),      // 2: nstance.v1.EventType
-	(*OperatorServiceRenewCertificateRequest)(nil),  // 3: nstance.v1.OperatorServiceRenewCertificateRequest
-	(*OperatorServiceRenewCertificateResponse)(nil), // 4: nstance.v1.OperatorServiceRenewCertificateResponse
-	(*GetConfigStatusRequest)(nil),                  // 5: nstance.v1.GetConfigStatusRequest
-	(*GetConfigStatusResponse)(nil),                 // 6: nstance.v1.GetConfigStatusResponse
-	(*SizeOverride)(nil),                            // 7: nstance.v1.SizeOverride
-	(*GroupRemoval)(nil),                            // 8: nstance.v1.GroupRemoval
-	(*Violation)(nil),                               // 9: nstance.v1.Violation
-	(*RefreshConfigRequest)(nil),                    // 10: nstance.v1.RefreshConfigRequest
-	(*RefreshConfigResponse)(nil),                   // 11: nstance.v1.RefreshConfigResponse
-	(*ListGroupsRequest)(nil),                       // 12: nstance.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),                      // 13: nstance.v1.ListGroupsResponse
-	(*GroupStatus)(nil),                             // 14: nstance.v1.GroupStatus
-	(*GroupInstance)(nil),                           // 15: nstance.v1.GroupInstance
-	(*MachineCapacity)(nil),                         // 16: nstance.v1.MachineCapacity
-	(*Condition)(nil),                               // 17: nstance.v1.Condition
-	(*UpsertGroupRequest)(nil),                      // 18: nstance.v1.UpsertGroupRequest
-	(*UpsertGroupResponse)(nil),                     // 19: nstance.v1.UpsertGroupResponse
-	(*DeleteGroupRequest)(nil),                      // 20: nstance.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),                     // 21: nstance.v1.DeleteGroupResponse
-	(*ResetGroupRequest)(nil),                       // 22: nstance.v1.ResetGroupRequest
-	(*ResetGroupResponse)(nil),                      // 23: nstance.v1.ResetGroupResponse
-	(*ListInstancesRequest)(nil),                    // 24: nstance.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),                   // 25: nstance.v1.ListInstancesResponse
-	(*InstanceStatus)(nil),                          // 26: nstance.v1.InstanceStatus
-	(*DrainStatus)(nil),                             // 27: nstance.v1.DrainStatus
-	(*CreateInstanceRequest)(nil),                   // 28: nstance.v1.CreateInstanceRequest
-	(*CreateInstanceResponse)(nil),                  // 29: nstance.v1.CreateInstanceResponse
-	(*DeleteInstanceRequest)(nil),                   // 30: nstance.v1.DeleteInstanceRequest
-	(*DeleteInstanceResponse)(nil),                  // 31: nstance.v1.DeleteInstanceResponse
-	(*GetInstanceStatusRequest)(nil),                // 32: nstance.v1.GetInstanceStatusRequest
-	(*GetInstanceStatusResponse)(nil),               // 33: nstance.v1.GetInstanceStatusResponse
-	(*AcknowledgeDrainedRequest)(nil),               // 34: nstance.v1.AcknowledgeDrainedRequest
-	(*AcknowledgeDrainedResponse)(nil),              // 35: nstance.v1.AcknowledgeDrainedResponse
-	(*WatchGroupsRequest)(nil),                      // 36: nstance.v1.WatchGroupsRequest
-	(*WatchGroupsResponse)(nil),                     // 37: nstance.v1.WatchGroupsResponse
-	(*WatchInstancesRequest)(nil),                   // 38: nstance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),                  // 39: nstance.v1.WatchInstancesResponse
-	(*WatchErrorsRequest)(nil),                      // 40: nstance.v1.WatchErrorsRequest
-	(*WatchErrorsResponse)(nil),                     // 41: nstance.v1.WatchErrorsResponse
-	(*ListOperatorsRequest)(nil),                    // 42: nstance.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),                   // 43: nstance.v1.ListOperatorsResponse
-	(*OperatorStatus)(nil),                          // 44: nstance.v1.OperatorStatus
-	(*RemoveOperatorRequest)(nil),                   // 45: nstance.v1.RemoveOperatorRequest
-	(*RemoveOperatorResponse)(nil),                  // 46: nstance.v1.RemoveOperatorResponse
-	(*Identity)(nil),                                // 47: nstance.v1.Identity
-	(*timestamppb.Timestamp)(nil),                   // 48: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),                         // 49: google.protobuf.Struct
+	(GroupChange)(0),    // 1: nstance.v1.GroupChange
+	(InstancePhase)(0),  // 2: nstance.v1.InstancePhase
+	(EventType)(0),      // 3: nstance.v1.EventType
+	(*OperatorServiceRenewCertificateRequest)(nil),  // 4: nstance.v1.OperatorServiceRenewCertificateRequest
+	(*OperatorServiceRenewCertificateResponse)(nil), // 5: nstance.v1.OperatorServiceRenewCertificateResponse
+	(*GetConfigStatusRequest)(nil),                  // 6: nstance.v1.GetConfigStatusRequest
+	(*GetConfigStatusResponse)(nil),                 // 7: nstance.v1.GetConfigStatusResponse
+	(*SizeOverride)(nil),                            // 8: nstance.v1.SizeOverride
+	(*GroupRemoval)(nil),                            // 9: nstance.v1.GroupRemoval
+	(*Violation)(nil),                               // 10: nstance.v1.Violation
+	(*RefreshConfigRequest)(nil),                    // 11: nstance.v1.RefreshConfigRequest
+	(*RefreshConfigResponse)(nil),                   // 12: nstance.v1.RefreshConfigResponse
+	(*PreviewConfigRequest)(nil),                    // 13: nstance.v1.PreviewConfigRequest
+	(*PreviewConfigResponse)(nil),                   // 14: nstance.v1.PreviewConfigResponse
+	(*ConfigPreview)(nil),                           // 15: nstance.v1.ConfigPreview
+	(*GroupPreview)(nil),                            // 16: nstance.v1.GroupPreview
+	(*ListGroupsRequest)(nil),                       // 17: nstance.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),                      // 18: nstance.v1.ListGroupsResponse
+	(*GetGroupRequest)(nil),                         // 19: nstance.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),                        // 20: nstance.v1.GetGroupResponse
+	(*GroupStatus)(nil),                             // 21: nstance.v1.GroupStatus
+	(*OnDemand)(nil),                                // 22: nstance.v1.OnDemand
+	(*GroupInstance)(nil),                           // 23: nstance.v1.GroupInstance
+	(*MachineCapacity)(nil),                         // 24: nstance.v1.MachineCapacity
+	(*Condition)(nil),                               // 25: nstance.v1.Condition
+	(*UpsertGroupRequest)(nil),                      // 26: nstance.v1.UpsertGroupRequest
+	(*UpsertGroupResponse)(nil),                     // 27: nstance.v1.UpsertGroupResponse
+	(*DeleteGroupRequest)(nil),                      // 28: nstance.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),                     // 29: nstance.v1.DeleteGroupResponse
+	(*ResetGroupRequest)(nil),                       // 30: nstance.v1.ResetGroupRequest
+	(*ResetGroupResponse)(nil),                      // 31: nstance.v1.ResetGroupResponse
+	(*ListInstancesRequest)(nil),                    // 32: nstance.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),                   // 33: nstance.v1.ListInstancesResponse
+	(*InstanceStatus)(nil),                          // 34: nstance.v1.InstanceStatus
+	(*DrainStatus)(nil),                             // 35: nstance.v1.DrainStatus
+	(*CreateInstanceRequest)(nil),                   // 36: nstance.v1.CreateInstanceRequest
+	(*CreateInstanceResponse)(nil),                  // 37: nstance.v1.CreateInstanceResponse
+	(*DeleteInstanceRequest)(nil),                   // 38: nstance.v1.DeleteInstanceRequest
+	(*DeleteInstanceResponse)(nil),                  // 39: nstance.v1.DeleteInstanceResponse
+	(*GetInstanceStatusRequest)(nil),                // 40: nstance.v1.GetInstanceStatusRequest
+	(*GetInstanceStatusResponse)(nil),               // 41: nstance.v1.GetInstanceStatusResponse
+	(*AcknowledgeDrainedRequest)(nil),               // 42: nstance.v1.AcknowledgeDrainedRequest
+	(*AcknowledgeDrainedResponse)(nil),              // 43: nstance.v1.AcknowledgeDrainedResponse
+	(*WatchGroupsRequest)(nil),                      // 44: nstance.v1.WatchGroupsRequest
+	(*WatchGroupsResponse)(nil),                     // 45: nstance.v1.WatchGroupsResponse
+	(*WatchInstancesRequest)(nil),                   // 46: nstance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),                  // 47: nstance.v1.WatchInstancesResponse
+	(*WatchErrorsRequest)(nil),                      // 48: nstance.v1.WatchErrorsRequest
+	(*WatchErrorsResponse)(nil),                     // 49: nstance.v1.WatchErrorsResponse
+	(*Event)(nil),                                   // 50: nstance.v1.Event
+	(*EventChange)(nil),                             // 51: nstance.v1.EventChange
+	(*ListEventsRequest)(nil),                       // 52: nstance.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),                      // 53: nstance.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),                      // 54: nstance.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),                     // 55: nstance.v1.WatchEventsResponse
+	(*ListOperatorsRequest)(nil),                    // 56: nstance.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),                   // 57: nstance.v1.ListOperatorsResponse
+	(*OperatorStatus)(nil),                          // 58: nstance.v1.OperatorStatus
+	(*RemoveOperatorRequest)(nil),                   // 59: nstance.v1.RemoveOperatorRequest
+	(*RemoveOperatorResponse)(nil),                  // 60: nstance.v1.RemoveOperatorResponse
+	nil,                                             // 61: nstance.v1.OnDemand.NamespaceLabelsEntry
+	(*Identity)(nil),                                // 62: nstance.v1.Identity
+	(*timestamppb.Timestamp)(nil),                   // 63: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),                         // 64: google.protobuf.Struct
+	(*durationpb.Duration)(nil),                     // 65: google.protobuf.Duration
 }
 var file_nstance_v1_operator_proto_depIdxs = []int32{
-	47, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
-	48, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
-	9,  // 2: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
-	8,  // 3: nstance.v1.GetConfigStatusResponse.awaits_confirmation:type_name -> nstance.v1.GroupRemoval
-	7,  // 4: nstance.v1.GetConfigStatusResponse.size_overrides:type_name -> nstance.v1.SizeOverride
+	62, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
+	63, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
+	10, // 2: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
+	9,  // 3: nstance.v1.GetConfigStatusResponse.awaits_confirmation:type_name -> nstance.v1.GroupRemoval
+	8,  // 4: nstance.v1.GetConfigStatusResponse.size_overrides:type_name -> nstance.v1.SizeOverride
 	0,  // 5: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
-	7,  // 6: nstance.v1.RefreshConfigResponse.size_overrides:type_name -> nstance.v1.SizeOverride
-	14, // 7: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
-	49, // 8: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
-	17, // 9: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
-	15, // 10: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
-	16, // 11: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
-	49, // 12: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
-	14, // 13: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	14, // 14: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	26, // 15: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
-	1,  // 16: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
-	48, // 17: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
-	48, // 18: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
-	48, // 19: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
-	48, // 20: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
-	27, // 21: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
-	48, // 22: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
-	48, // 23: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
-	48, // 24: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
-	49, // 25: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
-	26, // 26: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
-	26, // 27: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
-	2,  // 28: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
-	14, // 29: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
-	2,  // 30: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
-	26, // 31: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
-	48, // 32: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
-	44, // 33: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
-	48, // 34: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
-	48, // 35: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
-	44, // 36: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
-	3,  // 37: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
-	5,  // 38: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
-	10, // 39: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
-	12, // 40: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
-	18, // 41: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
-	20, // 42: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
-	22, // 43: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
-	24, // 44: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
-	28, // 45: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
-	30, // 46: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
-	32, // 47: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
-	34, // 48: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
-	36, // 49: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
-	38, // 50: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
-	40, // 51: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
-	42, // 52: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
-	45, // 53: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
-	4,  // 54: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
-	6,  // 55: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
-	11, // 56: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
-	13, // 57: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
-	19, // 58: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
-	21, // 59: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
-	23, // 60: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
-	25, // 61: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
-	29, // 62: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
-	31, // 63: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
-	33, // 64: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
-	35, // 65: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
-	37, // 66: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
-	39, // 67: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
-	41, // 68: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
-	43, // 69: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
-	46, // 70: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
-	54, // [54:71] is the sub-list for method output_type
-	37, // [37:54] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	8,  // 6: nstance.v1.RefreshConfigResponse.size_overrides:type_name -> nstance.v1.SizeOverride
+	15, // 7: nstance.v1.RefreshConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
+	15, // 8: nstance.v1.PreviewConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
+	16, // 9: nstance.v1.ConfigPreview.groups:type_name -> nstance.v1.GroupPreview
+	9,  // 10: nstance.v1.ConfigPreview.removals:type_name -> nstance.v1.GroupRemoval
+	8,  // 11: nstance.v1.ConfigPreview.size_overrides:type_name -> nstance.v1.SizeOverride
+	1,  // 12: nstance.v1.GroupPreview.change:type_name -> nstance.v1.GroupChange
+	21, // 13: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
+	21, // 14: nstance.v1.GetGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	64, // 15: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
+	25, // 16: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
+	23, // 17: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
+	24, // 18: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
+	22, // 19: nstance.v1.GroupStatus.on_demand:type_name -> nstance.v1.OnDemand
+	65, // 20: nstance.v1.GroupStatus.drain_timeout:type_name -> google.protobuf.Duration
+	61, // 21: nstance.v1.OnDemand.namespace_labels:type_name -> nstance.v1.OnDemand.NamespaceLabelsEntry
+	63, // 22: nstance.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	64, // 23: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
+	22, // 24: nstance.v1.UpsertGroupRequest.on_demand:type_name -> nstance.v1.OnDemand
+	21, // 25: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	21, // 26: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	34, // 27: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
+	2,  // 28: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
+	63, // 29: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
+	63, // 30: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
+	63, // 31: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
+	63, // 32: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
+	35, // 33: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
+	63, // 34: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
+	63, // 35: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
+	63, // 36: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
+	64, // 37: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
+	34, // 38: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
+	34, // 39: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
+	3,  // 40: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
+	21, // 41: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
+	3,  // 42: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
+	34, // 43: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
+	63, // 44: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
+	63, // 45: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
+	51, // 46: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
+	63, // 47: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
+	50, // 48: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
+	63, // 49: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
+	3,  // 50: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
+	50, // 51: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
+	58, // 52: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
+	63, // 53: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
+	63, // 54: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
+	58, // 55: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
+	4,  // 56: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
+	6,  // 57: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
+	11, // 58: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
+	13, // 59: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
+	17, // 60: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
+	19, // 61: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
+	26, // 62: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
+	28, // 63: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
+	30, // 64: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
+	32, // 65: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
+	36, // 66: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
+	38, // 67: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
+	40, // 68: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
+	42, // 69: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
+	44, // 70: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
+	46, // 71: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
+	48, // 72: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
+	52, // 73: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
+	54, // 74: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
+	56, // 75: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
+	59, // 76: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
+	5,  // 77: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
+	7,  // 78: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
+	12, // 79: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
+	14, // 80: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
+	18, // 81: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
+	20, // 82: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
+	27, // 83: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
+	29, // 84: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
+	31, // 85: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
+	33, // 86: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
+	37, // 87: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
+	39, // 88: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
+	41, // 89: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
+	43, // 90: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
+	45, // 91: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
+	47, // 92: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
+	49, // 93: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
+	53, // 94: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
+	55, // 95: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
+	57, // 96: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
+	60, // 97: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
+	77, // [77:98] is the sub-list for method output_type
+	56, // [56:77] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_nstance_v1_operator_proto_init() }
@@ -3504,9 +4806,10 @@ func file_nstance_v1_operator_proto_init() {
 		return
 	}
 	file_nstance_v1_registration_proto_init()
-	file_nstance_v1_operator_proto_msgTypes[15].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[25].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[27].OneofWrappers = []any{
+	file_nstance_v1_operator_proto_msgTypes[9].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[22].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[32].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[34].OneofWrappers = []any{
 		(*DeleteInstanceRequest_Id)(nil),
 		(*DeleteInstanceRequest_IdempotencyKey)(nil),
 	}
@@ -3515,8 +4818,8 @@ func file_nstance_v1_operator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nstance_v1_operator_proto_rawDesc), len(file_nstance_v1_operator_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   44,
+			NumEnums:      4,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

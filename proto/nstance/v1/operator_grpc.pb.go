@@ -22,7 +22,9 @@ const (
 	OperatorService_RenewCertificate_FullMethodName   = "/nstance.v1.OperatorService/RenewCertificate"
 	OperatorService_GetConfigStatus_FullMethodName    = "/nstance.v1.OperatorService/GetConfigStatus"
 	OperatorService_RefreshConfig_FullMethodName      = "/nstance.v1.OperatorService/RefreshConfig"
+	OperatorService_PreviewConfig_FullMethodName      = "/nstance.v1.OperatorService/PreviewConfig"
 	OperatorService_ListGroups_FullMethodName         = "/nstance.v1.OperatorService/ListGroups"
+	OperatorService_GetGroup_FullMethodName           = "/nstance.v1.OperatorService/GetGroup"
 	OperatorService_UpsertGroup_FullMethodName        = "/nstance.v1.OperatorService/UpsertGroup"
 	OperatorService_DeleteGroup_FullMethodName        = "/nstance.v1.OperatorService/DeleteGroup"
 	OperatorService_ResetGroup_FullMethodName         = "/nstance.v1.OperatorService/ResetGroup"
@@ -34,6 +36,8 @@ const (
 	OperatorService_WatchGroups_FullMethodName        = "/nstance.v1.OperatorService/WatchGroups"
 	OperatorService_WatchInstances_FullMethodName     = "/nstance.v1.OperatorService/WatchInstances"
 	OperatorService_WatchErrors_FullMethodName        = "/nstance.v1.OperatorService/WatchErrors"
+	OperatorService_ListEvents_FullMethodName         = "/nstance.v1.OperatorService/ListEvents"
+	OperatorService_WatchEvents_FullMethodName        = "/nstance.v1.OperatorService/WatchEvents"
 	OperatorService_ListOperators_FullMethodName      = "/nstance.v1.OperatorService/ListOperators"
 	OperatorService_RemoveOperator_FullMethodName     = "/nstance.v1.OperatorService/RemoveOperator"
 )
@@ -42,60 +46,75 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// OperatorService manages a shard, with mutual TLS and a certificate of role
-// operator. Everything is scoped by the tenant that the certificate names:
-// another tenant's group or instance is NOT_FOUND.
+// OperatorService manages a shard, with mutual TLS and a certificate of role operator.
+// Everything is scoped by the tenant in the certificate: another tenant's group or
+// instance is NOT_FOUND.
 //
-// A server that does not lead answers UNAVAILABLE with an ErrorInfo of reason
-// NOT_LEADER and domain nstance.dev, whose metadata "leader_addr" holds the
-// leader's address for this service when it is known.
+// A server that is not the leader answers UNAVAILABLE with an ErrorInfo of reason
+// NOT_LEADER and domain nstance.dev, whose metadata "leader_addr" holds the leader's
+// address for this service if it is known.
 type OperatorServiceClient interface {
-	// RenewCertificate replaces the client certificate, for a new key.
+	// RenewCertificate issues a new client certificate for a new key.
 	RenewCertificate(ctx context.Context, in *OperatorServiceRenewCertificateRequest, opts ...grpc.CallOption) (*OperatorServiceRenewCertificateResponse, error)
-	// GetConfigStatus describes the static config that runs. Tenant default only.
+	// GetConfigStatus describes the running static config. Tenant default only.
 	GetConfigStatus(ctx context.Context, in *GetConfigStatusRequest, opts ...grpc.CallOption) (*GetConfigStatusResponse, error)
-	// RefreshConfig reads the static config again and swaps it in when it is
-	// valid. Tenant default only.
+	// RefreshConfig reads the static config again and switches to it if it is valid.
+	// Tenant default only.
 	RefreshConfig(ctx context.Context, in *RefreshConfigRequest, opts ...grpc.CallOption) (*RefreshConfigResponse, error)
+	// PreviewConfig shows what RefreshConfig would do. It changes nothing. INVALID_ARGUMENT
+	// with every violation if the config is invalid. Tenant default only.
+	PreviewConfig(ctx context.Context, in *PreviewConfigRequest, opts ...grpc.CallOption) (*PreviewConfigResponse, error)
+	// ListGroups lists the groups of the caller's tenant by key, page by page.
 	ListGroups(ctx context.Context, in *ListGroupsRequest, opts ...grpc.CallOption) (*ListGroupsResponse, error)
+	// GetGroup returns one group: NOT_FOUND if nothing defines it and it has no instances.
+	GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error)
 	// UpsertGroup creates a dynamic group or changes a group. Only the fields
 	// that are set change.
 	UpsertGroup(ctx context.Context, in *UpsertGroupRequest, opts ...grpc.CallOption) (*UpsertGroupResponse, error)
-	// DeleteGroup scales a dynamic group to zero, then forgets it. A static group
-	// is FAILED_PRECONDITION.
+	// DeleteGroup scales a dynamic group to zero, then removes it. FAILED_PRECONDITION for
+	// a static group.
 	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
-	// ResetGroup drops what overrides a static group, whose static definition counts
-	// from then on. A group of its own that is held, because its record was missing, has
-	// it again as it was known; FAILED_PRECONDITION if nothing is known of it. Any other
-	// group stays as it is.
+	// ResetGroup drops the overrides of a static group, so that its static definition
+	// applies again. A dynamic group that is held because its record is missing gets back
+	// its last known record; FAILED_PRECONDITION if none is known. Other groups are left
+	// as they are.
 	ResetGroup(ctx context.Context, in *ResetGroupRequest, opts ...grpc.CallOption) (*ResetGroupResponse, error)
-	// ListInstances lists the instances of the caller's tenant in order of their
-	// ids, which is by kind and then by age, page by page.
+	// ListInstances lists the instances of the caller's tenant sorted by id, which is by
+	// kind and then by age, page by page.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
-	// CreateInstance makes an on-demand instance, which no group counts.
+	// CreateInstance creates an on-demand instance, which does not count towards the size
+	// of a group.
 	CreateInstance(ctx context.Context, in *CreateInstanceRequest, opts ...grpc.CallOption) (*CreateInstanceResponse, error)
-	// DeleteInstance removes an on-demand instance; a managed one is replaced.
+	// DeleteInstance removes an on-demand instance, or replaces a managed one.
 	DeleteInstance(ctx context.Context, in *DeleteInstanceRequest, opts ...grpc.CallOption) (*DeleteInstanceResponse, error)
 	GetInstanceStatus(ctx context.Context, in *GetInstanceStatusRequest, opts ...grpc.CallOption) (*GetInstanceStatusResponse, error)
-	// AcknowledgeDrained says that nothing is left on a draining instance.
+	// AcknowledgeDrained ends the drain of an instance that is empty.
 	AcknowledgeDrained(ctx context.Context, in *AcknowledgeDrainedRequest, opts ...grpc.CallOption) (*AcknowledgeDrainedResponse, error)
-	// WatchGroups sends the whole set as UPSERT events, a SNAPSHOT_END, and then
-	// every change.
+	// WatchGroups sends all groups as UPSERT events, a SNAPSHOT_END, and then every
+	// change.
 	WatchGroups(ctx context.Context, in *WatchGroupsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchGroupsResponse], error)
-	// WatchInstances sends the draining and deleting instances, a SNAPSHOT_END, and
-	// then every draining, deleting and deleted instance; with all, instances of
-	// every phase. A watch that broke off can be resumed where it ended.
+	// WatchInstances sends the draining and deleting instances, a SNAPSHOT_END, and then
+	// every draining, deleting and deleted instance; with all, instances of every phase.
+	// An interrupted watch can be resumed.
 	WatchInstances(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
 	// WatchErrors sends provider errors and config problems.
 	WatchErrors(ctx context.Context, in *WatchErrorsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchErrorsResponse], error)
-	// ListOperators lists the operators of the caller's tenant, of the whole
-	// cluster, by age. It reads them from object storage.
+	// ListEvents lists what the shard decided and which changes it accepted, with who, what
+	// and why, oldest first, page by page: those of the caller's tenant and, for tenant
+	// default, those of the shard as a whole. They are kept across takeovers, and after the
+	// record of their instance is gone; the oldest are dropped if there are too many.
+	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
+	// WatchEvents sends the events that ListEvents lists, a SNAPSHOT_END, and then every new
+	// one.
+	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
+	// ListOperators lists the operators of the caller's tenant in the whole cluster,
+	// oldest first. It reads them from object storage.
 	ListOperators(ctx context.Context, in *ListOperatorsRequest, opts ...grpc.CallOption) (*ListOperatorsResponse, error)
-	// RemoveOperator ends an operator's power for good: this shard's leader refuses
-	// its certificates from now on and ends its streams, those of other shards
-	// within about a minute, or at once when they are asked too. Its registration
-	// nonce is spent. An operator may remove any of its tenant, itself and the last
-	// one too. Durable when it answers, and safe to repeat.
+	// RemoveOperator revokes an operator for good: this shard's leader refuses its
+	// certificates from now on and ends its streams; other shards do within about a
+	// minute, or at once if called too. Its registration nonce is spent. An operator may
+	// remove any operator of its tenant, including itself and the last one. Durable when
+	// it returns, and idempotent.
 	RemoveOperator(ctx context.Context, in *RemoveOperatorRequest, opts ...grpc.CallOption) (*RemoveOperatorResponse, error)
 }
 
@@ -137,10 +156,30 @@ func (c *operatorServiceClient) RefreshConfig(ctx context.Context, in *RefreshCo
 	return out, nil
 }
 
+func (c *operatorServiceClient) PreviewConfig(ctx context.Context, in *PreviewConfigRequest, opts ...grpc.CallOption) (*PreviewConfigResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PreviewConfigResponse)
+	err := c.cc.Invoke(ctx, OperatorService_PreviewConfig_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operatorServiceClient) ListGroups(ctx context.Context, in *ListGroupsRequest, opts ...grpc.CallOption) (*ListGroupsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListGroupsResponse)
 	err := c.cc.Invoke(ctx, OperatorService_ListGroups_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetGroupResponse)
+	err := c.cc.Invoke(ctx, OperatorService_GetGroup_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -284,6 +323,35 @@ func (c *operatorServiceClient) WatchErrors(ctx context.Context, in *WatchErrors
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type OperatorService_WatchErrorsClient = grpc.ServerStreamingClient[WatchErrorsResponse]
 
+func (c *operatorServiceClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListEventsResponse)
+	err := c.cc.Invoke(ctx, OperatorService_ListEvents_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &OperatorService_ServiceDesc.Streams[3], OperatorService_WatchEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchEventsRequest, WatchEventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type OperatorService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
+
 func (c *operatorServiceClient) ListOperators(ctx context.Context, in *ListOperatorsRequest, opts ...grpc.CallOption) (*ListOperatorsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListOperatorsResponse)
@@ -308,60 +376,75 @@ func (c *operatorServiceClient) RemoveOperator(ctx context.Context, in *RemoveOp
 // All implementations must embed UnimplementedOperatorServiceServer
 // for forward compatibility.
 //
-// OperatorService manages a shard, with mutual TLS and a certificate of role
-// operator. Everything is scoped by the tenant that the certificate names:
-// another tenant's group or instance is NOT_FOUND.
+// OperatorService manages a shard, with mutual TLS and a certificate of role operator.
+// Everything is scoped by the tenant in the certificate: another tenant's group or
+// instance is NOT_FOUND.
 //
-// A server that does not lead answers UNAVAILABLE with an ErrorInfo of reason
-// NOT_LEADER and domain nstance.dev, whose metadata "leader_addr" holds the
-// leader's address for this service when it is known.
+// A server that is not the leader answers UNAVAILABLE with an ErrorInfo of reason
+// NOT_LEADER and domain nstance.dev, whose metadata "leader_addr" holds the leader's
+// address for this service if it is known.
 type OperatorServiceServer interface {
-	// RenewCertificate replaces the client certificate, for a new key.
+	// RenewCertificate issues a new client certificate for a new key.
 	RenewCertificate(context.Context, *OperatorServiceRenewCertificateRequest) (*OperatorServiceRenewCertificateResponse, error)
-	// GetConfigStatus describes the static config that runs. Tenant default only.
+	// GetConfigStatus describes the running static config. Tenant default only.
 	GetConfigStatus(context.Context, *GetConfigStatusRequest) (*GetConfigStatusResponse, error)
-	// RefreshConfig reads the static config again and swaps it in when it is
-	// valid. Tenant default only.
+	// RefreshConfig reads the static config again and switches to it if it is valid.
+	// Tenant default only.
 	RefreshConfig(context.Context, *RefreshConfigRequest) (*RefreshConfigResponse, error)
+	// PreviewConfig shows what RefreshConfig would do. It changes nothing. INVALID_ARGUMENT
+	// with every violation if the config is invalid. Tenant default only.
+	PreviewConfig(context.Context, *PreviewConfigRequest) (*PreviewConfigResponse, error)
+	// ListGroups lists the groups of the caller's tenant by key, page by page.
 	ListGroups(context.Context, *ListGroupsRequest) (*ListGroupsResponse, error)
+	// GetGroup returns one group: NOT_FOUND if nothing defines it and it has no instances.
+	GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error)
 	// UpsertGroup creates a dynamic group or changes a group. Only the fields
 	// that are set change.
 	UpsertGroup(context.Context, *UpsertGroupRequest) (*UpsertGroupResponse, error)
-	// DeleteGroup scales a dynamic group to zero, then forgets it. A static group
-	// is FAILED_PRECONDITION.
+	// DeleteGroup scales a dynamic group to zero, then removes it. FAILED_PRECONDITION for
+	// a static group.
 	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
-	// ResetGroup drops what overrides a static group, whose static definition counts
-	// from then on. A group of its own that is held, because its record was missing, has
-	// it again as it was known; FAILED_PRECONDITION if nothing is known of it. Any other
-	// group stays as it is.
+	// ResetGroup drops the overrides of a static group, so that its static definition
+	// applies again. A dynamic group that is held because its record is missing gets back
+	// its last known record; FAILED_PRECONDITION if none is known. Other groups are left
+	// as they are.
 	ResetGroup(context.Context, *ResetGroupRequest) (*ResetGroupResponse, error)
-	// ListInstances lists the instances of the caller's tenant in order of their
-	// ids, which is by kind and then by age, page by page.
+	// ListInstances lists the instances of the caller's tenant sorted by id, which is by
+	// kind and then by age, page by page.
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
-	// CreateInstance makes an on-demand instance, which no group counts.
+	// CreateInstance creates an on-demand instance, which does not count towards the size
+	// of a group.
 	CreateInstance(context.Context, *CreateInstanceRequest) (*CreateInstanceResponse, error)
-	// DeleteInstance removes an on-demand instance; a managed one is replaced.
+	// DeleteInstance removes an on-demand instance, or replaces a managed one.
 	DeleteInstance(context.Context, *DeleteInstanceRequest) (*DeleteInstanceResponse, error)
 	GetInstanceStatus(context.Context, *GetInstanceStatusRequest) (*GetInstanceStatusResponse, error)
-	// AcknowledgeDrained says that nothing is left on a draining instance.
+	// AcknowledgeDrained ends the drain of an instance that is empty.
 	AcknowledgeDrained(context.Context, *AcknowledgeDrainedRequest) (*AcknowledgeDrainedResponse, error)
-	// WatchGroups sends the whole set as UPSERT events, a SNAPSHOT_END, and then
-	// every change.
+	// WatchGroups sends all groups as UPSERT events, a SNAPSHOT_END, and then every
+	// change.
 	WatchGroups(*WatchGroupsRequest, grpc.ServerStreamingServer[WatchGroupsResponse]) error
-	// WatchInstances sends the draining and deleting instances, a SNAPSHOT_END, and
-	// then every draining, deleting and deleted instance; with all, instances of
-	// every phase. A watch that broke off can be resumed where it ended.
+	// WatchInstances sends the draining and deleting instances, a SNAPSHOT_END, and then
+	// every draining, deleting and deleted instance; with all, instances of every phase.
+	// An interrupted watch can be resumed.
 	WatchInstances(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
 	// WatchErrors sends provider errors and config problems.
 	WatchErrors(*WatchErrorsRequest, grpc.ServerStreamingServer[WatchErrorsResponse]) error
-	// ListOperators lists the operators of the caller's tenant, of the whole
-	// cluster, by age. It reads them from object storage.
+	// ListEvents lists what the shard decided and which changes it accepted, with who, what
+	// and why, oldest first, page by page: those of the caller's tenant and, for tenant
+	// default, those of the shard as a whole. They are kept across takeovers, and after the
+	// record of their instance is gone; the oldest are dropped if there are too many.
+	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
+	// WatchEvents sends the events that ListEvents lists, a SNAPSHOT_END, and then every new
+	// one.
+	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
+	// ListOperators lists the operators of the caller's tenant in the whole cluster,
+	// oldest first. It reads them from object storage.
 	ListOperators(context.Context, *ListOperatorsRequest) (*ListOperatorsResponse, error)
-	// RemoveOperator ends an operator's power for good: this shard's leader refuses
-	// its certificates from now on and ends its streams, those of other shards
-	// within about a minute, or at once when they are asked too. Its registration
-	// nonce is spent. An operator may remove any of its tenant, itself and the last
-	// one too. Durable when it answers, and safe to repeat.
+	// RemoveOperator revokes an operator for good: this shard's leader refuses its
+	// certificates from now on and ends its streams; other shards do within about a
+	// minute, or at once if called too. Its registration nonce is spent. An operator may
+	// remove any operator of its tenant, including itself and the last one. Durable when
+	// it returns, and idempotent.
 	RemoveOperator(context.Context, *RemoveOperatorRequest) (*RemoveOperatorResponse, error)
 	mustEmbedUnimplementedOperatorServiceServer()
 }
@@ -382,8 +465,14 @@ func (UnimplementedOperatorServiceServer) GetConfigStatus(context.Context, *GetC
 func (UnimplementedOperatorServiceServer) RefreshConfig(context.Context, *RefreshConfigRequest) (*RefreshConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RefreshConfig not implemented")
 }
+func (UnimplementedOperatorServiceServer) PreviewConfig(context.Context, *PreviewConfigRequest) (*PreviewConfigResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PreviewConfig not implemented")
+}
 func (UnimplementedOperatorServiceServer) ListGroups(context.Context, *ListGroupsRequest) (*ListGroupsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListGroups not implemented")
+}
+func (UnimplementedOperatorServiceServer) GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetGroup not implemented")
 }
 func (UnimplementedOperatorServiceServer) UpsertGroup(context.Context, *UpsertGroupRequest) (*UpsertGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UpsertGroup not implemented")
@@ -417,6 +506,12 @@ func (UnimplementedOperatorServiceServer) WatchInstances(*WatchInstancesRequest,
 }
 func (UnimplementedOperatorServiceServer) WatchErrors(*WatchErrorsRequest, grpc.ServerStreamingServer[WatchErrorsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchErrors not implemented")
+}
+func (UnimplementedOperatorServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
+}
+func (UnimplementedOperatorServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
 }
 func (UnimplementedOperatorServiceServer) ListOperators(context.Context, *ListOperatorsRequest) (*ListOperatorsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListOperators not implemented")
@@ -499,6 +594,24 @@ func _OperatorService_RefreshConfig_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OperatorService_PreviewConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PreviewConfigRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).PreviewConfig(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_PreviewConfig_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).PreviewConfig(ctx, req.(*PreviewConfigRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _OperatorService_ListGroups_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListGroupsRequest)
 	if err := dec(in); err != nil {
@@ -513,6 +626,24 @@ func _OperatorService_ListGroups_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OperatorServiceServer).ListGroups(ctx, req.(*ListGroupsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_GetGroup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetGroupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).GetGroup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_GetGroup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).GetGroup(ctx, req.(*GetGroupRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -694,6 +825,35 @@ func _OperatorService_WatchErrors_Handler(srv interface{}, stream grpc.ServerStr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type OperatorService_WatchErrorsServer = grpc.ServerStreamingServer[WatchErrorsResponse]
 
+func _OperatorService_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListEventsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).ListEvents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_ListEvents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).ListEvents(ctx, req.(*ListEventsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(OperatorServiceServer).WatchEvents(m, &grpc.GenericServerStream[WatchEventsRequest, WatchEventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type OperatorService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
+
 func _OperatorService_ListOperators_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListOperatorsRequest)
 	if err := dec(in); err != nil {
@@ -750,8 +910,16 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _OperatorService_RefreshConfig_Handler,
 		},
 		{
+			MethodName: "PreviewConfig",
+			Handler:    _OperatorService_PreviewConfig_Handler,
+		},
+		{
 			MethodName: "ListGroups",
 			Handler:    _OperatorService_ListGroups_Handler,
+		},
+		{
+			MethodName: "GetGroup",
+			Handler:    _OperatorService_GetGroup_Handler,
 		},
 		{
 			MethodName: "UpsertGroup",
@@ -786,6 +954,10 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _OperatorService_AcknowledgeDrained_Handler,
 		},
 		{
+			MethodName: "ListEvents",
+			Handler:    _OperatorService_ListEvents_Handler,
+		},
+		{
 			MethodName: "ListOperators",
 			Handler:    _OperatorService_ListOperators_Handler,
 		},
@@ -808,6 +980,11 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchErrors",
 			Handler:       _OperatorService_WatchErrors_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchEvents",
+			Handler:       _OperatorService_WatchEvents_Handler,
 			ServerStreams: true,
 		},
 	},

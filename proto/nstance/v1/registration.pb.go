@@ -28,8 +28,11 @@ type RegisterAgentRequest struct {
 	Nonce string `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	// Ed25519 public key, PEM (PKIX).
 	PublicKey string `protobuf:"bytes,2,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
-	Hostname  string `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	// IPv4 and IPv6 addresses of the instance.
+	// The host name to register with: the instance's id, or the machine's name in the
+	// provider's DNS. Empty: the id. Any other name is refused.
+	Hostname string `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	// The addresses to list first, among those that the provider assigned to the machine.
+	// Others are refused, or left out if the provider reports none of their family.
 	Ips           []string `protobuf:"bytes,4,rep,name=ips,proto3" json:"ips,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -235,7 +238,7 @@ func (x *RegisterOperatorResponse) GetIdentity() *Identity {
 	return nil
 }
 
-// Identity is a client certificate and what verifies it.
+// Identity is a client certificate and the certificates that verify it.
 type Identity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The client certificate, PEM.

@@ -27,16 +27,16 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// RegistrationService trades a registration nonce and a public key for a client
-// certificate. It is the only service that asks for no client certificate.
+// RegistrationService exchanges a registration nonce and a public key for a client
+// certificate. It is the only service that requires no client certificate.
 //
-// Spending a nonce binds the key: within the nonce's life the same nonce with
-// the same key gets a certificate again, so a lost reply costs nothing; with
-// another key it is refused with PERMISSION_DENIED.
+// Spending a nonce binds the key: while the nonce is valid, the same nonce with the same
+// key gets a certificate again, so a lost response is harmless; with another key it is
+// refused with PERMISSION_DENIED.
 type RegistrationServiceClient interface {
 	// RegisterAgent moves a pending instance to running.
 	RegisterAgent(ctx context.Context, in *RegisterAgentRequest, opts ...grpc.CallOption) (*RegisterAgentResponse, error)
-	// RegisterOperator records an operator. Any shard's leader can do it.
+	// RegisterOperator records an operator. Any shard's leader can do so.
 	RegisterOperator(ctx context.Context, in *RegisterOperatorRequest, opts ...grpc.CallOption) (*RegisterOperatorResponse, error)
 }
 
@@ -72,16 +72,16 @@ func (c *registrationServiceClient) RegisterOperator(ctx context.Context, in *Re
 // All implementations must embed UnimplementedRegistrationServiceServer
 // for forward compatibility.
 //
-// RegistrationService trades a registration nonce and a public key for a client
-// certificate. It is the only service that asks for no client certificate.
+// RegistrationService exchanges a registration nonce and a public key for a client
+// certificate. It is the only service that requires no client certificate.
 //
-// Spending a nonce binds the key: within the nonce's life the same nonce with
-// the same key gets a certificate again, so a lost reply costs nothing; with
-// another key it is refused with PERMISSION_DENIED.
+// Spending a nonce binds the key: while the nonce is valid, the same nonce with the same
+// key gets a certificate again, so a lost response is harmless; with another key it is
+// refused with PERMISSION_DENIED.
 type RegistrationServiceServer interface {
 	// RegisterAgent moves a pending instance to running.
 	RegisterAgent(context.Context, *RegisterAgentRequest) (*RegisterAgentResponse, error)
-	// RegisterOperator records an operator. Any shard's leader can do it.
+	// RegisterOperator records an operator. Any shard's leader can do so.
 	RegisterOperator(context.Context, *RegisterOperatorRequest) (*RegisterOperatorResponse, error)
 	mustEmbedUnimplementedRegistrationServiceServer()
 }

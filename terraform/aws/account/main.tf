@@ -1,5 +1,5 @@
-# Who the servers and the instances of a cluster are for AWS. What they may do is generated, with
-# docs/aws-iam.json, from the table of calls that the code makes: nothing is added here.
+# The AWS identities of a cluster's servers and instances. Their policies are generated, together with docs/aws-iam.json, from the
+# table of calls that the code makes: nothing is added here.
 
 data "aws_caller_identity" "current" {}
 
@@ -19,35 +19,47 @@ locals {
     bucket      = var.bucket
     cluster_id  = var.cluster_id
     key_arn     = var.encryption_key_arn
-    kms_key_arn = try(var.kms_key.arn, "")
-    # Written out, so that a plan shows what the policies say before there are roles.
+    kms_key_arn = var.kms_key_arn == null ? "" : var.kms_key_arn
+    # Composed here, so that a plan shows the policies before the roles exist.
     agent_role_arn = "${local.roles_arn}${var.path}${local.prefix}-agent"
   }
 
-  # What is not needed is not allowed.
+  # Only what is needed is allowed.
   secrets = {
-    secrets-manager = var.secret_prefixes.secrets_manager
-    parameter-store = var.secret_prefixes.parameter_store
+    secrets-manager = var.secrets_manager_prefix
+    parameter-store = var.parameter_store_prefix
   }
   wanted = merge(
     { server = "server", key = "server", asg = "server", agent = "agent" },
-    { for name in ["kms"] : name => "server" if var.kms_key != null },
+    { for name in ["snapshots"] : name => "server" if var.allow_snapshots },
     { for name, prefix in local.secrets : name => "server" if prefix != null },
   )
 
-  # IAM refuses a policy without statements. So that is looked at as it is written, where nothing
-  # is unknown yet.
+  # IAM refuses a policy without statements. They are counted in the file, where nothing is unknown yet.
   policies = {
     for name, role in local.wanted : name => role
     if length(jsondecode(file("${path.module}/policies/${name}.json")).Statement) > 0
   }
+
+  documents = {
+    for name in concat(["kms"], keys(local.policies)) : name => templatefile("${path.module}/policies/${name}.json", merge(local.facts, {
+      secret_prefix = lookup(local.secrets, name, "")
+      secret_region = coalesce(var.secrets_region, data.aws_region.current.region)
+    }))
+  }
+
+  # The statements for a KMS key are part of another policy: whether there is a key may be unknown in a plan, as its ARN is, and the
+  # number of policies may not.
+  key_policy = jsonencode(merge(jsondecode(local.documents.key), { Statement = concat(
+    jsondecode(local.documents.key).Statement, [for s in jsondecode(local.documents.kms).Statement : s if var.kms_key_arn != null],
+  ) }))
 
   assume_role = jsonencode({
     Version = "2012-10-17"
     Statement = [{
       Effect = "Allow"
       Action = "sts:AssumeRole"
-      # China has a name of its own for EC2 beside the one of everywhere; other partitions refuse names with their own domains.
+      # China also has its own name for EC2; other partitions refuse names with their own domains.
       Principal = { Service = local.facts.partition == "aws-cn" ? ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] : ["ec2.amazonaws.com"] }
     }]
   })
@@ -72,12 +84,9 @@ resource "aws_iam_role" "role" {
 resource "aws_iam_role_policy" "policy" {
   for_each = local.policies
 
-  name = each.key
-  role = aws_iam_role.role[each.value].name
-  policy = templatefile("${path.module}/policies/${each.key}.json", merge(local.facts, {
-    secret_prefix = lookup(local.secrets, each.key, "")
-    secret_region = coalesce(var.secret_prefixes.region, data.aws_region.current.region)
-  }))
+  name   = each.key
+  role   = aws_iam_role.role[each.value].name
+  policy = each.key == "key" ? local.key_policy : local.documents[each.key]
 }
 
 resource "aws_iam_instance_profile" "profile" {

@@ -1,6 +1,6 @@
 variable "cluster_id" {
   type        = string
-  description = "Id of the cluster. The roles may touch what is tagged with it, and nothing else."
+  description = "ID of the cluster. Servers can only change resources that are tagged with it."
   nullable    = false
 
   validation {
@@ -22,7 +22,7 @@ variable "bucket" {
 
 variable "encryption_key_arn" {
   type        = string
-  description = "ARN of the secret that is the cluster's encryption key."
+  description = "ARN of the secret or parameter that holds the cluster's encryption key."
   nullable    = false
 
   validation {
@@ -31,51 +31,72 @@ variable "encryption_key_arn" {
   }
 }
 
-variable "kms_key" {
-  type        = object({ arn = string })
+variable "kms_key_arn" {
+  type        = string
   description = <<-EOT
-    A KMS key that servers may use, for the bucket, the secret and the volumes of instances. null: none. The key's own policy has to
-    let the account's roles use it.
+    ARN of a KMS key that servers may use: for the bucket, the secret and the volumes of instances. The key's own policy must let roles
+    of the account use it. `null` means none.
   EOT
   default     = null
 
   validation {
-    condition     = var.kms_key == null || can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]+:key/", var.kms_key.arn))
-    error_message = "kms_key.arn: want the ARN of a KMS key, such as arn:aws:kms:eu-central-1:123456789012:key/0f1e2d3c"
+    condition     = var.kms_key_arn == null || can(regex("^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]+:key/", var.kms_key_arn))
+    error_message = "kms_key_arn: want the ARN of a KMS key, such as arn:aws:kms:eu-central-1:123456789012:key/0f1e2d3c"
   }
 }
 
-variable "secret_prefixes" {
-  type = object({
-    secrets_manager = optional(string)
-    parameter_store = optional(string)
-    region          = optional(string)
-  })
+variable "secrets_manager_prefix" {
+  type        = string
   description = <<-EOT
-    What the names of secrets begin with that servers may make and read, where the config's `cluster.secrets.provider` is
-    `aws-secrets-manager` or `aws-parameter-store`: its `prefix`, without a slash in front. `region` is as in the config, too; null:
-    the provider's.
+    Prefix of the secrets that servers may create and read in Secrets Manager. If `cluster.secrets.provider` in the config is
+    `aws-secrets-manager`, set it to the `prefix` there, without a leading slash. `null` means no access.
   EOT
-  default     = {}
+  default     = null
+
+  validation {
+    condition     = var.secrets_manager_prefix == null || can(regex("^([A-Za-z0-9_.-]+/)+$", var.secrets_manager_prefix))
+    error_message = "secrets_manager_prefix: want a path that ends in /, such as nstance/example/, and no slash in front"
+  }
+}
+
+variable "parameter_store_prefix" {
+  type        = string
+  description = <<-EOT
+    Prefix of the secrets that servers may create and read in Parameter Store. If `cluster.secrets.provider` in the config is
+    `aws-parameter-store`, set it to the `prefix` there, without a leading slash. `null` means no access.
+  EOT
+  default     = null
+
+  validation {
+    condition     = var.parameter_store_prefix == null || can(regex("^([A-Za-z0-9_.-]+/)+$", var.parameter_store_prefix))
+    error_message = "parameter_store_prefix: want a path that ends in /, such as nstance/example/, and no slash in front"
+  }
+}
+
+variable "secrets_region" {
+  type        = string
+  description = "Region of these secrets, `cluster.secrets.region` in the config. `null` means the region of the AWS provider."
+  default     = null
+
+  validation {
+    condition     = var.secrets_region == null || can(regex("^[a-z0-9-]+$", var.secrets_region))
+    error_message = "secrets_region: want an AWS region, such as eu-central-1"
+  }
+}
+
+variable "allow_snapshots" {
+  type        = bool
+  description = <<-EOT
+    Whether `args` of templates may create volumes from snapshots (`BlockDeviceMappings` with a `SnapshotId`). Only snapshots tagged
+    `nstance:cluster-id` with the cluster's ID are allowed.
+  EOT
+  default     = false
   nullable    = false
-
-  validation {
-    condition = alltrue([
-      for p in [var.secret_prefixes.secrets_manager, var.secret_prefixes.parameter_store] :
-      p == null || can(regex("^([A-Za-z0-9_.-]+/)+$", p))
-    ])
-    error_message = "secret_prefixes: want paths that end in /, such as nstance/example/, and no slash in front"
-  }
-
-  validation {
-    condition     = var.secret_prefixes.region == null || can(regex("^[a-z0-9-]+$", var.secret_prefixes.region))
-    error_message = "secret_prefixes.region: want an AWS region, such as eu-central-1"
-  }
 }
 
 variable "name_prefix" {
   type        = string
-  description = "What the names of roles and profiles begin with. null: `nstance-{cluster_id}`. They are the account's, not the region's."
+  description = "Prefix of the names of roles and profiles, which must be unique in the account. `null` means `nstance-{cluster_id}`."
   default     = null
 
   validation {
@@ -86,7 +107,7 @@ variable "name_prefix" {
 
 variable "path" {
   type        = string
-  description = "Path of roles and profiles."
+  description = "IAM path of roles and profiles."
   default     = "/"
   nullable    = false
 
@@ -98,7 +119,7 @@ variable "path" {
 
 variable "permissions_boundary_arn" {
   type        = string
-  description = "ARN of the policy that bounds what the roles may ever do. null: none."
+  description = "ARN of the permissions boundary of the roles. `null` means none."
   default     = null
 
   validation {
@@ -109,7 +130,7 @@ variable "permissions_boundary_arn" {
 
 variable "tags" {
   type        = map(string)
-  description = "Tags of everything that is made here."
+  description = "Tags for all resources of this module."
   default     = {}
   nullable    = false
 }

@@ -1,13 +1,13 @@
-# What a destroy meets first. Everything that protects the bucket depends on the bucket, and so would be gone before the bucket
-# refuses; this depends on all of it, and through the bucket on the key, and refuses while everything is still there.
+# A destroy reaches this first. Everything that protects the bucket depends on the bucket, and would be deleted before the bucket's
+# deletion is refused. The guard depends on all of it, and through the bucket on the key, so it fails before anything is deleted.
 resource "terraform_data" "guard" {
   input = { bucket = local.bucket, deletion_protection = var.deletion_protection }
 
-  # A destroy knows the state only, so that is where it finds whether it may go on. One line for sh and for cmd.exe.
+  # A destroy only knows the state, so the input keeps the setting there. The command is one line that sh and cmd.exe can run.
   provisioner "local-exec" {
     when = destroy
     command = !self.input.deletion_protection ? "echo ${self.input.bucket} may be deleted" : join(" && ", [
-      "echo ${self.input.bucket} and its encryption key stay: to delete them apply deletion_protection = false before",
+      "echo ${self.input.bucket} and its encryption key are protected: to delete them apply deletion_protection = false before",
       "exit 1",
     ])
   }

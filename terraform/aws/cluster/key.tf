@@ -1,10 +1,10 @@
-# In a module of its own: no test can mock what is ephemeral, but every test can leave this out.
+# A separate module, which tests can leave out: they can't mock ephemeral values.
 module "key" {
   source = "./modules/key"
-  count  = var.encryption_key.create ? 1 : 0
+  count  = var.create_encryption_key ? 1 : 0
 
-  name                 = coalesce(var.encryption_key.name, "nstance/${var.cluster_id}/encryption-key")
+  name                 = coalesce(var.encryption_key_name, "nstance/${var.cluster_id}/encryption-key")
   kms_key_arn          = var.kms_key_arn
-  recovery_window_days = var.encryption_key.recovery_window_days
+  recovery_window_days = var.encryption_key_recovery_window_days
   tags                 = local.tags
 }

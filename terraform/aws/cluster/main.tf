@@ -5,7 +5,7 @@ data "aws_caller_identity" "current" {}
 data "aws_partition" "current" {}
 
 locals {
-  bucket = coalesce(var.bucket_name, "nstance-${var.cluster_id}-${data.aws_caller_identity.current.account_id}")
+  bucket = coalesce(var.bucket, "nstance-${var.cluster_id}-${data.aws_caller_identity.current.account_id}")
   tags   = merge(var.tags, { "nstance:cluster-id" = var.cluster_id })
 }
 
@@ -14,7 +14,7 @@ resource "aws_s3_bucket" "cluster" {
   force_destroy = !var.deletion_protection
   tags          = local.tags
 
-  # So a destroy gets to the key only after the bucket: without the key nothing in there could be read any more.
+  # A destroy deletes the key only after the bucket, since without the key the secrets in the bucket can't be decrypted.
   depends_on = [module.key]
 }
 
@@ -38,7 +38,7 @@ resource "aws_s3_bucket_server_side_encryption_configuration" "cluster" {
   bucket = aws_s3_bucket.cluster.id
 
   rule {
-    # With a KMS key, one data key for many objects: a leader's writes would cost a call of KMS each.
+    # One data key encrypts many objects; otherwise each write of a leader would cost a KMS call.
     bucket_key_enabled = var.kms_key_arn != null
 
     apply_server_side_encryption_by_default {
@@ -59,7 +59,7 @@ resource "aws_s3_bucket_versioning" "cluster" {
 resource "aws_s3_bucket_lifecycle_configuration" "cluster" {
   bucket = aws_s3_bucket.cluster.id
 
-  # A leader renews its lead every ten seconds, and each renewal leaves a version behind.
+  # A leader renews its lease every ten seconds, and each renewal leaves a previous version.
   rule {
     id     = "expire-former-versions"
     status = "Enabled"
@@ -70,7 +70,7 @@ resource "aws_s3_bucket_lifecycle_configuration" "cluster" {
       noncurrent_days = var.noncurrent_days
     }
 
-    # What is left of a deleted object once its last version has expired.
+    # The delete marker remains after the last version of a deleted object has expired.
     expiration {
       expired_object_delete_marker = true
     }

@@ -1,10 +1,10 @@
 output "id" {
-  description = "Id of the cluster."
+  description = "ID of the cluster."
   value       = var.cluster_id
 }
 
 output "bucket" {
-  description = "Name of the bucket, once it is as it should be."
+  description = "Name of the bucket. Available once the bucket is fully configured."
   value       = aws_s3_bucket.cluster.bucket
 
   depends_on = [
@@ -18,6 +18,6 @@ output "bucket" {
 }
 
 output "encryption_key_arn" {
-  description = "ARN of the secret that is the encryption key."
-  value       = var.encryption_key.create ? one(module.key[*].arn) : var.encryption_key.arn
+  description = "ARN of the secret or parameter that holds the encryption key."
+  value       = var.create_encryption_key ? one(module.key[*].arn) : var.encryption_key_arn
 }

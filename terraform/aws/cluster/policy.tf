@@ -10,7 +10,7 @@ locals {
     Condition = { Bool = { "aws:SecureTransport" = "false" } }
   }
 
-  # Terraform can't switch prevent_destroy by a variable, so S3 itself refuses.
+  # prevent_destroy can't depend on a variable, so S3 refuses the deletion.
   deny_deletion = {
     Sid       = "DenyDeletion"
     Effect    = "Deny"
@@ -28,6 +28,6 @@ resource "aws_s3_bucket_policy" "cluster" {
     Statement = concat([local.deny_plain_http], [for s in [local.deny_deletion] : s if var.deletion_protection])
   })
 
-  # S3 refuses two changes of a bucket's access at once.
+  # S3 refuses concurrent changes of a bucket's access settings.
   depends_on = [aws_s3_bucket_public_access_block.cluster]
 }

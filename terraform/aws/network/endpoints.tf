@@ -1,4 +1,4 @@
-# What subnets reach of AWS without a way out. S3 costs nothing this way, so every new subnet has it.
+# Endpoints through which subnets reach AWS without internet access. The one for S3 is free, so every new subnet uses it.
 
 locals {
   isolated = { for name, s in var.subnets : name => s if s.role == "isolated" }
@@ -6,8 +6,8 @@ locals {
     length(local.isolated) > 0 ? toset(["ec2", "secretsmanager", "autoscaling"]) : toset([])
   )
 
-  # Names of services begin with com.amazonaws. In China, the European Sovereign Cloud and other partitions some begin with the
-  # partition's own domain instead (cn.com.amazonaws.cn-north-1.ec2 beside com.amazonaws.cn-north-1.s3). No rule says which: EC2 does.
+  # Names of services begin with com.amazonaws. In China, the European Sovereign Cloud and other partitions, some begin with the
+  # partition's domain instead (cn.com.amazonaws.cn-north-1.ec2, but com.amazonaws.cn-north-1.s3). There is no rule, so EC2 is queried.
   services_by_name = contains(["aws", "aws-us-gov"], data.aws_partition.current.partition)
   services_wanted = merge(
     { for name in ["s3"] : "gateway-s3" => { name = name, type = "Gateway" } if length(local.new_subnets) > 0 },
@@ -19,10 +19,11 @@ locals {
     )
   }
 
-  # The names of services lead all of the VPC to the endpoints. By a name of its own, since a range may be unknown in a plan.
-  ranges = merge({ first = local.vpc.cidr }, { for cidr in var.vpc.secondary_cidrs : cidr => cidr })
+  # The services' DNS names resolve to the endpoints in the whole VPC, so all of its ranges are admitted. The first range has a fixed
+  # key, since it may be unknown in a plan.
+  ranges = merge({ first = local.vpc.cidr }, { for cidr in var.vpc_secondary_cidrs : cidr => cidr })
 
-  # One subnet a zone: an endpoint takes no second one.
+  # An endpoint can only be in one subnet of each zone.
   isolated_by_zone = { for name in keys(local.isolated) : local.subnets[name].zone => name... }
   endpoint_subnets = [for names in local.isolated_by_zone : local.subnets[names[0]].id]
 }

@@ -1,10 +1,20 @@
-output "vpc" {
-  description = "The VPC: `id`, `cidr`, and `ipv6_cidr`, null without IPv6."
-  value       = local.vpc
+output "vpc_id" {
+  description = "ID of the VPC."
+  value       = local.vpc.id
+}
+
+output "vpc_cidr" {
+  description = "IPv4 range of the VPC."
+  value       = local.vpc.cidr
+}
+
+output "vpc_ipv6_cidr" {
+  description = "IPv6 range of the VPC, or `null` without `enable_ipv6`."
+  value       = local.vpc.ipv6_cidr
 }
 
 output "subnets" {
-  description = "The subnets by name, once they have their routes: `id`, `vpc_id`, `zone`, `cidr`, `ipv6_cidr`, `role`."
+  description = "The subnets, by name: `id`, `vpc_id`, `zone`, `cidr`, `ipv6_cidr` and `role` of each. Available once their routes exist."
   value       = local.subnets
 
   depends_on = [
@@ -14,7 +24,7 @@ output "subnets" {
 }
 
 output "subnet_ids" {
-  description = "The subnets' ids by name, once they have their routes."
+  description = "IDs of the subnets, by name. Available once their routes exist."
   value       = { for name, s in local.subnets : name => s.id }
 
   depends_on = [
@@ -24,7 +34,7 @@ output "subnet_ids" {
 }
 
 output "subnet_pools" {
-  description = "By zone, the subnet pools of a shard there: the ids of the subnets with that `pool`, ordered by the subnets' names."
+  description = "Subnet pools, by zone: for each pool the IDs of its subnets there, ordered by their names. The `subnet_pools` of a shard."
   value = {
     for zone in distinct([for s in local.subnets : s.zone]) : zone => {
       for pool in distinct([for name, s in var.subnets : s.pool if s.pool != null && local.subnets[name].zone == zone]) : pool => [

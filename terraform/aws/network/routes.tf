@@ -1,4 +1,4 @@
-# How each subnet gets out: through the internet gateway, through a NAT gateway, or not at all.
+# The routes of each subnet: through the internet gateway, through a NAT gateway, or neither.
 
 locals {
   by_role = { for role in ["public", "private", "isolated"] : role => { for name, s in local.new_subnets : name => s if s.role == role } }
@@ -7,9 +7,9 @@ locals {
   }
 
   make_gateway = local.new_vpc && length(local.by_role.public) > 0
-  gateway_id   = local.make_gateway ? one(aws_internet_gateway.new[*].id) : var.vpc.internet_gateway_id
+  gateway_id   = local.make_gateway ? one(aws_internet_gateway.new[*].id) : var.internet_gateway_id
 
-  # The public subnet that has the NAT gateway of a zone: the first by name. "all" is the only one.
+  # The public subnet with the NAT gateway of a zone is the first by name. The key "all" is the single gateway's.
   public_by_zone = { for name, s in local.by_role.public : s.zone => name... }
   public_first   = [for n, name in sort([for name, s in var.subnets : name if s.role == "public"]) : name if n == 0]
   nat_zones = merge(
@@ -39,7 +39,7 @@ resource "aws_eip" "nat" {
   domain = "vpc"
   tags   = merge(var.tags, { Name = "${var.name}-nat-${each.key}" })
 
-  # An address is of no use before there is a way to it.
+  # An address can't be reached before there is a gateway.
   depends_on = [aws_internet_gateway.new]
 }
 
@@ -53,7 +53,7 @@ resource "aws_nat_gateway" "nat" {
   depends_on = [aws_internet_gateway.new, aws_route.public]
 }
 
-# One table a subnet: a route that is changed for one changes no other.
+# A table for each subnet: changing a route of one subnet changes no other.
 resource "aws_route_table" "new" {
   for_each = local.new_subnets
 

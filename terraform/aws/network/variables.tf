@@ -1,6 +1,6 @@
 variable "name" {
   type        = string
-  description = "What the names of everything here begin with."
+  description = "Prefix of the names of all resources."
   nullable    = false
 
   validation {
@@ -9,49 +9,86 @@ variable "name" {
   }
 }
 
-variable "vpc" {
-  type = object({
-    cidr                = optional(string)
-    secondary_cidrs     = optional(list(string), [])
-    ipv6                = optional(bool, false)
-    id                  = optional(string)
-    internet_gateway_id = optional(string)
-  })
+variable "cluster_id" {
+  type        = string
   description = <<-EOT
-    The VPC. With `cidr` a new one is made, with `ipv6` one that has a range of Amazon's IPv6 addresses too. With `id` an existing one
-    is used; then `internet_gateway_id` is required for public subnets, and `ipv6` says that the VPC has such a range.
-    `secondary_cidrs` are further ranges, of which subnets may be too: a new one is given them, and one that exists has them already.
+    ID of the cluster that uses the subnets. They are tagged `nstance:cluster-id` with it, since its servers may only launch instances
+    into subnets with that tag. Existing subnets must have the tag already.
   EOT
   nullable    = false
 
   validation {
-    condition     = (var.vpc.cidr == null) != (var.vpc.id == null)
-    error_message = "vpc: want either cidr, for a new VPC, or id, for one that exists"
+    condition     = can(regex("^[a-z0-9]+(-[a-z0-9]+)*$", var.cluster_id)) && length(var.cluster_id) <= 32
+    error_message = "cluster_id: want lowercase letters, digits and single inner hyphens, at most 32 characters"
+  }
+}
+
+variable "vpc_cidr" {
+  type        = string
+  description = "IPv4 range of a new VPC. Use either this or `vpc_id`."
+  default     = null
+
+  validation {
+    condition     = (var.vpc_cidr == null) != (var.vpc_id == null)
+    error_message = "vpc_cidr: want either vpc_cidr, for a new VPC, or vpc_id, for one that exists"
   }
   validation {
-    condition = var.vpc.cidr == null || try(
-      !strcontains(var.vpc.cidr, ":") && cidrsubnet(var.vpc.cidr, 0, 0) == var.vpc.cidr &&
-      tonumber(split("/", var.vpc.cidr)[1]) >= 16 && tonumber(split("/", var.vpc.cidr)[1]) <= 28, false
+    condition = var.vpc_cidr == null || try(
+      !strcontains(var.vpc_cidr, ":") && cidrsubnet(var.vpc_cidr, 0, 0) == var.vpc_cidr &&
+      tonumber(split("/", var.vpc_cidr)[1]) >= 16 && tonumber(split("/", var.vpc_cidr)[1]) <= 28, false
     )
     error_message = join("", [
-      "vpc.cidr: want an IPv4 range by its first address, /16 to /28, such as 10.0.0.0/16, not ", coalesce(var.vpc.cidr, "none"),
+      "vpc_cidr: want an IPv4 range by its first address, /16 to /28, such as 10.0.0.0/16, not ", coalesce(var.vpc_cidr, "none"),
     ])
   }
+}
+
+variable "vpc_secondary_cidrs" {
+  type        = list(string)
+  description = "More IPv4 ranges, from which subnets can be taken too. A new VPC gets them; an existing VPC must have them already."
+  default     = []
+  nullable    = false
+
   validation {
     condition = alltrue([
-      for c in var.vpc.secondary_cidrs : try(
+      for c in var.vpc_secondary_cidrs : try(
         !strcontains(c, ":") && cidrsubnet(c, 0, 0) == c && tonumber(split("/", c)[1]) >= 16 && tonumber(split("/", c)[1]) <= 28, false
       )
     ])
     error_message = join("", [
-      "vpc.secondary_cidrs: want IPv4 ranges by their first address, /16 to /28, such as 100.64.0.0/16, not ",
-      join(", ", var.vpc.secondary_cidrs),
+      "vpc_secondary_cidrs: want IPv4 ranges by their first address, /16 to /28, such as 100.64.0.0/16, not ",
+      join(", ", var.vpc_secondary_cidrs),
     ])
   }
+}
+
+variable "vpc_id" {
+  type        = string
+  description = "ID of an existing VPC. Use either this or `vpc_cidr`."
+  default     = null
+
   validation {
-    condition     = var.vpc.cidr == null || var.vpc.internet_gateway_id == null
-    error_message = "vpc.internet_gateway_id: want it beside vpc.id only: a new VPC gets a gateway of its own"
+    condition     = var.vpc_id == null || can(regex("^vpc-", var.vpc_id))
+    error_message = "vpc_id: want the ID of a VPC, such as vpc-0123456789abcdef0"
   }
+}
+
+variable "internet_gateway_id" {
+  type        = string
+  description = "ID of the internet gateway of the existing VPC. Required for new public subnets in it. A new VPC gets its own gateway."
+  default     = null
+
+  validation {
+    condition     = var.internet_gateway_id == null || var.vpc_cidr == null
+    error_message = "internet_gateway_id: want it with vpc_id only: a new VPC gets its own gateway"
+  }
+}
+
+variable "enable_ipv6" {
+  type        = bool
+  description = "Whether the VPC has an IPv6 range. A new VPC gets one of Amazon's; an existing VPC must have one already."
+  default     = false
+  nullable    = false
 }
 
 variable "subnets" {
@@ -64,10 +101,10 @@ variable "subnets" {
     pool        = optional(string)
   }))
   description = <<-EOT
-    The subnets by name. `role` is `public` (a route to the internet gateway, and public addresses), `private` (out through a NAT
-    gateway) or `isolated` (no way out). A new one has `zone` and `cidr`, and with `ipv6_number` the /64 of that number of the VPC's
-    IPv6 range. One that exists has its `id` instead, and keeps its own routes. `pool` puts the subnet into the subnet pool of that
-    name in the output `subnet_pools`.
+    The subnets, by name. `role` is `public` (routed through the internet gateway, with public addresses), `private` (outbound through a
+    NAT gateway) or `isolated` (no internet access). A new subnet needs `zone` and `cidr`; `ipv6_number` also gives it the /64 with that
+    number from the VPC's IPv6 range. For an existing subnet set `id` instead; it keeps its own routes. `pool` adds the subnet to the
+    subnet pool of that name in the output `subnet_pools`.
   EOT
   nullable    = false
 
@@ -95,18 +132,18 @@ variable "subnets" {
       join(", ", [for n, s in var.subnets : "${s.cidr} (${n})" if s.cidr != null]),
     ])
   }
-  # What is no range at all is told above.
+  # Anything that is not a range has failed the check above.
   validation {
     condition = alltrue([
-      for s in var.subnets : s.cidr == null || var.vpc.cidr == null || anytrue([
-        for c in concat([var.vpc.cidr], var.vpc.secondary_cidrs) : try(
+      for s in var.subnets : s.cidr == null || var.vpc_cidr == null || anytrue([
+        for c in concat([var.vpc_cidr], var.vpc_secondary_cidrs) : try(
           tonumber(split("/", s.cidr)[1]) >= tonumber(split("/", c)[1]) &&
           cidrsubnet("${cidrhost(s.cidr, 0)}/${split("/", c)[1]}", 0, 0) == cidrsubnet(c, 0, 0), true
         )
       ])
     ])
     error_message = join("", [
-      "subnets: cidr: want ranges within the VPC's, ${coalesce(var.vpc.cidr, "none")}, not ",
+      "subnets: cidr: want ranges within the VPC's, ${coalesce(var.vpc_cidr, "none")}, not ",
       join(", ", [for n, s in var.subnets : "${s.cidr} (${n})" if s.cidr != null]),
     ])
   }
@@ -150,24 +187,24 @@ variable "subnets" {
     error_message = "subnets: pool: want lowercase letters, digits and single inner hyphens"
   }
   validation {
-    condition     = var.vpc.ipv6 || alltrue([for s in var.subnets : s.ipv6_number == null])
-    error_message = "subnets: ipv6_number: want vpc.ipv6 = true beside it"
+    condition     = var.enable_ipv6 || alltrue([for s in var.subnets : s.ipv6_number == null])
+    error_message = "subnets: ipv6_number: want enable_ipv6 = true with it"
   }
   validation {
     condition = (
-      var.vpc.id == null || var.vpc.internet_gateway_id != null ||
+      var.vpc_id == null || var.internet_gateway_id != null ||
       alltrue([for s in var.subnets : s.cidr == null || s.role != "public"])
     )
-    error_message = "vpc.internet_gateway_id: required to make public subnets in a VPC that exists"
+    error_message = "internet_gateway_id: required to create public subnets in a VPC that exists"
   }
 }
 
 variable "nat" {
   type        = string
   description = <<-EOT
-    NAT gateways for private subnets: `none`, `single` (one for all zones: cheaper, and gone with its zone) or `per-zone`. Each is in
-    a public subnet of its zone. `none` is for those with IPv6 and instances alone: servers call AWS by IPv4, and
-    need another subnet.
+    NAT gateways for private subnets: `none`, `single` (one for all zones, which costs less but fails with its zone) or `per-zone`. Each
+    is in a public subnet of its zone. `none` is only for private subnets that have IPv6 and are for instances alone: servers call AWS by
+    IPv4.
   EOT
   default     = "none"
   nullable    = false
@@ -190,7 +227,7 @@ variable "nat" {
   }
   validation {
     condition     = var.nat != "none" || alltrue([for s in var.subnets : s.role != "private" || s.cidr == null || s.ipv6_number != null])
-    error_message = "nat: want single or per-zone for private subnets without IPv6: they would have no way out (role isolated says that)"
+    error_message = "nat: want single or per-zone for private subnets without IPv6, or role isolated: they would have no internet access"
   }
   validation {
     condition = (
@@ -211,10 +248,10 @@ variable "nat" {
 variable "interface_endpoints" {
   type        = set(string)
   description = <<-EOT
-    AWS services that isolated subnets reach through endpoints of their own, at a price an hour and zone each. null: with isolated
-    subnets `ec2`, `secretsmanager` and `autoscaling`, what a server can't do without, and none otherwise. A shard with load balancers
-    needs `elasticloadbalancing` too, and one whose key is a parameter `ssm`. They lead to this region only: a key or secrets of
-    another one take a way out.
+    AWS services that isolated subnets reach through interface endpoints, each of which costs money per hour and zone. `null` means
+    `ec2`, `secretsmanager` and `autoscaling`, which every server needs, if there are isolated subnets, and otherwise none. A shard with
+    load balancers also needs `elasticloadbalancing`, and one whose encryption key is a parameter needs `ssm`. Endpoints are for this
+    region only: a key or secrets in another region need internet access.
   EOT
   default     = null
 
@@ -226,7 +263,7 @@ variable "interface_endpoints" {
 
 variable "tags" {
   type        = map(string)
-  description = "Tags of everything that is made here."
+  description = "Tags for all resources of this module."
   default     = {}
   nullable    = false
 }

@@ -1,11 +1,11 @@
-# What keeps the servers there. Whether one is ready, and whether one is lost, nstance-asg says.
+# The Auto Scaling group of the servers. nstance-asg reports when a server is ready, and when it is lost.
 
 locals {
   hook    = "${local.name}-ready"
   servers = 1 + var.standbys
 
-  # The smallest machines begin without CPU credits, and to install Docker takes them longer than to unpack an archive.
-  boot_timeout_seconds = coalesce(var.vm.boot_timeout_seconds, local.containers ? 1200 : 600)
+  # The smallest machines start without CPU credits, and installing Docker takes longer than unpacking an archive.
+  boot_timeout_seconds = coalesce(var.server_boot_timeout_seconds, local.containers ? 1200 : 600)
 }
 
 resource "aws_autoscaling_group" "server" {
@@ -15,21 +15,20 @@ resource "aws_autoscaling_group" "server" {
   max_size            = local.servers + 1
   vpc_zone_identifier = [var.subnet.id]
 
-  # Longer than a server may take, so that it is the group that says what is wrong.
+  # Longer than a server's boot may take, so that the group reports the failure.
   wait_for_capacity_timeout = "${ceil(local.boot_timeout_seconds / 60) + 5}m"
 
   launch_template {
     id = aws_launch_template.server.id
-    # The number, so that a plan shows that servers will be replaced.
+    # By number, so that a plan shows that servers will be replaced.
     version = aws_launch_template.server.latest_version
   }
 
-  # EC2's own checks, of the machine. A store that is away, or a bad config, is nothing that a new
-  # machine mends.
+  # Only EC2's checks of the machine: a new machine does not fix an unreachable store or a bad config.
   health_check_type         = "EC2"
   health_check_grace_period = 60
 
-  # A server counts as there once it is fit to lead.
+  # A server is in service once it is able to lead.
   initial_lifecycle_hook {
     name                 = local.hook
     lifecycle_transition = "autoscaling:EC2_INSTANCE_LAUNCHING"
@@ -37,7 +36,7 @@ resource "aws_autoscaling_group" "server" {
     heartbeat_timeout    = local.boot_timeout_seconds
   }
 
-  # The next server is ready before the one before goes.
+  # The next server is ready before the previous one is terminated.
   instance_maintenance_policy {
     min_healthy_percentage = 100
     max_healthy_percentage = 200
@@ -55,8 +54,7 @@ resource "aws_autoscaling_group" "server" {
 
   termination_policies = ["OldestLaunchTemplate", "OldestInstance"]
 
-  # Of the group alone, which nstance-asg may so tell how a server does. Machines have theirs from
-  # the launch template.
+  # Tags of the group only, which allow nstance-asg to report to it. The launch template tags the machines.
   dynamic "tag" {
     for_each = local.moved
     content {
@@ -66,7 +64,7 @@ resource "aws_autoscaling_group" "server" {
     }
   }
 
-  # A server without its config, its rules or its address would not become ready.
+  # Without its config, its security group rules or its address a server would not become ready.
   depends_on = [
     aws_ec2_subnet_cidr_reservation.leader,
     aws_s3_object.config,

@@ -1,4 +1,4 @@
-# Network load balancers for groups. Servers register the instances; here is what they are registered with.
+# Network load balancers for groups. Servers register the instances with their target groups.
 
 locals {
   balancers = { for name, lb in var.load_balancers : name => lb if lb.port != null }
@@ -6,7 +6,7 @@ locals {
     for name, lb in var.load_balancers : name => lb.port == null ? lb.target_group_arns : [aws_lb_target_group.group[name].arn]
   }
 
-  # A rule is for one protocol, and health is asked by TCP also about what speaks UDP.
+  # A rule is for one protocol. Health checks use TCP even if the traffic is UDP.
   protocols = { TCP = ["tcp"], UDP = ["udp"], TCP_UDP = ["tcp", "udp"] }
   forwarded = merge([
     for name, lb in local.balancers : {
@@ -52,7 +52,7 @@ resource "aws_lb_target_group" "group" {
     path     = each.value.health_path
   }
 
-  # A listener can't be without one.
+  # A listener always needs a target group.
   lifecycle {
     create_before_destroy = true
   }
@@ -76,7 +76,7 @@ resource "aws_security_group" "balancer" {
   for_each = local.balancers
 
   name        = "${local.name}-lb-${each.key}"
-  description = "Nstance: load balancer ${each.key} of ${var.cluster.id}/${var.shard}"
+  description = "Nstance: load balancer ${each.key} of ${var.cluster_id}/${var.shard}"
   vpc_id      = var.subnet.vpc_id
   tags        = merge(local.tags, { Name = "${local.name}-${each.key}" })
 }
@@ -115,7 +115,7 @@ resource "aws_vpc_security_group_ingress_rule" "agent_traffic" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "agent_health" {
-  # Where traffic of the same port is let in already, another rule would be a duplicate.
+  # If a rule already admits TCP traffic at the same port, another one would be a duplicate.
   for_each = {
     for name, port in local.asked : name => port
     if !anytrue([for f in local.forwarded : f.name == name && f.protocol == "tcp" && f.target_port == port])

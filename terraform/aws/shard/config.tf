@@ -1,4 +1,4 @@
-# The shard's config. A field that is null would be a mistake there, so it is left out here.
+# The shard's config. A null field would be an error there, so unset fields are omitted.
 
 data "aws_ssm_parameter" "image" {
   for_each = {
@@ -8,7 +8,7 @@ data "aws_ssm_parameter" "image" {
   name = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${each.key == "amd64" ? "x86_64" : "arm64"}"
 }
 
-# Its name says which kernel is the default.
+# The name of the image contains its kernel, which is the default one.
 data "aws_ami" "image" {
   for_each = data.aws_ssm_parameter.image
   owners   = ["amazon"]
@@ -20,8 +20,8 @@ data "aws_ami" "image" {
 }
 
 locals {
-  # The newest image of the kernel that is Amazon's default, which servers find by its name; and the one of today, should there
-  # be none of that name any more. Not the newest of all kernels: each day it could be another one's.
+  # Servers find the newest image with Amazon's default kernel by its name, and fall back to the current image if there is none.
+  # Without the kernel in the name the newest image could have a different kernel each day.
   al2023 = {
     for arch, name in { amd64 = "x86_64", arm64 = "arm64" } : "al2023_${arch}" => {
       owners                  = ["amazon"]
@@ -29,6 +29,7 @@ locals {
       sort                    = null
       order                   = null
       fallback                = try(data.aws_ssm_parameter.image[arch].insecure_value, null)
+      tenants                 = toset(["*"]) # Amazon's own are public
     }
   }
   kernels = {
@@ -36,7 +37,7 @@ locals {
   }
   images = merge(local.al2023, var.images)
 
-  # Only those that a template names, and those that are defined here.
+  # Only the images that a template uses, and those in var.images.
   images_used = toset(concat(keys(var.images), [for name, image in local.image_of : image if image != null]))
   image_of    = { for name, t in var.templates : name => t.ami_id != null ? null : coalesce(t.image, "al2023_${t.arch}") }
 
@@ -46,11 +47,11 @@ locals {
 
   base = {
     cluster = {
-      id = var.cluster.id
+      id = var.cluster_id
       secrets = {
         encryption_key = {
-          provider = strcontains(var.cluster.encryption_key_arn, ":ssm:") ? "aws-parameter-store" : "aws-secrets-manager"
-          source   = var.cluster.encryption_key_arn
+          provider = strcontains(var.encryption_key_arn, ":ssm:") ? "aws-parameter-store" : "aws-secrets-manager"
+          source   = var.encryption_key_arn
         }
       }
     }
@@ -60,8 +61,12 @@ locals {
         region = local.region
         zone   = var.subnet.zone
       }
-      leader_network       = local.leader_network
-      subnet_pools         = var.subnet_pools
+      leader_network = local.leader_network
+      # A list is a pool for the tenant default only; an object also names the tenants.
+      subnet_pools = merge(
+        { for name, subnets in var.subnet_pools : name => subnets if !contains(keys(var.subnet_pool_tenants), name) },
+        { for name, tenants in var.subnet_pool_tenants : name => { subnets = var.subnet_pools[name], tenants = tenants } },
+      )
       dynamic_subnet_pools = var.dynamic_subnet_pools
     })
     tenants = { for tenant in var.tenants : tenant => {} }
@@ -72,9 +77,11 @@ locals {
     }
     certificates = { for name, c in var.certificates : name => { for k, v in c : k => v if v != null } }
     load_balancers = {
-      for name, arns in local.target_group_arns : name => { provider = "aws", target_group_arns = arns }
+      for name, arns in local.target_group_arns : name => {
+        for k, v in { provider = "aws", target_group_arns = arns, tenants = var.load_balancers[name].tenants } : k => v if v != null
+      }
     }
-    defaults  = { vars = var.vars }
+    defaults  = { for k, v in { vars = var.vars, tenants = var.vars_tenants } : k => v if v != null }
     templates = local.templates
     groups    = local.groups
   }
@@ -87,7 +94,7 @@ locals {
 }
 
 resource "aws_s3_object" "config" {
-  bucket       = var.cluster.bucket
+  bucket       = var.bucket
   key          = "config/${var.shard}.jsonc"
   content      = local.config
   content_type = "application/json"

@@ -1,18 +1,18 @@
-# The address that follows the leader. Servers move it themselves, so nothing here attaches it: not
-# the launch template, not the group, and no resource of its own.
+# The address that follows the leader. Servers move it themselves, so nothing in this module attaches it: neither the launch template
+# nor the group nor a separate resource.
 
 locals {
   with_interface = var.standbys == 0
 
-  # An interface may have more addresses than it was asked for: the first it got counts.
-  leader_ipv4 = !var.leader.ipv4 ? null : (
-    local.with_interface ? tolist(aws_network_interface.leader[0].private_ips)[0] : var.leader.ipv4_address
+  # An interface may have more addresses than requested: the first one is the leader's.
+  leader_ipv4 = !var.enable_leader_ipv4 ? null : (
+    local.with_interface ? tolist(aws_network_interface.leader[0].private_ips)[0] : var.leader_ipv4_address
   )
-  leader_ipv6 = !var.leader.ipv6 ? null : (
-    local.with_interface ? tolist(aws_network_interface.leader[0].ipv6_addresses)[0] : var.leader.ipv6_address
+  leader_ipv6 = !var.enable_leader_ipv6 ? null : (
+    local.with_interface ? tolist(aws_network_interface.leader[0].ipv6_addresses)[0] : var.leader_ipv6_address
   )
 
-  # In words of the config: "primary" is a second address of whichever server leads.
+  # As in the config: "primary" means a secondary address of the leading server's primary interface.
   leader_network = { for k, v in {
     ipv4         = local.leader_ipv4
     ipv6         = local.leader_ipv6
@@ -20,8 +20,8 @@ locals {
   } : k => v if v != null }
 
   reserved = { for k, v in {
-    ipv4 = var.leader.ipv4_address == null ? null : "${var.leader.ipv4_address}/32"
-    ipv6 = var.leader.ipv6_address == null ? null : "${var.leader.ipv6_address}/128"
+    ipv4 = var.leader_ipv4_address == null ? null : "${var.leader_ipv4_address}/32"
+    ipv6 = var.leader_ipv6_address == null ? null : "${var.leader_ipv6_address}/128"
   } : k => v if v != null }
 }
 
@@ -29,21 +29,20 @@ resource "aws_network_interface" "leader" {
   count = local.with_interface ? 1 : 0
 
   subnet_id          = var.subnet.id
-  description        = "Nstance: the leader of ${var.cluster.id}/${var.shard}"
+  description        = "Nstance: the leader of ${var.cluster_id}/${var.shard}"
   security_groups    = [aws_security_group.server.id]
-  private_ips        = var.leader.ipv4_address == null ? null : [var.leader.ipv4_address]
-  ipv6_addresses     = var.leader.ipv6_address == null ? null : [var.leader.ipv6_address]
-  ipv6_address_count = var.leader.ipv6 && var.leader.ipv6_address == null ? 1 : null
+  private_ips        = var.leader_ipv4_address == null ? null : [var.leader_ipv4_address]
+  ipv6_addresses     = var.leader_ipv6_address == null ? null : [var.leader_ipv6_address]
+  ipv6_address_count = var.enable_leader_ipv6 && var.leader_ipv6_address == null ? 1 : null
   tags               = merge(local.moved, { Name = "${local.name}-leader" })
 }
 
-# Nobody else gets an address that was said, not while no server leads, and not while an interface
-# is replaced.
+# Reserves the address, so that AWS assigns it to no other interface while no server leads, or while the interface is replaced.
 resource "aws_ec2_subnet_cidr_reservation" "leader" {
   for_each = local.reserved
 
   subnet_id        = var.subnet.id
   cidr_block       = each.value
   reservation_type = "explicit"
-  description      = "Nstance: the leader of ${var.cluster.id}/${var.shard}"
+  description      = "Nstance: the leader of ${var.cluster_id}/${var.shard}"
 }

@@ -1,22 +1,22 @@
-# One shard: its servers, the address of whoever leads, and what it is to run.
+# One shard: its servers, the leader's address, and its config.
 
 data "aws_region" "current" {}
 
 data "aws_ssm_parameter" "ami" {
-  count = var.vm.ami_id == null ? 1 : 0
+  count = var.server_ami_id == null ? 1 : 0
   name = coalesce(
-    var.vm.ami_parameter,
-    "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${var.vm.arch == "amd64" ? "x86_64" : "arm64"}",
+    var.server_ami_parameter,
+    "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${var.server_arch == "amd64" ? "x86_64" : "arm64"}",
   )
 }
 
 locals {
-  name   = "nstance-${var.cluster.id}-${var.shard}"
+  name   = "nstance-${var.cluster_id}-${var.shard}"
   region = data.aws_region.current.region
 
-  # Whose something is. The servers' machines have these tags and no more: what has nstance:managed
-  # besides is the leader's to change, and an instance with it that no record names is deleted.
-  scope = { "nstance:cluster-id" = var.cluster.id, "nstance:shard" = var.shard }
+  # The tags of the owner. The servers' machines only have these: a leader may change resources with nstance:managed, and deletes
+  # instances with that tag that are in no record.
+  scope = { "nstance:cluster-id" = var.cluster_id, "nstance:shard" = var.shard }
   tags  = merge(var.tags, local.scope, { Name = local.name })
   moved = merge(local.tags, { "nstance:managed" = "true" })
 }

@@ -1,50 +1,50 @@
 output "shard" {
-  description = "Id of the shard."
+  description = "ID of the shard."
   value       = var.shard
 }
 
-output "leader_ipv4" {
-  description = "The leader's IPv4 address; null without one."
+output "leader_ipv4_address" {
+  description = "The leader's IPv4 address, or `null` without `enable_leader_ipv4`."
   value       = local.leader_ipv4
 }
 
-output "leader_ipv6" {
-  description = "The leader's IPv6 address; null without one."
+output "leader_ipv6_address" {
+  description = "The leader's IPv6 address, or `null` without `enable_leader_ipv6`."
   value       = local.leader_ipv6
 }
 
 output "registration_addr" {
-  description = "Where operators register: `host:port` of the leader."
+  description = "Address, as `host:port`, at which operators register."
   value       = "${local.leader_host}:${local.ports.registration}"
 }
 
 output "operator_addr" {
-  description = "Where operators and `nstance-admin` dial: `host:port` of the leader."
+  description = "Address, as `host:port`, at which operators and `nstance-admin` reach the leader."
   value       = "${local.leader_host}:${local.ports.operator}"
 }
 
 output "config" {
-  description = "The shard's config, as it is in the bucket."
+  description = "The shard's config as JSON, as written to the bucket."
   value       = local.config
 }
 
 output "server_security_group_id" {
-  description = "The servers' security group."
+  description = "ID of the servers' security group."
   value       = aws_security_group.server.id
 }
 
 output "agent_security_group_id" {
-  description = "The instances' security group, to add what may reach them."
+  description = "ID of the instances' security group, for rules that admit your own traffic."
   value       = aws_security_group.agent.id
 }
 
 output "autoscaling_group_name" {
-  description = "Name of the Auto Scaling group that keeps the servers."
+  description = "Name of the servers' Auto Scaling group."
   value       = aws_autoscaling_group.server.name
 }
 
 output "load_balancers" {
-  description = "The load balancers that were made, by name: `dns_name`, `zone_id`, `arn`, `target_group_arn`."
+  description = "The load balancers that the module created, by name: `arn`, `dns_name`, `zone_id` and `target_group_arn` of each."
   value = {
     for name, lb in aws_lb.group : name => {
       arn              = lb.arn

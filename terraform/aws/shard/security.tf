@@ -1,15 +1,15 @@
-# Who reaches whom. The ports are those of docs/server.md.
+# Which traffic is admitted. The ports are described in docs/server.md.
 
 resource "aws_security_group" "server" {
   name        = "${local.name}-server"
-  description = "Nstance: servers of ${var.cluster.id}/${var.shard}"
+  description = "Nstance: servers of ${var.cluster_id}/${var.shard}"
   vpc_id      = var.subnet.vpc_id
   tags        = merge(local.tags, { Name = "${local.name}-server" })
 }
 
 resource "aws_security_group" "agent" {
   name        = "${local.name}-agent"
-  description = "Nstance: instances of ${var.cluster.id}/${var.shard}"
+  description = "Nstance: instances of ${var.cluster_id}/${var.shard}"
   vpc_id      = var.subnet.vpc_id
   tags        = merge(local.tags, { Name = "${local.name}-agent" })
 }
@@ -18,18 +18,18 @@ locals {
   ports          = { election = 8991, registration = 8992, operator = 8993, agent = 8994 }
   operator_ports = { registration = local.ports.registration, operator = local.ports.operator }
 
-  # Health has no rule: nstance-asg asks on the machine itself.
+  # The health port needs no rule: nstance-asg is on the same machine.
   from_groups = merge(
     {
       servers-election    = { group = aws_security_group.server.id, port = local.ports.election }
       agents-registration = { group = aws_security_group.agent.id, port = local.ports.registration }
       agents-agent        = { group = aws_security_group.agent.id, port = local.ports.agent }
     },
-    [for name, id in var.operators.security_group_ids : {
+    [for name, id in var.operator_security_group_ids : {
       for service, port in local.operator_ports : "operators-${name}-${service}" => { group = id, port = port }
     }]...
   )
-  from_cidrs = merge([for cidr in var.operators.cidrs : {
+  from_cidrs = merge([for cidr in var.operator_cidrs : {
     for service, port in local.operator_ports : "${cidr}-${service}" => { cidr = cidr, port = port }
   }]...)
 }
@@ -59,7 +59,7 @@ resource "aws_vpc_security_group_ingress_rule" "server_from_cidrs" {
   tags              = local.tags
 }
 
-# Out to AWS, and to wherever packages and images come from.
+# Outbound to AWS, and to the sources of packages and images.
 resource "aws_vpc_security_group_egress_rule" "out" {
   for_each = {
     server-ipv4 = { group = aws_security_group.server.id, ipv4 = "0.0.0.0/0", ipv6 = null }

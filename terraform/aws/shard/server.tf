@@ -1,14 +1,14 @@
-# The servers' machines. They keep nothing: what a shard must not forget is in the bucket.
+# The servers' machines. They store nothing that must last: that is in the bucket.
 
 locals {
-  containers = var.server.image != null
+  containers = var.server_image != null
   user_data = templatefile("${path.module}/templates/server.sh.tftpl", {
     shard          = var.shard
-    bucket         = var.cluster.bucket
+    bucket         = var.bucket
     region         = local.region
-    package        = var.server.package
-    image          = var.server.image
-    asg_image      = var.server.asg_image
+    package        = var.server_package
+    image          = var.server_image
+    asg_image      = var.asg_image
     group          = local.name
     hook           = local.hook
     ipv4           = local.leader_ipv4
@@ -26,51 +26,52 @@ locals {
 
 resource "aws_launch_template" "server" {
   name                   = "${local.name}-server"
-  description            = "Nstance: a server of ${var.cluster.id}/${var.shard}"
+  description            = "Nstance: a server of ${var.cluster_id}/${var.shard}"
   update_default_version = true
 
-  image_id      = var.vm.ami_id != null ? var.vm.ami_id : data.aws_ssm_parameter.ami[0].insecure_value
-  instance_type = var.vm.instance_type
+  image_id      = var.server_ami_id != null ? var.server_ami_id : data.aws_ssm_parameter.ami[0].insecure_value
+  instance_type = var.server_instance_type
   user_data     = base64encode(local.user_data)
 
-  # A machine that was shut down is of no more use.
+  # A stopped machine would never be started again.
   instance_initiated_shutdown_behavior = "terminate"
 
   iam_instance_profile {
-    name = var.account.server_profile_name
+    name = var.server_profile_name
   }
 
   metadata_options {
-    http_endpoint               = "enabled"
-    http_tokens                 = "required"
-    http_put_response_hop_limit = local.containers ? 2 : 1
+    http_endpoint = "enabled"
+    http_tokens   = "required"
+    # Servers' containers use the host's network. Any other container is one hop further away and can't get the role's credentials.
+    http_put_response_hop_limit = 1
   }
 
-  # Only what is called t… has credits. Standard ones cost nothing beyond the machine.
+  # Only types that begin with t have CPU credits. Standard credits cost nothing extra.
   dynamic "credit_specification" {
-    for_each = startswith(var.vm.instance_type, "t") ? ["standard"] : []
+    for_each = startswith(var.server_instance_type, "t") ? ["standard"] : []
     content {
       cpu_credits = credit_specification.value
     }
   }
 
   block_device_mappings {
-    device_name = var.vm.root_device
+    device_name = var.server_root_device
 
     ebs {
       volume_type           = "gp3"
-      volume_size           = var.vm.volume_gb
+      volume_size           = var.server_volume_gb
       encrypted             = true
-      kms_key_id            = var.vm.kms_key_arn
+      kms_key_id            = var.server_kms_key_arn
       delete_on_termination = true
     }
   }
 
-  # The machine's own interface. The leader's is not named here: see leader.tf.
+  # The machine's own interface. The leader's is not attached here: see leader.tf.
   network_interfaces {
     device_index                = 0
-    associate_public_ip_address = var.vm.public_ip
-    ipv6_address_count          = var.leader.ipv6 ? 1 : null
+    associate_public_ip_address = var.server_public_ip
+    ipv6_address_count          = var.enable_leader_ipv6 ? 1 : null
     security_groups             = [aws_security_group.server.id]
     delete_on_termination       = true
   }
@@ -83,7 +84,7 @@ resource "aws_launch_template" "server" {
     resource_type = "volume"
     tags          = local.tags
   }
-  # The leader's second address is given to this interface and taken from it.
+  # The leader's secondary address is assigned to this interface and removed from it.
   tag_specifications {
     resource_type = "network-interface"
     tags          = local.moved
@@ -94,7 +95,7 @@ resource "aws_launch_template" "server" {
   lifecycle {
     precondition {
       condition     = length(local.user_data) <= 16384
-      error_message = "server: the user data has more than the 16384 characters that EC2 takes"
+      error_message = "server: the user data exceeds 16384 characters, the limit of EC2"
     }
   }
 }

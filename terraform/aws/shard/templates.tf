@@ -1,12 +1,12 @@
-# Templates and groups, as the config has them.
+# Templates and groups in the form of the config.
 
 locals {
-  # What a template asks of RunInstances. Who says which interfaces there are says their groups too.
+  # The RunInstances fields of each template. args_json with network interfaces must contain their security groups too.
   args = {
     for name, t in var.templates : name => {
       for k, v in merge({
         ImageId            = t.ami_id != null ? t.ami_id : "{{ index .Image \"${local.image_of[name]}\" }}"
-        IamInstanceProfile = { Name = var.account.agent_profile_name }
+        IamInstanceProfile = { Name = var.agent_profile_name }
         SecurityGroupIds   = contains(keys(jsondecode(t.args_json)), "NetworkInterfaces") ? null : [aws_security_group.agent.id]
         BlockDeviceMappings = [{
           DeviceName = t.root_device
@@ -23,11 +23,11 @@ locals {
     }
   }
 
-  # Written for the server, which fills in what is in double braces.
+  # A template for the server, which fills in the expressions in double braces.
   agent_userdata = {
     for arch in ["amd64", "arm64"] : arch => templatefile("${path.module}/templates/agent.sh.tftpl", {
-      package         = lookup(var.agent.packages, arch, null)
-      image           = var.agent.image
+      package         = lookup(var.agent_packages, arch, null)
+      image           = var.agent_image
       report_interval = try(coalesce(var.settings.health.report_interval), "")
     })
   }
@@ -35,6 +35,7 @@ locals {
   templates = {
     for name, t in var.templates : name => {
       for k, v in {
+        tenants       = t.tenants
         kind          = t.kind
         arch          = t.arch
         size          = t.size
@@ -62,9 +63,10 @@ locals {
   groups = {
     for tenant, groups in var.groups : tenant => {
       for name, g in groups : name => merge(
-        { for k, v in g : k => v if v != null && !contains(["max_surge", "args_json"], k) },
+        { for k, v in g : k => v if v != null && !contains(["max_surge", "args_json", "on_demand"], k) },
         { for k, v in { rotation = g.max_surge } : k => { max_surge = v } if v != null },
         { for k, v in { args = g.args_json } : k => jsondecode(v) if v != null },
+        { for k, v in { on_demand = g.on_demand } : k => { for part, value in v : part => value if value != null } if v != null },
       )
     }
   }

@@ -1,41 +1,61 @@
-variable "cluster" {
-  type = object({
-    id                 = string
-    bucket             = string
-    encryption_key_arn = string
-  })
-  description = "The cluster: what the module `cluster` puts out, as `module.cluster`."
+variable "cluster_id" {
+  type        = string
+  description = "ID of the cluster: `module.cluster.id`."
   nullable    = false
 
   validation {
-    condition     = can(regex("^[a-z0-9]+(-[a-z0-9]+)*$", var.cluster.id)) && length(var.cluster.id) <= 32
-    error_message = "cluster.id: want lowercase letters, digits and single inner hyphens, at most 32 characters"
-  }
-  validation {
-    condition     = can(regex("^arn:[a-z-]+:(secretsmanager|ssm):", var.cluster.encryption_key_arn))
-    error_message = "cluster.encryption_key_arn: want the ARN of a secret (arn:aws:secretsmanager:...) or of a parameter (arn:aws:ssm:...)"
+    condition     = can(regex("^[a-z0-9]+(-[a-z0-9]+)*$", var.cluster_id)) && length(var.cluster_id) <= 32
+    error_message = "cluster_id: want lowercase letters, digits and single inner hyphens, at most 32 characters"
   }
 }
 
-variable "account" {
-  type = object({
-    server_profile_name = string
-    agent_profile_name  = string
-  })
-  description = "The roles: what the module `account` puts out, as `module.account`."
+variable "bucket" {
+  type        = string
+  description = "Name of the cluster's bucket: `module.cluster.bucket`."
   nullable    = false
 
   validation {
-    condition = alltrue([
-      for name in [var.account.server_profile_name, var.account.agent_profile_name] : can(regex("^[A-Za-z0-9+=,.@_-]{1,128}$", name))
-    ])
-    error_message = "account: want the names of two instance profiles, not their ARNs"
+    condition     = can(regex("^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", var.bucket))
+    error_message = "bucket: want 3 to 63 lowercase letters, digits, dots and hyphens"
+  }
+}
+
+variable "encryption_key_arn" {
+  type        = string
+  description = "ARN of the secret or parameter that holds the cluster's encryption key: `module.cluster.encryption_key_arn`."
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^arn:[a-z-]+:(secretsmanager|ssm):", var.encryption_key_arn))
+    error_message = "encryption_key_arn: want the ARN of a secret (arn:aws:secretsmanager:...) or of a parameter (arn:aws:ssm:...)"
+  }
+}
+
+variable "server_profile_name" {
+  type        = string
+  description = "Name of the servers' instance profile: `module.account.server_profile_name`."
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9+=,.@_-]{1,128}$", var.server_profile_name))
+    error_message = "server_profile_name: want the name of an instance profile, not its ARN"
+  }
+}
+
+variable "agent_profile_name" {
+  type        = string
+  description = "Name of the instances' instance profile: `module.account.agent_profile_name`."
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9+=,.@_-]{1,128}$", var.agent_profile_name))
+    error_message = "agent_profile_name: want the name of an instance profile, not its ARN"
   }
 }
 
 variable "shard" {
   type        = string
-  description = "Id of the shard, such as the zone's name. Its config becomes `config/{shard}.jsonc`."
+  description = "ID of the shard, such as the name of its zone. The shard's config is written to `config/{shard}.jsonc`."
   nullable    = false
 
   validation {
@@ -53,7 +73,8 @@ variable "subnet" {
     ipv6_cidr = optional(string)
   })
   description = <<-EOT
-    The subnet of the servers and of the leader's address: one of the module `network`'s output `subnets`. Its zone is the shard's.
+    The subnet of the servers and of the leader's address, in the shard's zone: an element of `module.network.subnets`, or the same
+    facts about any other subnet.
   EOT
   nullable    = false
 
@@ -63,27 +84,36 @@ variable "subnet" {
   }
 }
 
-variable "operators" {
-  type = object({
-    cidrs              = optional(list(string), [])
-    security_group_ids = optional(map(string), {})
-  })
+variable "operator_cidrs" {
+  type        = list(string)
+  description = "Address ranges from which operators and `nstance-admin` can reach the servers' registration and operator ports."
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for c in var.operator_cidrs : can(cidrhost(c, 0))])
+    error_message = "operator_cidrs: want ranges of addresses, such as 10.0.0.0/8"
+  }
+}
+
+variable "operator_security_group_ids" {
+  type        = map(string)
   description = <<-EOT
-    From where operators and `nstance-admin` reach the servers, at the ports for registration and for operators: ranges of addresses,
-    and security groups under names of your own.
+    Security groups from which operators and `nstance-admin` can reach the servers' registration and operator ports: IDs by names of
+    your choice, which become part of the rules' descriptions.
   EOT
   default     = {}
   nullable    = false
 
   validation {
-    condition     = alltrue([for c in var.operators.cidrs : can(cidrhost(c, 0))])
-    error_message = "operators.cidrs: want ranges of addresses, such as 10.0.0.0/8"
+    condition     = alltrue([for id in var.operator_security_group_ids : startswith(id, "sg-")])
+    error_message = "operator_security_group_ids: want IDs of security groups, such as sg-0123456789abcdef0"
   }
 }
 
 variable "tags" {
   type        = map(string)
-  description = "Tags of everything that is made here."
+  description = "Tags for all resources of this module."
   default     = {}
   nullable    = false
 }

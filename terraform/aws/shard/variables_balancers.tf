@@ -10,16 +10,19 @@ variable "load_balancers" {
     health_port       = optional(number)
     health_path       = optional(string)
     drain_seconds     = optional(number, 60)
+    tenants           = optional(set(string))
 
     preserve_client_ip = optional(bool, true)
   }))
   description = <<-EOT
-    Load balancers that groups can name. With `target_group_arns` those target groups, which somebody else made, and which servers
-    may use if they have the tags `nstance:managed` = `true` and `nstance:cluster-id`. With `port` a network
-    load balancer is made in `subnet_ids` (public ones with `internal = false`), which listens at `port` for `cidrs` and passes on to
-    `target_port` of the instances (the same port unless set). Whether an instance does well is asked by TCP at `health_port`, or by
-    HTTP at `health_path` there. Instances see the clients' own addresses; with `preserve_client_ip = false` they see those of the load
-    balancer, which is needed where they are its clients too: what comes back to the machine that sent it is dropped otherwise.
+    Load balancers that groups can use, by name. With `target_group_arns`, instances are registered with these existing target groups,
+    which need the tags `nstance:managed` = `true` and `nstance:cluster-id`. With `port`, the module creates a network load balancer in
+    `subnet_ids` (public subnets with `internal = false`). It accepts connections from `cidrs` at `port` and forwards them to
+    `target_port` of the instances (default: `port`). Health checks connect to `health_port` (default: `target_port`) by TCP, or by HTTP
+    with `health_path`. A deregistered instance keeps its connections for `drain_seconds`. Instances see the addresses of the clients,
+    or with `preserve_client_ip = false` those of the load balancer; use the latter if instances are its clients too, since
+    a connection that comes back to its own machine fails otherwise. `tenants` are the tenants whose groups may use the load balancer,
+    `["*"]` for all; unset means only `default`.
   EOT
   default     = {}
   nullable    = false
@@ -65,7 +68,7 @@ variable "load_balancers" {
   }
   validation {
     condition     = alltrue([for lb in var.load_balancers : lb.port == null || length(lb.cidrs) > 0])
-    error_message = "load_balancers: cidrs: want at least one range beside port, such as 10.0.0.0/8: nobody could reach it otherwise"
+    error_message = "load_balancers: cidrs: want at least one range beside port, such as 10.0.0.0/8: it could not be reached otherwise"
   }
   validation {
     condition = alltrue(flatten([for lb in var.load_balancers : [for c in lb.cidrs : try(cidrsubnet(c, 0, 0) == c, false)]]))

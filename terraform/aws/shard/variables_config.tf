@@ -1,8 +1,11 @@
-# What becomes the shard's config: docs/configuration.md describes each field under the same name.
+# Fields of the shard's config, which docs/configuration.md describes under the same names.
 
 variable "subnet_pools" {
   type        = map(list(string))
-  description = "Subnets of instances by pool, in the order in which they are tried. All are in the zone of `subnet`."
+  description = <<-EOT
+    IDs of the subnets of instances, by pool, in the order in which they are tried. All must be in the zone of `subnet` and have the tag
+    `nstance:cluster-id` with the cluster's ID, as those of the module `network` do: servers may not launch into others.
+  EOT
   nullable    = false
 
   validation {
@@ -21,9 +24,21 @@ variable "subnet_pools" {
   }
 }
 
+variable "subnet_pool_tenants" {
+  type        = map(set(string))
+  description = "Tenants that may use a subnet pool, by its name; `[\"*\"]` for all. A pool without an entry is only for `default`."
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for pool in keys(var.subnet_pool_tenants) : contains(keys(var.subnet_pools), pool)])
+    error_message = "subnet_pool_tenants: want names of subnet_pools"
+  }
+}
+
 variable "dynamic_subnet_pools" {
   type        = list(string)
-  description = "The pools that groups made through the API may use. Empty: all."
+  description = "Subnet pools that dynamic groups, those created through the API, may use. Empty means all."
   default     = []
   nullable    = false
 
@@ -35,7 +50,7 @@ variable "dynamic_subnet_pools" {
 
 variable "tenants" {
   type        = set(string)
-  description = "Tenants beside `default`."
+  description = "Tenants in addition to `default`. Their quotas can be set in `config_json`."
   default     = []
   nullable    = false
 
@@ -52,10 +67,12 @@ variable "images" {
     sort     = optional(string)
     order    = optional(string)
     fallback = optional(string)
+    tenants  = optional(set(string))
   }))
   description = <<-EOT
-    Machine images, found by their properties. `al2023_amd64` and `al2023_arm64` are there unless defined otherwise: the newest with the
-    kernel that was Amazon's default at the apply.
+    Machine images, found by their properties. `al2023_amd64` and `al2023_arm64` are predefined: the newest Amazon Linux 2023 with the
+    kernel that was its default at the last apply. `tenants` are the tenants that may use the image, `["*"]` for all; unset means only
+    `default`.
   EOT
   default     = {}
   nullable    = false
@@ -84,8 +101,12 @@ variable "certificates" {
     ip           = optional(list(string))
     uri          = optional(list(string))
     ttl          = optional(number)
+    tenants      = optional(set(string))
   }))
-  description = "Certificates that files of instances can be."
+  description = <<-EOT
+    Templates of certificates that instances can receive as files, by name. `tenants` are the tenants that may use one, `["*"]` for all;
+    unset means only `default`.
+  EOT
   default     = {}
   nullable    = false
 
@@ -106,9 +127,20 @@ variable "certificates" {
 
 variable "vars" {
   type        = map(string)
-  description = "Vars of all templates."
+  description = "Vars of all templates, for the groups of `vars_tenants`."
   default     = {}
   nullable    = false
+}
+
+variable "vars_tenants" {
+  type        = set(string)
+  description = "Tenants whose groups get the `vars`, `[\"*\"]` for all. Required if both `tenants` and `vars` are set."
+  default     = null
+
+  validation {
+    condition     = var.vars_tenants != null || length(var.vars) == 0 || length(var.tenants) == 0
+    error_message = "vars_tenants: want the tenants whose groups have the vars, such as [\"default\"], or [\"*\"] for all"
+  }
 }
 
 variable "settings" {
@@ -144,7 +176,7 @@ variable "settings" {
     rotation  = optional(object({ max_surge = optional(string) }))
     on_demand = optional(object({ create_timeout = optional(string) }))
   })
-  description = "Fields of the config's `server`. Unset ones have the server's own defaults."
+  description = "Fields of `server` in the config. Unset fields have the server's defaults."
   default     = {}
   nullable    = false
 
@@ -168,8 +200,8 @@ variable "settings" {
 variable "config_json" {
   type        = string
   description = <<-EOT
-    A JSON object that is laid over the config, for what has no input here: its fields take the place of the config's, and those of
-    `cluster` and `server` the place of theirs.
+    A JSON object with config fields that have no input here. Its fields replace those of the config; in `cluster` and `server`, each
+    of their fields separately.
   EOT
   default     = "{}"
   nullable    = false

@@ -1,8 +1,9 @@
-# What the shard is to run: docs/configuration.md describes each field under the same name.
+# What the shard runs. docs/configuration.md describes the fields under the same names.
 
 variable "templates" {
   type = map(object({
     kind          = string
+    tenants       = optional(set(string))
     arch          = optional(string, "arm64")
     size          = optional(number)
     instance_type = optional(string)
@@ -28,9 +29,10 @@ variable "templates" {
     })))
   }))
   description = <<-EOT
-    What instances are made from. The image is `ami_id`, or `image`, a name in `images`; with neither Amazon Linux 2023. The volume is
-    encrypted. `args_json` has fields of RunInstances as a JSON object, which go before what the module sets; `null` there takes one
-    away. `userdata` takes the place of that which installs nstance-agent. A file of kind `json` has `content_json`.
+    Templates of instances, by name. The machine image is `ami_id`, or the one that `image` names in `images`; without either it is
+    Amazon Linux 2023. The root volume is encrypted. `args_json` is a JSON object with fields of RunInstances, which override those that
+    the module sets; `null` removes a field. `userdata` replaces the script that installs nstance-agent. Files of kind `json` have
+    `content_json`. `tenants` are the tenants that may use the template, `["*"]` for all; unset means only `default`.
   EOT
   default     = {}
   nullable    = false
@@ -61,8 +63,8 @@ variable "templates" {
       join(", ", [for n, t in var.templates : "${t.size} (${n})" if t.size != null]),
     ])
   }
-  # Of what AWS calls its types: Graviton has a g behind the generation, and a1 was the first of it. With an image and userdata of
-  # its own a template's arch says nothing.
+  # AWS names Graviton types with a g after the generation; a1 was the first of them. A template with its own image and userdata
+  # does not use its arch.
   validation {
     condition = alltrue([
       for t in var.templates : t.instance_type == null || (t.ami_id != null || t.image != null) && t.userdata != null || try(
@@ -70,7 +72,7 @@ variable "templates" {
       )
     ])
     error_message = join("", [
-      "templates: instance_type: want one of the template's arch. Those with a g behind the generation, such as t4g and m7g, are arm64, ",
+      "templates: instance_type: want one of the template's arch. Those with a g after the generation, such as t4g and m7g, are arm64, ",
       "and others amd64: ", join(", ", [for n, t in var.templates : "${t.instance_type} for ${t.arch} (${n})" if t.instance_type != null]),
     ])
   }
@@ -99,9 +101,9 @@ variable "templates" {
   }
   validation {
     condition = alltrue([
-      for t in var.templates : t.userdata != null || var.agent.image != null || contains(keys(var.agent.packages), t.arch)
+      for t in var.templates : t.userdata != null || var.agent_image != null || contains(keys(var.agent_packages), t.arch)
     ])
-    error_message = "templates: want agent.packages for their arch, agent.image, or userdata: nothing would install nstance-agent"
+    error_message = "templates: want agent_packages for their arch, agent_image, or userdata: nothing would install nstance-agent"
   }
   validation {
     condition = alltrue(flatten([
@@ -124,12 +126,21 @@ variable "groups" {
     args_json      = optional(string)
     load_balancers = optional(list(string))
     drain_timeout  = optional(string)
+    on_demand = optional(object({
+      namespaces        = optional(list(string))
+      namespace_labels  = optional(map(string))
+      instance_types    = optional(list(string))
+      max               = number
+      max_per_namespace = optional(number)
+    }))
   })))
-  description = "The groups by tenant and name: `{ default = { web = { template = \"web\", size = 3 } } }`. `args_json` as in `templates`."
+  description = <<-EOT
+    Groups, by tenant and name: `{ default = { web = { template = "web", size = 3 } } }`. `args_json` is as in `templates`.
+  EOT
   default     = {}
   nullable    = false
 
-  # config_json may take the place of the tenants.
+  # config_json may replace the tenants.
   validation {
     condition = alltrue([
       for t in keys(var.groups) : contains(concat(["default"], tolist(var.tenants), try(keys(jsondecode(var.config_json).tenants), [])), t)
@@ -197,7 +208,7 @@ variable "groups" {
       ]
     ]))
     error_message = join("", [
-      "groups: instance_type: want one of the template's arch. Those with a g behind the generation, such as t4g and m7g, are arm64, ",
+      "groups: instance_type: want one of the template's arch. Those with a g after the generation, such as t4g and m7g, are arm64, ",
       "and others amd64: ",
       join(", ", flatten([for groups in var.groups : [for n, g in groups : "${g.instance_type} (${n})" if g.instance_type != null]])),
     ])

@@ -1,5 +1,5 @@
-# Three shards, one in each zone, each with a standby, in subnets without public addresses. The web
-# machines of each zone are behind a load balancer of that zone.
+# Three shards, one in each zone, each with a standby, in subnets without public addresses. A load balancer in each zone forwards to
+# the web machines there.
 
 provider "aws" {
   region = var.region
@@ -22,10 +22,12 @@ module "account" {
 }
 
 module "network" {
-  source = "../../aws/network"
-  name   = "example"
-  vpc    = { cidr = "10.0.0.0/16", ipv6 = true }
-  nat    = "per-zone"
+  source      = "../../aws/network"
+  name        = "example"
+  cluster_id  = module.cluster.id
+  vpc_cidr    = "10.0.0.0/16"
+  enable_ipv6 = true
+  nat         = "per-zone"
 
   subnets = merge(
     { for zone, n in local.zones : "public-${zone}" => { role = "public", zone = zone, cidr = "10.0.${n}.0/24", ipv6_number = n } },
@@ -42,18 +44,21 @@ module "shard" {
   source   = "../../aws/shard"
   for_each = local.zones
 
-  cluster = module.cluster
-  account = module.account
-  shard   = each.key
-  subnet  = module.network.subnets["servers-${each.key}"]
+  cluster_id          = module.cluster.id
+  bucket              = module.cluster.bucket
+  encryption_key_arn  = module.cluster.encryption_key_arn
+  server_profile_name = module.account.server_profile_name
+  agent_profile_name  = module.account.agent_profile_name
+  shard               = each.key
+  subnet              = module.network.subnets["servers-${each.key}"]
 
-  # With a standby the address is moved from server to server in one call, so it is said here.
-  standbys = 1
-  leader   = { ipv4_address = "10.0.${16 + each.value}.10" }
+  # With standbys no network interface holds the leader's address, so AWS can't choose it.
+  standbys            = 1
+  leader_ipv4_address = "10.0.${16 + each.value}.10"
 
-  server    = { package = var.releases["arm64"] }
-  agent     = { packages = var.releases }
-  operators = { cidrs = var.operator_cidrs }
+  server_package = var.releases["arm64"]
+  agent_packages = var.releases
+  operator_cidrs = var.operator_cidrs
 
   load_balancers = {
     www = { port = 443, internal = false, subnet_ids = [module.network.subnets["public-${each.key}"].id], cidrs = ["0.0.0.0/0"] }

@@ -1,9 +1,9 @@
 output "operator_addrs" {
-  description = "Where each shard is operated, as `nstance-admin --servers` takes it."
+  description = "Addresses of all shards, in the format of `nstance-admin --servers`."
   value       = join(",", [for zone, s in module.shard : "${zone}=${s.operator_addr}"])
 }
 
 output "load_balancers" {
-  description = "The names of the load balancers by zone."
+  description = "DNS names of the load balancers, by zone."
   value       = { for zone, s in module.shard : zone => s.load_balancers["www"].dns_name }
 }

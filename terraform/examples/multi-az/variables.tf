@@ -6,11 +6,11 @@ variable "region" {
 
 variable "releases" {
   type        = map(object({ url = string, sha256 = string }))
-  description = "The archives `nstance_{version}_linux_{arch}.tar.gz` by architecture: where they are, and their SHA-256."
+  description = "The archives `nstance_{version}_linux_{arch}.tar.gz`, by architecture: their URLs and their SHA-256."
 }
 
 variable "operator_cidrs" {
   type        = list(string)
-  description = "From where people and programs operate the shards."
+  description = "Address ranges from which operators and `nstance-admin` can reach the shards."
   default     = ["10.0.0.0/8"]
 }

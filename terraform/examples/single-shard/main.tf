@@ -1,5 +1,5 @@
-# One shard in one zone: a server that keeps three web machines. docs/aws.md goes through it.
-# From outside of a clone, pin a version:
+# One shard in one zone: a server and three web machines. docs/aws.md goes through it.
+# Outside of a clone, use a pinned version:
 #   source = "git::https://github.com/nstance/nstance.git//terraform/aws/cluster?ref=v0.1.0"
 
 provider "aws" {
@@ -8,7 +8,7 @@ provider "aws" {
 
 variable "release" {
   type        = object({ url = string, sha256 = string })
-  description = "The archive nstance_{version}_linux_arm64.tar.gz: where it is, and its SHA-256."
+  description = "The archive nstance_{version}_linux_arm64.tar.gz: its URL and its SHA-256."
 }
 
 module "cluster" {
@@ -24,9 +24,10 @@ module "account" {
 }
 
 module "network" {
-  source = "../../aws/network"
-  name   = "example"
-  vpc    = { cidr = "10.0.0.0/16" }
+  source     = "../../aws/network"
+  name       = "example"
+  cluster_id = module.cluster.id
+  vpc_cidr   = "10.0.0.0/16"
   subnets = {
     servers = { role = "public", zone = "us-east-1a", cidr = "10.0.0.0/24" }
     workers = { role = "public", zone = "us-east-1a", cidr = "10.0.16.0/20", pool = "workers" }
@@ -34,15 +35,18 @@ module "network" {
 }
 
 module "shard" {
-  source  = "../../aws/shard"
-  cluster = module.cluster
-  account = module.account
-  shard   = "us-east-1a"
-  subnet  = module.network.subnets["servers"]
+  source              = "../../aws/shard"
+  cluster_id          = module.cluster.id
+  bucket              = module.cluster.bucket
+  encryption_key_arn  = module.cluster.encryption_key_arn
+  server_profile_name = module.account.server_profile_name
+  agent_profile_name  = module.account.agent_profile_name
+  shard               = "us-east-1a"
+  subnet              = module.network.subnets["servers"]
 
-  server    = { package = var.release }
-  agent     = { packages = { arm64 = var.release } }
-  operators = { cidrs = ["10.0.0.0/16"] }
+  server_package = var.release
+  agent_packages = { arm64 = var.release }
+  operator_cidrs = ["10.0.0.0/16"]
 
   subnet_pools = module.network.subnet_pools["us-east-1a"]
   templates    = { web = { kind = "web", instance_type = "t4g.small", subnet_pool = "workers" } }
@@ -51,5 +55,5 @@ module "shard" {
 
 output "operator_addr" {
   value       = module.shard.operator_addr
-  description = "Where nstance-admin dials."
+  description = "Address at which nstance-admin reaches the leader."
 }

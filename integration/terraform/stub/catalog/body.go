@@ -10,7 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// fileBody is a file as it is written.
+// fileBody is the body of a file.
 type fileBody struct {
 	Provider  *providerBody `hcl:"provider,block"`
 	Resources []blockBody   `hcl:"resource,block"`
@@ -33,7 +33,7 @@ type section struct {
 	Body hcl.Body `hcl:",remain"`
 }
 
-// blockBody is a type or a block in one.
+// blockBody is the body of a type or of a nested block.
 type blockBody struct {
 	Name      string      `hcl:"name,label"`
 	Nesting   Nesting     `hcl:"nesting,optional"`
@@ -136,7 +136,7 @@ func (b *blockBody) block() (Block, error) {
 	return out, nil
 }
 
-// common are the attributes that most types have.
+// common are the attributes of most types.
 func (b *blockBody) common() []Attribute {
 	var out []Attribute
 	if b.Region {
@@ -162,7 +162,7 @@ func (b *blockBody) nested() (Nested, error) {
 	return Nested{Name: b.Name, Nesting: b.Nesting, Min: b.Min, Max: b.Max, Block: inner}, err
 }
 
-// sorted are a section's attributes in the order in which they are written.
+// sorted returns a section's attributes in the order of the file.
 func (s *section) sorted() ([]*hcl.Attribute, error) {
 	if s == nil {
 		return nil, nil

@@ -48,13 +48,13 @@ type Attribute struct {
 	Required, Optional, Computed, WriteOnly, Sensitive bool
 }
 
-// Block is what may stand between braces. Attributes and blocks are sorted by name.
+// Block is the content of a block. Attributes and blocks are sorted by name.
 type Block struct {
 	Attributes []Attribute
 	Blocks     []Nested
 }
 
-// Nested is a block in a block. Max 0 is without limit.
+// Nested is a block in a block. Max 0 means no limit.
 type Nested struct {
 	Name     string
 	Nesting  Nesting
@@ -62,7 +62,7 @@ type Nested struct {
 	Block    Block
 }
 
-// Nesting says how often a block may stand, and whether its order counts.
+// Nesting is how often a block may occur, and whether its order matters.
 type Nesting string
 
 // The nestings.
@@ -83,12 +83,12 @@ type Kind struct {
 	Block
 	Values   []Value  // in the order of evaluation
 	Changes  []string // unknown while an update is planned
-	ForceNew []string // can't be changed: another one of it takes the place
-	Grows    []string // sets to which elements can be added, and none taken away
-	Tagged   bool     // tags_all is made of tags
+	ForceNew []string // can't be changed: the resource is replaced
+	Grows    []string // sets whose elements can't be removed without a replacement
+	Tagged   bool     // tags_all is derived from tags
 }
 
-// Types are all types by name, and the provider's own configuration.
+// Types has all types by name, and the provider's own configuration.
 type Types struct {
 	Provider                   Block
 	Resources, Data, Ephemeral map[string]Kind

@@ -9,7 +9,7 @@ import (
 	"github.com/nstance/nstance/integration/terraform/stub/catalog"
 )
 
-// TestLoad: the files can be read, and a type is what they say of it.
+// TestLoad: the files can be loaded, and types match them.
 func TestLoad(t *testing.T) {
 	types, err := catalog.Load()
 	if err != nil {
@@ -47,8 +47,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestNames: what is named twice, or in two sections, is an oversight, and so is a value that
-// nothing has.
+// TestNames: duplicate names, names in two sections, and values without an attribute are errors.
 func TestNames(t *testing.T) {
 	types, err := catalog.Load()
 	if err != nil {

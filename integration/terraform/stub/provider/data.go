@@ -9,14 +9,14 @@ import (
 	"github.com/nstance/nstance/integration/terraform/stub/catalog"
 )
 
-// ValidateDataSourceConfig leaves all to Terraform, which knows the schema.
+// ValidateDataSourceConfig does nothing: Terraform validates against the schema.
 func (s *Server) ValidateDataSourceConfig(
 	context.Context, *tfprotov5.ValidateDataSourceConfigRequest,
 ) (*tfprotov5.ValidateDataSourceConfigResponse, error) {
 	return &tfprotov5.ValidateDataSourceConfigResponse{}, nil
 }
 
-// ReadDataSource answers as if whatever is asked for were there.
+// ReadDataSource answers as if every requested object existed.
 func (s *Server) ReadDataSource(_ context.Context, req *tfprotov5.ReadDataSourceRequest) (*tfprotov5.ReadDataSourceResponse, error) {
 	state, err := s.read(req.TypeName, s.types.Data[req.TypeName], req.Config)
 	if err != nil {
@@ -25,14 +25,14 @@ func (s *Server) ReadDataSource(_ context.Context, req *tfprotov5.ReadDataSource
 	return &tfprotov5.ReadDataSourceResponse{State: state}, nil
 }
 
-// ValidateEphemeralResourceConfig leaves all to Terraform, which knows the schema.
+// ValidateEphemeralResourceConfig does nothing: Terraform validates against the schema.
 func (s *Server) ValidateEphemeralResourceConfig(
 	context.Context, *tfprotov5.ValidateEphemeralResourceConfigRequest,
 ) (*tfprotov5.ValidateEphemeralResourceConfigResponse, error) {
 	return &tfprotov5.ValidateEphemeralResourceConfigResponse{}, nil
 }
 
-// OpenEphemeralResource makes a value that nobody keeps.
+// OpenEphemeralResource returns a value that is not stored.
 func (s *Server) OpenEphemeralResource(
 	_ context.Context, req *tfprotov5.OpenEphemeralResourceRequest,
 ) (*tfprotov5.OpenEphemeralResourceResponse, error) {
@@ -43,21 +43,21 @@ func (s *Server) OpenEphemeralResource(
 	return &tfprotov5.OpenEphemeralResourceResponse{Result: result}, nil
 }
 
-// RenewEphemeralResource is never asked for: no value ends.
+// RenewEphemeralResource is never called: no value expires.
 func (s *Server) RenewEphemeralResource(
 	context.Context, *tfprotov5.RenewEphemeralResourceRequest,
 ) (*tfprotov5.RenewEphemeralResourceResponse, error) {
 	return &tfprotov5.RenewEphemeralResourceResponse{}, nil
 }
 
-// CloseEphemeralResource has nothing to close.
+// CloseEphemeralResource does nothing.
 func (s *Server) CloseEphemeralResource(
 	context.Context, *tfprotov5.CloseEphemeralResourceRequest,
 ) (*tfprotov5.CloseEphemeralResourceResponse, error) {
 	return &tfprotov5.CloseEphemeralResourceResponse{}, nil
 }
 
-// read settles a configuration at once.
+// read sets all values of a configuration at once.
 func (s *Server) read(name string, kind catalog.Kind, config *tfprotov5.DynamicValue) (*tfprotov5.DynamicValue, error) {
 	value, err := decode(config, kind.Type())
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
-// seedOf is what ids are drawn from: a resource's type and what is known of it.
+// seedOf returns the seed of a resource's ids: its type and its known values.
 func seedOf(name string, attrs map[string]cty.Value, revision int) (string, error) {
 	known := map[string]cty.Value{}
 	for key, value := range attrs {
@@ -25,10 +25,10 @@ func seedOf(name string, attrs map[string]cty.Value, revision int) (string, erro
 	return fmt.Sprintf("%s\n%d\n%s", name, revision, text), err
 }
 
-// functions are those that the catalog's expressions call: hex, digits and letters draw as
-// many of them, arn names something in the account, suffix is how AWS's names end in the
-// region and reverse_suffix how that begins, endpoint_services are the names of services that
-// there are, md5 only looks like it, and the rest are Terraform's own.
+// functions are those of the catalog's expressions: hex, digits and letters return that many random
+// ones, arn an ARN in the account, suffix the domain of AWS's services in the region and
+// reverse_suffix its reverse, endpoint_services the names of existing services, md5 only looks like
+// one, and the rest are Terraform's own.
 func functions(seed, region string) map[string]function.Function {
 	return map[string]function.Function{
 		"hex":     drawn(seed, "0123456789abcdef"),
@@ -61,8 +61,8 @@ func functions(seed, region string) map[string]function.Function {
 	}
 }
 
-// arn is a name of the form that AWS documents. S3 and IAM have no region in theirs, and S3
-// no account.
+// arn returns an ARN in AWS's documented form. Those of S3 and IAM have no region, and S3's no
+// account.
 func arn(region, service, resource string) string {
 	owner := account
 	switch service {
@@ -75,7 +75,7 @@ func arn(region, service, resource string) string {
 	return strings.Join([]string{"arn", partition(region), service, region, owner, resource}, ":")
 }
 
-// uuid draws a UUID.
+// uuid returns a random UUID.
 func uuid(seed string) string {
 	sum := sha256.Sum256([]byte(seed))
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
@@ -88,7 +88,7 @@ func constant(text string) function.Function {
 	})
 }
 
-// drawn draws from an alphabet, as many as asked for.
+// drawn returns as many random characters of an alphabet as requested.
 func drawn(seed, alphabet string) function.Function {
 	return function.New(&function.Spec{
 		Params: []function.Parameter{{Name: "count", Type: cty.Number}},
@@ -105,7 +105,7 @@ func drawn(seed, alphabet string) function.Function {
 	})
 }
 
-// digest stands for the hash of an object: of the length of an MD5.
+// digest replaces the hash of an object: it has the length of an MD5.
 func digest() function.Function {
 	return function.New(&function.Spec{
 		Params: []function.Parameter{{Name: "text", Type: cty.String}},

@@ -8,7 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 )
 
-// partition is that of a region.
+// partition returns the partition of a region.
 func partition(region string) string {
 	switch {
 	case strings.HasPrefix(region, "cn-"):
@@ -22,7 +22,7 @@ func partition(region string) string {
 	}
 }
 
-// suffix is the end of the names of AWS's services.
+// suffix returns the domain of AWS's services.
 func suffix(region string) string {
 	switch partition(region) {
 	case "aws-cn":
@@ -34,16 +34,16 @@ func suffix(region string) string {
 	}
 }
 
-// reverseSuffix is the same, the last part first.
+// reverseSuffix returns the same in reverse order.
 func reverseSuffix(region string) string {
 	parts := strings.Split(suffix(region), ".")
 	slices.Reverse(parts)
 	return strings.Join(parts, ".")
 }
 
-// ownDomain returns the services of a type of endpoint whose names begin with the
-// partition's own domain, of those that the modules may name. The others, and all of other
-// partitions, begin with com.amazonaws.
+// ownDomain returns the services of a type of endpoint whose names begin with the partition's own
+// domain, among those that the modules may name. The others, and all of other partitions, begin
+// with com.amazonaws.
 func ownDomain(region, kind string) []string {
 	switch partition(region) + " " + kind {
 	case "aws-cn Interface":
@@ -55,7 +55,7 @@ func ownDomain(region, kind string) []string {
 	}
 }
 
-// endpointServices are the full names of the services of a type that a region has.
+// endpointServices returns the full names of the services of a type in a region.
 func endpointServices(region string) function.Function {
 	return function.New(&function.Spec{
 		Params: []function.Parameter{{Name: "type", Type: cty.String}},

@@ -1,9 +1,9 @@
-// Package provider serves the types of the catalog by Terraform's plugin protocol 5, which
-// the real provider speaks: https://developer.hashicorp.com/terraform/plugin/terraform-plugin-protocol.
+// Package provider serves the types of the catalog by Terraform's plugin protocol 5, like the real
+// provider: https://developer.hashicorp.com/terraform/plugin/terraform-plugin-protocol.
 //
-// It makes nothing and keeps nothing: what a resource becomes follows from its configuration
-// alone, so the same configuration has the same ids in each run, and two resources of one
-// type that are configured alike have the same.
+// It creates and stores nothing: a resource's values depend only on its configuration, so the same
+// configuration has the same ids in each run, and two resources of one type with the same
+// configuration have the same ids.
 package provider
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/nstance/nstance/integration/terraform/stub/catalog"
 )
 
-// account is the account that everything is in: the one of AWS's own examples.
+// account is the account of AWS's own examples.
 const account = "111122223333"
 
-// Server answers Terraform. Its methods may be called at the same time.
+// Server implements the protocol. It is safe for concurrent use.
 type Server struct {
 	types  catalog.Types
 	schema *tfprotov5.GetProviderSchemaResponse
@@ -33,7 +33,7 @@ type Server struct {
 
 var _ tfprotov5.ProviderServer = (*Server)(nil)
 
-// New makes a server of types.
+// New returns a server of types.
 func New(types catalog.Types) (*Server, error) {
 	schema, err := schemas(types)
 	if err != nil {
@@ -57,20 +57,20 @@ func (s *Server) GetMetadata(context.Context, *tfprotov5.GetMetadataRequest) (*t
 	return out, nil
 }
 
-// GetProviderSchema tells all types.
+// GetProviderSchema returns all types.
 func (s *Server) GetProviderSchema(context.Context, *tfprotov5.GetProviderSchemaRequest) (*tfprotov5.GetProviderSchemaResponse, error) {
 	return s.schema, nil
 }
 
-// PrepareProviderConfig takes what Terraform has checked against the schema.
+// PrepareProviderConfig accepts what Terraform has checked against the schema.
 func (s *Server) PrepareProviderConfig(
 	_ context.Context, req *tfprotov5.PrepareProviderConfigRequest,
 ) (*tfprotov5.PrepareProviderConfigResponse, error) {
 	return &tfprotov5.PrepareProviderConfigResponse{PreparedConfig: req.Config}, nil
 }
 
-// ConfigureProvider learns the region and the tags that all resources have. As with the real
-// one, a region has to come from the configuration or the environment.
+// ConfigureProvider stores the region and the tags of all resources. As with the real provider, a
+// region has to come from the configuration or the environment.
 func (s *Server) ConfigureProvider(
 	_ context.Context, req *tfprotov5.ConfigureProviderRequest,
 ) (*tfprotov5.ConfigureProviderResponse, error) {
@@ -95,17 +95,17 @@ func (s *Server) ConfigureProvider(
 	return out, nil
 }
 
-// StopProvider has nothing to stop.
+// StopProvider does nothing.
 func (s *Server) StopProvider(context.Context, *tfprotov5.StopProviderRequest) (*tfprotov5.StopProviderResponse, error) {
 	return &tfprotov5.StopProviderResponse{}, nil
 }
 
-// failed is an error as Terraform shows it.
+// failed returns an error as Terraform shows it.
 func failed(err error) []*tfprotov5.Diagnostic {
 	return []*tfprotov5.Diagnostic{{Severity: tfprotov5.DiagnosticSeverityError, Summary: err.Error()}}
 }
 
-// elements are those of a list or set that is known.
+// elements returns the elements of a known list or set.
 func elements(v cty.Value) []cty.Value {
 	if v.IsNull() || !v.IsKnown() {
 		return nil

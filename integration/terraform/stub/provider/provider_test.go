@@ -13,7 +13,7 @@ import (
 	"github.com/nstance/nstance/integration/terraform/stub/provider"
 )
 
-// client speaks to a server as Terraform does.
+// client calls a server as Terraform does.
 type client struct {
 	*testing.T
 	types  catalog.Types
@@ -51,8 +51,8 @@ func (c client) fine(err error, diags []*tfprotov5.Diagnostic) {
 	}
 }
 
-// object fills a configuration up as Terraform does: nothing is null, and no blocks are an
-// empty list.
+// object completes a configuration as Terraform does: missing attributes are null, and missing
+// blocks an empty list.
 func object(block catalog.Block, set map[string]cty.Value) cty.Value {
 	all := map[string]cty.Value{}
 	for _, attr := range block.Attributes {
@@ -103,7 +103,7 @@ type made struct {
 	private        []byte
 }
 
-// apply plans and applies one configuration over what is there.
+// apply plans and applies a configuration over the present state.
 func (c client) apply(name string, prior *made, set map[string]cty.Value) made {
 	c.Helper()
 	ctx, block := context.Background(), c.types.Resources[name].Block
@@ -141,7 +141,7 @@ func text(t *testing.T, value cty.Value, name string) string {
 	return attr.AsString()
 }
 
-// TestCreate: what AWS decides is unknown in a plan, and afterwards of AWS's form and the
+// TestCreate: values set by AWS are unknown in a plan, and afterwards have AWS's form and are the
 // same each time.
 func TestCreate(t *testing.T) {
 	c := newClient(t, "cn-north-1")
@@ -175,7 +175,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestUpdate: an update keeps the id, and a launch template has a new version afterwards.
+// TestUpdate: an update keeps the id, and gives a launch template a new version.
 func TestUpdate(t *testing.T) {
 	c := newClient(t, "eu-west-1")
 	first := c.apply("aws_launch_template", nil, map[string]cty.Value{"image_id": cty.StringVal("ami-1")})
@@ -194,7 +194,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestWriteOnly: what is only to be written is in no plan and no state.
+// TestWriteOnly: a write-only value is in no plan and no state.
 func TestWriteOnly(t *testing.T) {
 	c := newClient(t, "eu-west-1")
 	secret := c.apply("aws_secretsmanager_secret_version", nil, map[string]cty.Value{
@@ -210,7 +210,7 @@ func TestWriteOnly(t *testing.T) {
 	}
 }
 
-// TestRegion: without a region there is nothing to do.
+// TestRegion: a region is required.
 func TestRegion(t *testing.T) {
 	t.Setenv("AWS_REGION", "")
 	c := newClient(t, "eu-west-1")
@@ -221,7 +221,7 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// TestEphemeral: a password is as long as it was asked for.
+// TestEphemeral: a password has the requested length.
 func TestEphemeral(t *testing.T) {
 	c := newClient(t, "eu-west-1")
 	block := c.types.Ephemeral["aws_secretsmanager_random_password"].Block
@@ -235,8 +235,8 @@ func TestEphemeral(t *testing.T) {
 	}
 }
 
-// TestEveryType can be made, or read, of nothing but its required texts: no expression of the
-// catalog is wrong.
+// TestEveryType can be created or read with only its required strings: every expression of the
+// catalog is valid.
 func TestEveryType(t *testing.T) {
 	c := newClient(t, "us-gov-west-1")
 	whole := func(name string, state cty.Value) {
@@ -267,8 +267,8 @@ func required(kind catalog.Kind) map[string]cty.Value {
 	return set
 }
 
-// TestReplace: a change that can't be made to what is there asks for another one, and no other
-// change does.
+// TestReplace: a change that is not possible in place requires a replacement, and no other change
+// does.
 func TestReplace(t *testing.T) {
 	c := newClient(t, "eu-west-1")
 	block := c.types.Resources["aws_lb_target_group"].Block

@@ -14,14 +14,14 @@ import (
 	"github.com/nstance/nstance/integration/terraform/stub/catalog"
 )
 
-// ValidateResourceTypeConfig leaves all to Terraform, which knows the schema.
+// ValidateResourceTypeConfig does nothing: Terraform validates against the schema.
 func (s *Server) ValidateResourceTypeConfig(
 	context.Context, *tfprotov5.ValidateResourceTypeConfigRequest,
 ) (*tfprotov5.ValidateResourceTypeConfigResponse, error) {
 	return &tfprotov5.ValidateResourceTypeConfigResponse{}, nil
 }
 
-// UpgradeResourceState reads a state as it is kept; there has been one version only.
+// UpgradeResourceState returns the state unchanged; there has been one version only.
 func (s *Server) UpgradeResourceState(
 	_ context.Context, req *tfprotov5.UpgradeResourceStateRequest,
 ) (*tfprotov5.UpgradeResourceStateResponse, error) {
@@ -37,12 +37,12 @@ func (s *Server) UpgradeResourceState(
 	return out, nil
 }
 
-// ReadResource finds everything as it was left.
+// ReadResource returns the state unchanged.
 func (s *Server) ReadResource(_ context.Context, req *tfprotov5.ReadResourceRequest) (*tfprotov5.ReadResourceResponse, error) {
 	return &tfprotov5.ReadResourceResponse{NewState: req.CurrentState, Private: req.Private}, nil
 }
 
-// PlanResourceChange makes unknown what only AWS can say.
+// PlanResourceChange marks values as unknown that only AWS can set.
 func (s *Server) PlanResourceChange(
 	_ context.Context, req *tfprotov5.PlanResourceChangeRequest,
 ) (*tfprotov5.PlanResourceChangeResponse, error) {
@@ -77,7 +77,7 @@ func (s *Server) plan(kind catalog.Kind, prior, proposed, config cty.Value) (cty
 	return s.unknowns(kind, proposed, config, prior.IsNull()), nil
 }
 
-// replaced are the changes that can't be made to what is there.
+// replaced returns the changes that are not possible in place.
 func replaced(kind catalog.Kind, prior, planned cty.Value) []*tftypes.AttributePath {
 	if prior.IsNull() || planned.IsNull() {
 		return nil
@@ -96,7 +96,7 @@ func replaced(kind catalog.Kind, prior, planned cty.Value) []*tftypes.AttributeP
 	return out
 }
 
-// shrinks reports whether a set that is known loses an element. What is still unknown loses none.
+// shrinks reports whether a known set loses an element. An unknown set loses none.
 func shrinks(prior, planned cty.Value) bool {
 	if prior.IsNull() || planned.IsNull() || !planned.IsWhollyKnown() {
 		return false
@@ -109,7 +109,7 @@ func shrinks(prior, planned cty.Value) bool {
 	return false
 }
 
-// ApplyResourceChange makes, changes or removes a resource.
+// ApplyResourceChange creates, changes or removes a resource.
 func (s *Server) ApplyResourceChange(
 	_ context.Context, req *tfprotov5.ApplyResourceChangeRequest,
 ) (*tfprotov5.ApplyResourceChangeResponse, error) {
@@ -132,7 +132,8 @@ func (s *Server) ApplyResourceChange(
 	return out, nil
 }
 
-// next counts how often a resource has been applied, in what Terraform keeps for the provider.
+// next counts how often a resource was applied, in the private data that Terraform stores for the
+// provider.
 func next(private []byte) (int, error) {
 	if len(private) == 0 {
 		return 1, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/nstance/nstance/integration/terraform/stub/catalog"
 )
 
-// schemas says all types in the protocol's words.
+// schemas returns all types in the protocol's form.
 func schemas(types catalog.Types) (*tfprotov5.GetProviderSchemaResponse, error) {
 	out := &tfprotov5.GetProviderSchemaResponse{
 		ServerCapabilities:       &tfprotov5.ServerCapabilities{GetProviderSchemaOptional: true},
@@ -73,7 +73,7 @@ func nesting(of catalog.Nesting) tfprotov5.SchemaNestedBlockNestingMode {
 	}
 }
 
-// wireType says a type as the library for the protocol does.
+// wireType returns a type of the protocol's library.
 func wireType(typ cty.Type) (tftypes.Type, error) {
 	text, err := ctyjson.MarshalType(typ)
 	if err != nil {
@@ -82,7 +82,7 @@ func wireType(typ cty.Type) (tftypes.Type, error) {
 	return tftypes.ParseJSONType(text) //nolint:staticcheck // the only way from one library's types to the other's
 }
 
-// decode reads a value that Terraform sends.
+// decode decodes a value from Terraform.
 func decode(value *tfprotov5.DynamicValue, typ cty.Type) (cty.Value, error) {
 	if value == nil {
 		return cty.NullVal(typ), nil

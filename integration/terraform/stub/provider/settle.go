@@ -10,7 +10,7 @@ import (
 	"github.com/nstance/nstance/integration/terraform/stub/catalog"
 )
 
-// withoutWriteOnly removes what may not be kept, in nested blocks too.
+// withoutWriteOnly removes write-only values, in nested blocks too.
 func withoutWriteOnly(block catalog.Block, value cty.Value) (cty.Value, error) {
 	return cty.Transform(value, func(path cty.Path, v cty.Value) (cty.Value, error) {
 		if writeOnly(block, path) {
@@ -20,7 +20,7 @@ func withoutWriteOnly(block catalog.Block, value cty.Value) (cty.Value, error) {
 	})
 }
 
-// writeOnly says whether a path leads to a write-only attribute.
+// writeOnly reports whether a path leads to a write-only attribute.
 func writeOnly(block catalog.Block, path cty.Path) bool {
 	for _, step := range path {
 		step, ok := step.(cty.GetAttrStep)
@@ -40,8 +40,8 @@ func writeOnly(block catalog.Block, path cty.Path) bool {
 	return false
 }
 
-// unknowns makes unknown what the configuration leaves to AWS: all of it for what is new, and
-// else what changes with each update.
+// unknowns marks as unknown what the configuration leaves to AWS: everything for a new resource,
+// and otherwise what changes with each update.
 func (s *Server) unknowns(kind catalog.Kind, proposed, config cty.Value, isNew bool) cty.Value {
 	values := proposed.AsValueMap()
 	for _, attr := range kind.Attributes {
@@ -55,7 +55,7 @@ func (s *Server) unknowns(kind catalog.Kind, proposed, config cty.Value, isNew b
 	return cty.ObjectVal(values)
 }
 
-// allTags are a resource's tags and those that all have.
+// allTags returns a resource's tags and those of all resources.
 func (s *Server) allTags(tags cty.Value) cty.Value {
 	s.mu.Lock()
 	defaults := s.tags
@@ -78,8 +78,8 @@ func (s *Server) allTags(tags cty.Value) cty.Value {
 	return cty.MapVal(all)
 }
 
-// settle sets what is unknown yet: by the values of the catalog, or to nothing. What is only to
-// be written is in the configuration alone.
+// settle sets unknown values: by the expressions of the catalog, or to empty values. Write-only
+// values are in the configuration only.
 func (s *Server) settle(name string, kind catalog.Kind, planned, config cty.Value, revision int) (cty.Value, error) {
 	attrs := planned.AsValueMap()
 	for _, attr := range kind.Attributes {
@@ -116,8 +116,8 @@ func (s *Server) settle(name string, kind catalog.Kind, planned, config cty.Valu
 	})
 }
 
-// variables are what expressions see: the attributes, of which those that nobody has set yet
-// are null, and what is only to be written.
+// variables are those of expressions: the attributes, of which unset ones are null, and the
+// write-only values.
 func variables(kind catalog.Kind, attrs map[string]cty.Value, config cty.Value, revision int) map[string]cty.Value {
 	out := map[string]cty.Value{"revision": cty.NumberIntVal(int64(revision))}
 	for name, value := range attrs {
@@ -134,10 +134,10 @@ func variables(kind catalog.Kind, attrs map[string]cty.Value, config cty.Value, 
 	return out
 }
 
-// unset is what AWS has to say: unknown in a plan, null in a data source.
+// unset reports whether a value is set by AWS: unknown in a plan, null in a data source.
 func unset(v cty.Value) bool { return !v.IsKnown() || v.IsNull() }
 
-// nothing is the empty value of a type, which is what AWS's answers have where nothing is.
+// nothing returns the empty value of a type, which AWS returns for a missing one.
 func nothing(typ cty.Type) cty.Value {
 	switch {
 	case typ == cty.String:
@@ -157,7 +157,7 @@ func nothing(typ cty.Type) cty.Value {
 	}
 }
 
-// scope is what the expressions of the catalog may call.
+// scope has the functions for the catalog's expressions.
 func (s *Server) scope(name string, attrs map[string]cty.Value, revision int) (*hcl.EvalContext, error) {
 	seed, err := seedOf(name, attrs, revision)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *Server) scope(name string, attrs map[string]cty.Value, revision int) (*
 	return &hcl.EvalContext{Functions: functions(seed, s.regionOf(attrs))}, nil
 }
 
-// regionOf is the region that a resource is in.
+// regionOf returns the region of a resource.
 func (s *Server) regionOf(attrs map[string]cty.Value) string {
 	if region, ok := attrs["region"]; ok && !unset(region) {
 		return region.AsString()

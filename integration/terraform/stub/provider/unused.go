@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tfprotov5"
 )
 
-// What the checks don't use, the stub refuses, or has none of.
+// Parts of the protocol that the checks don't use.
 
 var errUnused = errors.New("the stub of the provider doesn't do this: use the real one")
 

@@ -17,10 +17,10 @@ var (
 	listedKey = regexp.MustCompile(`(?s)<Key>(.*?)</Key>`)
 )
 
-// entry is one object as a listing shows it. One without text is not shown.
+// entry is one object in a listing. Without text it is omitted.
 type entry struct{ key, text string }
 
-// entries are those of a listing's document.
+// entries returns the entries of a listing's document.
 func entries(body string) (all []entry) {
 	for _, text := range listed.FindAllString(body, -1) {
 		key := ""
@@ -35,7 +35,7 @@ func entries(body string) (all []entry) {
 	return all
 }
 
-// show has a listing's document show other entries.
+// show replaces the entries of a listing's document.
 func (a *answer) show(all []entry) {
 	a.body = listed.ReplaceAllString(a.body, "")
 	var texts strings.Builder
@@ -46,7 +46,7 @@ func (a *answer) show(all []entry) {
 	a.header.Del("Content-Length")
 }
 
-// hide has listings lack some of what a check writes, and all records of instances.
+// hide omits some objects of a probe and all instance records from listings.
 func hide(_ *Store, r request, a *answer) {
 	if r.lists {
 		a.show(slices.DeleteFunc(entries(a.body), func(e entry) bool {
@@ -55,7 +55,7 @@ func hide(_ *Store, r request, a *answer) {
 	}
 }
 
-// reverse has each page of a listing in the opposite order.
+// reverse reverses each page of a listing.
 func reverse(_ *Store, r request, a *answer) {
 	if r.lists {
 		all := entries(a.body)
@@ -64,16 +64,16 @@ func reverse(_ *Store, r request, a *answer) {
 	}
 }
 
-// history is what a listing showed of each path, and from when on.
+// history is what listings showed of each path, with start times.
 type history map[string][]state
 
 type state struct {
-	since time.Time // zero: since ever
+	since time.Time // zero: from the beginning
 	text  string
 }
 
-// remember notes what a listing shows of a path, from a moment on. The zero moment is that
-// before the first change.
+// remember records what listings show of a path from a time on; zero means before the first
+// change.
 func (s *Store) remember(ctx context.Context, path string, since time.Time) {
 	known := false
 	if s.do(func() { known = len(s.history[path]) > 0 }); known && since.IsZero() {
@@ -88,7 +88,7 @@ func (s *Store) remember(ctx context.Context, path string, since time.Time) {
 	})
 }
 
-// lookUp returns what a listing shows of a path now.
+// lookUp returns what a listing currently shows of a path.
 func (s *Store) lookUp(ctx context.Context, path string) string {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	target := "/" + bucket + "/?list-type=2&encoding-type=url&prefix=" + url.QueryEscape(key)
@@ -103,7 +103,7 @@ func (s *Store) lookUp(ctx context.Context, path string) string {
 	return ""
 }
 
-// delay has listings show what was there some time ago.
+// delay makes listings stale.
 func delay(s *Store, r request, a *answer) {
 	if !r.lists || a.status != http.StatusOK {
 		return
@@ -121,7 +121,7 @@ func delay(s *Store, r request, a *answer) {
 			key, ours := strings.CutPrefix(path, bucket)
 			switch {
 			case !ours || !strings.HasPrefix(key, r.URL.Query().Get("prefix")):
-			case key <= first, more && key > last: // it is of another page
+			case key <= first, more && key > last: // on another page
 			default:
 				shown[key] = at(states, before)
 			}
@@ -135,7 +135,7 @@ func delay(s *Store, r request, a *answer) {
 	a.show(all)
 }
 
-// at is the text of the state that held at a moment. One is there: since ever.
+// at returns the text of the state at a time. There is at least one state, which starts at zero.
 func at(states []state, moment time.Time) string {
 	text := states[0].text
 	for _, s := range states {

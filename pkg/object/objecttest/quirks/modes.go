@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Late is how far behind late listings are.
+// Late is the lag of late listings.
 const Late = 3 * time.Second
 
-// skew is how wrong a clock is that is hours wrong.
+// skew is the error of a wrong clock.
 const skew = 7 * time.Hour
 
 func all() []quirk {
@@ -65,7 +65,7 @@ func forgetTokens(r request) {
 	r.URL.RawQuery = q.Encode()
 }
 
-// markers refuses to make what was deleted: its marker counts as an object.
+// markers refuses to recreate deleted objects, because the delete marker counts as an object.
 func markers(s *Store, r request) (status int, code string) {
 	s.do(func() {
 		switch {
@@ -78,7 +78,7 @@ func markers(s *Store, r request) (status int, code string) {
 	return status, code
 }
 
-// dated has answers say another time than it is.
+// dated shifts the Date header of responses.
 func dated(off time.Duration) func(*Store, request, *answer) {
 	return func(_ *Store, _ request, a *answer) {
 		a.header.Set("Date", time.Now().Add(off).UTC().Format(http.TimeFormat))
@@ -98,7 +98,7 @@ func failAfter(_ *Store, r request, a *answer) {
 	}
 }
 
-// onlyOne puts off every other write of a key.
+// onlyOne refuses every other write of a key.
 func onlyOne(s *Store, r request) (status int, code string) {
 	s.do(func() {
 		if r.put && s.busy[r.URL.Path] {
@@ -111,8 +111,8 @@ func onlyOne(s *Store, r request) (status int, code string) {
 	return status, code
 }
 
-// oneASecond puts off a write of a key within a second of the one before, in the words of
-// one store or another.
+// oneASecond refuses a write of a key within a second of the previous one, with one of the two
+// statuses that stores use.
 func oneASecond(s *Store, r request) (status int, code string) {
 	if !r.put {
 		return 0, ""

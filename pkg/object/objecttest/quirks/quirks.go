@@ -1,5 +1,5 @@
-// Package quirks is an HTTP handler in front of a store that speaks S3, with one quirk
-// that stores or the proxies before them are known for.
+// Package quirks is an HTTP handler in front of an S3-compatible store that adds one quirk that
+// stores or proxies are known for.
 package quirks
 
 import (
@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// quirk is what goes otherwise. What is nil goes as it should.
+// quirk is a deviation. Nil functions mean regular behaviour.
 type quirk struct {
 	name    string
-	refuses func(s *Store, r request) (status int, code string) // 0: the request goes on to the store
+	refuses func(s *Store, r request) (status int, code string) // 0: pass the request on
 	asks    func(r request)                                     // changes a request
-	answers func(s *Store, r request, a *answer)                // changes what the store answered
+	answers func(s *Store, r request, a *answer)                // changes the store's response
 }
 
-// request is one request, and which of its kind it is.
+// request is one request, with its kind and number.
 type request struct {
 	*http.Request
 	put   bool
 	lists bool
-	nth   int // of all writes; 0: it is none
+	nth   int // number of the write; 0: not a write
 }
 
-// third reports whether r is a write that meets a fault which comes and goes.
+// third reports whether r is a write that an intermittent fault affects.
 func (r request) third() bool { return r.put && r.nth%3 == 0 }
 
-// answer is what a store answers.
+// answer is a response.
 type answer struct {
 	status int
 	header http.Header
 	body   string
-	cut    bool // the connection ends within it
+	cut    bool // the connection ends within the headers
 }
 
 // Modes returns the names of the quirks, in the order of docs/storage.md.
@@ -54,19 +54,18 @@ type Store struct {
 	writes  int
 	deleted map[string]bool
 	busy    map[string]bool
-	written map[string]time.Time // when a write of a path was let through last
+	written map[string]time.Time // last permitted write of a path
 	history history
 }
 
-// New returns a handler with the quirk of that name before inner.
+// New returns a handler that applies the named quirk to inner.
 func New(mode string, inner http.Handler) *Store {
 	s := &Store{inner: inner, deleted: map[string]bool{}, busy: map[string]bool{}, written: map[string]time.Time{}, history: history{}}
 	s.Switch(mode)
 	return s
 }
 
-// Switch makes the quirk of that name the one that requests meet from now on; none has
-// the empty name.
+// Switch selects the quirk for later requests by name; the empty name means none.
 func (s *Store) Switch(mode string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +92,7 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, plain *http.Request) {
 	send(w, s.pass(plain.Context(), r, q))
 }
 
-// pass has the store answer.
+// pass forwards the request to the store.
 func (s *Store) pass(ctx context.Context, r request, q quirk) answer {
 	changes := r.put || r.Method == http.MethodDelete
 	if changes {
@@ -122,7 +121,7 @@ func (s *Store) begin(plain *http.Request) (request, quirk) {
 	return r, s.quirk
 }
 
-// do runs f, which uses what the handler remembers.
+// do runs f with mu held.
 func (s *Store) do(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +135,7 @@ func refusal(status int, code string) answer {
 	}
 }
 
-// send writes an answer, or the beginning of one.
+// send writes a response, or its beginning.
 func send(w http.ResponseWriter, a answer) {
 	if a.cut {
 		cut(w)
@@ -149,11 +148,11 @@ func send(w http.ResponseWriter, a answer) {
 	_, _ = w.Write([]byte(a.body))
 }
 
-// cut ends the connection within the headers of an answer.
+// cut ends the connection within the headers of a response.
 func cut(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		return // it has ended
+		return // already ended
 	}
 	_, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nETag: \"d41d"))
 	_ = conn.Close()

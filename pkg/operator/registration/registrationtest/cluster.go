@@ -1,5 +1,6 @@
 // Package registrationtest has shards that register operators and renew their
-// certificates, and do nothing else, for tests. They listen on the loopback interface.
+// certificates, and do nothing else, for tests. They listen on the loopback interface, or on
+// a Network in memory.
 package registrationtest
 
 import (
@@ -22,7 +23,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// What a cluster is called, who registers with it, and the nonce for that.
+// The cluster's names and nonce.
 const (
 	Name     = "example"
 	Tenant   = "default"
@@ -30,25 +31,27 @@ const (
 	Nonce    = "the-nonce"
 )
 
-// Cluster is what shards have in common. It is safe for concurrent use, but for what
-// is set before its shards are.
+// Cluster is the state shared by shards. It is safe for concurrent use, except for fields set
+// before shards are added.
 type Cluster struct {
 	CA *pki.CA
-	// Life is that of the certificates.
+	// Life is the certificates' lifetime.
 	Life time.Duration
-	// Before is called ahead of each registration, with the shard that was asked, and
-	// may refuse it; nil: none is.
+	// Before runs ahead of each registration, with the shard called, and may refuse it;
+	// optional.
 	Before func(shard string) error
+	// Network is where the shards listen; nil: on the loopback interface.
+	Network *Network
 
 	tb        testing.TB
 	mu        sync.Mutex
-	bound     string   // the key that the nonce was spent for; empty: it was not
-	asked     []string // the keys that certificates were asked for by registration
+	bound     string   // the key that spent the nonce; empty if unspent
+	asked     []string // the keys of all registrations
 	renewals  int
 	forgotten bool
 }
 
-// New makes a cluster. ca may be nil for one of its own.
+// New returns a cluster. A nil ca means a new one.
 func New(tb testing.TB, ca *pki.CA) *Cluster {
 	tb.Helper()
 	if ca == nil {
@@ -69,32 +72,31 @@ func newKey(tb testing.TB) ed25519.PrivateKey {
 	return key
 }
 
-// CAs is the CA's certificate.
+// CAs returns the CA's certificate.
 func (c *Cluster) CAs() []byte { return pki.EncodeCertificate(c.CA.Certificate()) }
 
-// Asked returns the keys that registrations came with so far, also those that were
-// refused by the nonce.
+// Asked returns the keys of registrations so far, including refused ones.
 func (c *Cluster) Asked() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]string(nil), c.asked...)
 }
 
-// Renewals is how many certificates were renewed.
+// Renewals returns how many certificates were renewed.
 func (c *Cluster) Renewals() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.renewals
 }
 
-// RefuseRenewals has no certificate be renewed any more.
+// RefuseRenewals makes all further renewals fail.
 func (c *Cluster) RefuseRenewals() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgotten = true
 }
 
-// register is what a shard does with a nonce: the first key binds it.
+// register registers a key; the nonce is bound to its first key.
 func (c *Cluster) register(shard, nonce, key string) (*nstancev1.Identity, error) {
 	if c.Before != nil {
 		if err := c.Before(shard); err != nil {
@@ -137,12 +139,12 @@ func (c *Cluster) issue(public string) (*nstancev1.Identity, error) {
 	return &nstancev1.Identity{Certificate: string(pki.EncodeCertificate(cert)), CaChain: string(c.CAs())}, nil
 }
 
-// Shard is where a shard's services are.
+// Shard has the addresses of a shard's services.
 type Shard struct {
 	ID, Registration, Operator string
 }
 
-// Shard starts one, which ends with the test.
+// Shard starts a shard, which stops with the test.
 func (c *Cluster) Shard(id string) Shard {
 	c.tb.Helper()
 	key, loopback := newKey(c.tb), netip.MustParseAddr("127.0.0.1")
@@ -176,10 +178,11 @@ func (c *Cluster) serve(tls *tls.Config, limits rpc.Limits, services func(grpc.S
 	if err != nil {
 		c.tb.Fatal(err)
 	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		c.tb.Fatal(err)
+	var listener net.Listener
+	if c.Network != nil {
+		listener, addr = c.Network.listen()
+	} else {
+		listener, addr = loopback(c.tb)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -189,7 +192,7 @@ func (c *Cluster) serve(tls *tls.Config, limits rpc.Limits, services func(grpc.S
 		}
 	}()
 	c.tb.Cleanup(func() { server.Stop(); <-done })
-	return listener.Addr().String()
+	return addr
 }
 
 type leading struct{}

@@ -16,11 +16,11 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// in runs a test in a world with one shard, in a time of its own.
+// in runs a test with one shard, in simulated time.
 func in(t *testing.T, test func(*testing.T, *shardstest.World, *shardstest.Shard)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		// A long time passes in these tests, in which nobody waits for a poll.
+		// Much simulated time passes in these tests, and none waits for a poll.
 		w := shardstest.New(t, func(c *shards.Config) { c.Poll = time.Hour }, "one")
 		w.Run()
 		w.Synced()
@@ -28,7 +28,7 @@ func in(t *testing.T, test func(*testing.T, *shardstest.World, *shardstest.Shard
 	})
 }
 
-// phases are those of a group's instances by age, in short.
+// phases returns abbreviated phases of a group's instances, by age.
 func phases(s *shardstest.Shard, group string) string {
 	synctest.Wait()
 	var all []string
@@ -72,7 +72,7 @@ func TestScale(t *testing.T) {
 		if _, err := fleet.ParseID(all[0].GetId()); err != nil {
 			t.Error(err)
 		}
-		// The oldest leaves, but who is named leaves before.
+		// The oldest is removed first, but a named one before.
 		resp, err := up(&nstancev1.UpsertGroupRequest{Size: proto.Int32(1), Remove: []string{all[2].GetId(), "knd01h455vb4pex5vsknk084sn02q"}})
 		code(t, err, codes.OK)
 		if len(resp.GetAlreadyGone()) != 1 {
@@ -170,7 +170,7 @@ func TestWhatHappensToInstances(t *testing.T) {
 		s.SetTiming(func(timing *shardstest.Timing) { timing.Boot = time.Minute })
 		first := s.Instances("web")[0].GetId()
 		code(t, w.Set.DeleteInstance(t.Context(), "one", first), codes.OK)
-		expect(t, s, "web", "running pending") // the replacement comes first
+		expect(t, s, "web", "running pending") // the replacement is created first
 		time.Sleep(time.Minute)
 		expect(t, s, "web", "draining running")
 		second := s.Instances("web")[1].GetId()
@@ -204,6 +204,70 @@ func TestFaults(t *testing.T) {
 		calls := s.Calls("UpsertGroup")
 		if last, ok := calls[len(calls)-1].(*nstancev1.UpsertGroupRequest); len(calls) != 3 || !ok || last.GetSize() != 3 {
 			t.Errorf("calls: %v", calls)
+		}
+	})
+}
+
+func TestOthers(t *testing.T) {
+	in(t, func(t *testing.T, w *shardstest.World, s *shardstest.Shard) {
+		s.Template("default", map[string]any{"base": "x"})
+		s.Upsert(&nstancev1.UpsertGroupRequest{Key: "web", Template: proto.String("default"), Size: proto.Int32(2)})
+		w.Heard()
+		known := w.Set.Group("one", "web")
+		if known.GetActualSize() != 2 || known.GetVars().GetFields()["base"].GetStringValue() != "x" {
+			t.Errorf("another operator's group: %v", known)
+		}
+		s.Race(1)
+		request := &nstancev1.UpsertGroupRequest{Key: "web", Size: proto.Int32(3), IfEtag: proto.String(known.GetEtag())}
+		_, err := w.Set.UpsertGroup(t.Context(), "one", request)
+		code(t, err, codes.Aborted)
+		w.Heard()
+		if is := w.Set.Group("one", "web"); is.GetSize() != 2 || is.GetEtag() == known.GetEtag() {
+			t.Errorf("after another one's change: %v", is)
+		}
+		s.SetTiming(func(timing *shardstest.Timing) { timing.Boot = time.Hour })
+		s.KillAll("web")
+		expect(t, s, "web", "deleted deleted pending pending")
+		third := s.Instances("web")[2].GetId()
+		s.Boot(third)
+		s.Edit(third, func(i *nstancev1.InstanceStatus) { i.UnhealthyReason = "no report" })
+		expect(t, s, "web", "deleted deleted running pending")
+		w.Heard()
+		if i := w.Set.Instance("one", third); i.GetUnhealthyReason() != "no report" {
+			t.Errorf("the Set knows %v", i)
+		}
+		s.Delete("web")
+		expect(t, s, "web", "deleted deleted draining deleted")
+		if calls := s.Calls("DeleteGroup"); len(calls) > 0 {
+			t.Errorf("calls: %v", calls)
+		}
+	})
+}
+
+// TestHeard waits for what the Set knows, whatever happens to its connections.
+func TestHeard(t *testing.T) {
+	in(t, func(t *testing.T, w *shardstest.World, s *shardstest.Shard) {
+		s.Stop()
+		w.Heard()
+		if state, _ := w.Set.State("one"); state.Reachable || state.Err == nil {
+			t.Errorf("down: %+v", state)
+		}
+		s.AddGroup("web", 2, "default")
+		s.Start()
+		w.Heard()
+		state, _ := w.Set.State("one")
+		if all := w.Set.Instances("one", "web"); len(all) != 2 || !state.Synced {
+			t.Errorf("up again: %+v, %v", state, all)
+		}
+		w.Reconnect()
+		if state, _ := w.Set.State("one"); state.Synced || !state.Reachable {
+			t.Errorf("connected anew: %+v", state)
+		}
+		w.Heard()
+		s.Mute()
+		s.AddGroup("db", 0, "default")
+		if w.Heard(); w.Set.Group("one", "db") != nil {
+			t.Error("a mute shard is heard")
 		}
 	})
 }

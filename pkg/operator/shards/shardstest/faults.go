@@ -7,16 +7,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxCalls is how many requests are kept of one method.
+// maxCalls bounds the requests kept per method.
 const maxCalls = 10_000
 
-// faults are what is wrong with a shard's server, and what it was asked. Safe for
+// faults are the injected faults of a shard's server, and the requests it received. Safe for
 // concurrent use.
 type faults struct {
 	mu     sync.Mutex
-	hang   chan struct{}            // closed when calls are answered again; nil: they are
-	mute   chan struct{}            // the same of what streams say
-	hold   map[string]chan struct{} // the same of the answers of one method
+	hang   chan struct{}            // closed when calls are answered again; nil: not hanging
+	mute   chan struct{}            // likewise for streams
+	hold   map[string]chan struct{} // likewise for a method's answers
 	fail   map[string]*failure
 	lose   map[string]*failure
 	called map[string][]proto.Message
@@ -24,7 +24,7 @@ type faults struct {
 
 type failure struct {
 	err  error
-	left int // calls; less than 0: all
+	left int // calls; negative: all
 }
 
 func newFaults() *faults {
@@ -34,22 +34,27 @@ func newFaults() *faults {
 	}
 }
 
-// Hang has no call be answered, and no stream say anything, until Unhang. Connections
-// stay.
+// Hang blocks all calls and streams until Unhang. Connections stay.
 func (s *Shard) Hang() { s.faults.close(&s.faults.hang) }
 
-// Unhang has calls be answered again, also those that wait.
+// Unhang ends Hang; blocked calls proceed.
 func (s *Shard) Unhang() { s.faults.open(&s.faults.hang) }
 
-// Mute has no stream say anything until Unmute, while calls are answered. Then streams
-// go on with how things are.
+// Mute blocks all streams until Unmute, while calls are answered. Then streams go on with the
+// current state.
 func (s *Shard) Mute() { s.faults.close(&s.faults.mute) }
 
-// Unmute has streams go on.
+// Unmute ends Mute.
 func (s *Shard) Unmute() { s.faults.open(&s.faults.mute) }
 
-// Hold has calls of a method do what they are to do, and their answers wait until
-// release is called.
+// silent reports whether streams are blocked.
+func (f *faults) silent() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hang != nil || f.mute != nil
+}
+
+// Hold makes calls of a method take effect, but delays their answers until release is called.
 func (s *Shard) Hold(method string) (release func()) {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -63,17 +68,17 @@ func (s *Shard) Hold(method string) (release func()) {
 	})
 }
 
-// Fail has the next n calls of a method, such as UpsertGroup or WatchGroups, answer an
-// error and do nothing; n < 0: all to come, 0: none any more. Kinds of package rpc and
-// gRPC statuses reach the caller.
+// Fail makes the next n calls of a method, such as UpsertGroup or WatchGroups, return an error
+// without effect; n < 0: all further calls, 0: none. Kinds of package rpc and gRPC statuses
+// reach the caller.
 func (s *Shard) Fail(method string, err error, n int) { s.faults.set(s.faults.fail, method, err, n) }
 
-// Lose has the next n calls of a method do what they are to do and then answer an
-// error, as if the answer were lost; n as of Fail.
+// Lose makes the next n calls of a method take effect and then return an error, as if the
+// answer were lost; n as for Fail.
 func (s *Shard) Lose(method string, err error, n int) { s.faults.set(s.faults.lose, method, err, n) }
 
-// Calls returns the requests of all calls of a method so far, also of those that
-// failed. The last 10,000 are kept.
+// Calls returns the requests of all calls of a method so far, including failed ones. The last
+// 10,000 are kept.
 func (s *Shard) Calls(method string) []proto.Message {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -99,7 +104,7 @@ func (f *faults) take(of map[string]*failure, method string) error {
 	return one.err
 }
 
-// close closes a gate, at which those who come wait.
+// close closes a gate; callers wait there.
 func (f *faults) close(gate *chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,7 +139,7 @@ func (f *faults) pass(ctx context.Context, gate func() chan struct{}) error {
 	}
 }
 
-// enter begins a call.
+// enter runs at the start of a call.
 func (f *faults) enter(ctx context.Context, method string, req proto.Message) error {
 	f.mu.Lock()
 	all := append(f.called[method], req)
@@ -146,7 +151,7 @@ func (f *faults) enter(ctx context.Context, method string, req proto.Message) er
 	return f.take(f.fail, method)
 }
 
-// leave ends a call that did what it was to do.
+// leave runs after a call has taken effect.
 func (f *faults) leave(ctx context.Context, method string) error {
 	if err := f.pass(ctx, func() chan struct{} { return f.hold[method] }); err != nil {
 		return err
@@ -154,7 +159,7 @@ func (f *faults) leave(ctx context.Context, method string) error {
 	return f.take(f.lose, method)
 }
 
-// speak waits until streams may say something.
+// speak waits until streams may send.
 func (f *faults) speak(ctx context.Context) error {
 	if err := f.pass(ctx, func() chan struct{} { return f.hang }); err != nil {
 		return err

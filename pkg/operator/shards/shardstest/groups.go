@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -16,28 +17,30 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Where the shards make their machines; the zone is named like the shard.
+// The provider's names; the zone is named after the shard.
 const (
 	providerKind = "process"
 	region       = "test"
 )
 
-// definition is what a group is desired to be.
+// definition is a group's desired state.
 type definition struct {
 	size                               int32
 	template, instanceType, subnetPool string
 	vars                               *structpb.Struct
 	maxSurge                           string
+	onDemand                           *nstancev1.OnDemand
 }
 
-// infra names what instances are built from.
+// infra identifies what instances are built from.
 func (d definition) infra() string { return d.template + "|" + d.instanceType + "|" + d.subnetPool }
 
 func (d definition) equal(o definition) bool {
-	return d.size == o.size && d.infra() == o.infra() && d.maxSurge == o.maxSurge && proto.Equal(d.vars, o.vars)
+	return d.size == o.size && d.infra() == o.infra() && d.maxSurge == o.maxSurge && proto.Equal(d.vars, o.vars) &&
+		proto.Equal(d.onDemand, o.onDemand)
 }
 
-// define makes a group, or takes one into the static config.
+// define creates a group, or adopts one into the static config.
 func (s *state) define(name string, d definition, staticSize *int32) {
 	g := &group{name: name, definition: d, conditions: map[string]*nstancev1.Condition{}}
 	if staticSize != nil {
@@ -48,7 +51,7 @@ func (s *state) define(name string, d definition, staticSize *int32) {
 	s.redefine(g)
 }
 
-// redefine gives a group another etag, which no group ever had.
+// redefine gives a group a new, unique etag.
 func (s *state) redefine(g *group) {
 	s.touchGroup(g)
 	g.revision = s.version
@@ -56,45 +59,79 @@ func (s *state) redefine(g *group) {
 
 func (g *group) etag() string { return fmt.Sprintf("%016x", g.revision) }
 
+// groupPage is how many groups a page has: few, so that callers have to read more than one.
+const groupPage = 2
+
 // ListGroups implements OperatorServiceServer.
 func (s *service) ListGroups(ctx context.Context, req *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
 	return serve(ctx, s, "ListGroups", req, func(time.Time) (*nstancev1.ListGroupsResponse, error) {
 		resp := &nstancev1.ListGroupsResponse{ProviderKind: providerKind, Region: region, Zone: s.id}
 		for _, name := range slices.Sorted(maps.Keys(s.groups)) {
-			resp.Groups = append(resp.Groups, s.groupStatus(s.groups[name]))
+			switch {
+			case name <= req.GetPageToken():
+				continue
+			case len(resp.Groups) == groupPage:
+				resp.NextPageToken = resp.GetGroups()[groupPage-1].GetKey()
+				return resp, nil
+			}
+			resp.Groups = append(resp.Groups, s.groupFor(s.groups[name], req.GetOmitInstances()))
 		}
 		return resp, nil
+	})
+}
+
+// groupFor returns a group, without its instances if they are to be omitted.
+func (s *state) groupFor(g *group, omit bool) *nstancev1.GroupStatus {
+	to := s.groupStatus(g)
+	if omit {
+		to.Instances = nil
+	}
+	return to
+}
+
+// GetGroup implements OperatorServiceServer.
+func (s *service) GetGroup(ctx context.Context, req *nstancev1.GetGroupRequest) (*nstancev1.GetGroupResponse, error) {
+	return serve(ctx, s, "GetGroup", req, func(time.Time) (*nstancev1.GetGroupResponse, error) {
+		g := s.groups[req.GetKey()]
+		if g == nil {
+			return nil, rpc.NotFound.Errorf("there is no group %s", req.GetKey())
+		}
+		return &nstancev1.GetGroupResponse{Group: s.groupStatus(g)}, nil
 	})
 }
 
 // UpsertGroup implements OperatorServiceServer.
 func (s *service) UpsertGroup(ctx context.Context, req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error) {
 	return serve(ctx, s, "UpsertGroup", req, func(time.Time) (*nstancev1.UpsertGroupResponse, error) {
-		name := req.GetKey()
-		if err := s.allowed(req); err != nil {
-			return nil, err
-		}
-		ids, gone, err := s.remove(name, req)
-		if err != nil {
-			return nil, err
-		}
-		g := s.groups[name]
-		if g == nil || g.removed {
-			s.define(name, changed(definition{}, req), nil)
-			g = s.groups[name]
-		} else if d := changed(g.definition, req); !d.equal(g.definition) || len(ids) > 0 {
-			g.definition = d
-			s.redefine(g)
-		}
-		g.leaving = append(g.leaving, ids...)
-		resp := &nstancev1.UpsertGroupResponse{Group: s.groupStatus(g), AlreadyGone: gone}
-		s.settle()
-		return resp, nil
+		s.race(req.GetKey())
+		return s.upsert(req)
 	})
 }
 
-// changed is what a definition becomes by a request: only the fields that are
-// set change.
+func (s *state) upsert(req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error) {
+	name := req.GetKey()
+	if err := s.allowed(req); err != nil {
+		return nil, err
+	}
+	ids, gone, err := s.remove(name, req)
+	if err != nil {
+		return nil, err
+	}
+	g := s.groups[name]
+	if g == nil || g.removed {
+		s.define(name, changed(definition{}, req), nil)
+		g = s.groups[name]
+	} else if d := changed(g.definition, req); !d.equal(g.definition) || len(ids) > 0 {
+		g.definition = d
+		s.redefine(g)
+	}
+	g.leaving = append(g.leaving, ids...)
+	resp := &nstancev1.UpsertGroupResponse{Group: s.groupStatus(g), AlreadyGone: gone}
+	s.converge()
+	return resp, nil
+}
+
+// changed applies a request to a definition: only set fields change.
 func changed(d definition, req *nstancev1.UpsertGroupRequest) definition {
 	set := func(field *string, given *string) {
 		if given != nil {
@@ -111,19 +148,24 @@ func changed(d definition, req *nstancev1.UpsertGroupRequest) definition {
 	if req.GetVars() != nil {
 		d.vars = req.GetVars()
 	}
+	if o := req.GetOnDemand(); o != nil {
+		if d.onDemand = o; policyOf(o).IsZero() {
+			d.onDemand = nil
+		}
+	}
 	return d
 }
 
-// allowed reports why a group can't be changed as a request wants it.
+// allowed returns why a group can't be changed as requested.
 func (s *state) allowed(req *nstancev1.UpsertGroupRequest) error {
 	if err := fleet.CheckName(req.GetKey()); err != nil {
-		return invalid("key", err.Error())
+		return rpc.InvalidField("key", err.Error())
 	}
 	if req.GetSize() < 0 {
-		return invalid("size", fmt.Sprintf("%d: want 0 to 10000", req.GetSize()))
+		return rpc.InvalidField("size", fmt.Sprintf("%d: want 0 to 10000", req.GetSize()))
 	}
 	if len(req.GetRemove()) > 0 && req.Size == nil {
-		return invalid("size", "required beside remove: want the new size")
+		return rpc.InvalidField("size", "required beside remove: want the new size")
 	}
 	g := s.groups[req.GetKey()]
 	etag := ""
@@ -142,15 +184,17 @@ func (s *state) allowed(req *nstancev1.UpsertGroupRequest) error {
 	return g.allows(req)
 }
 
-// allows reports why a group that is there can't be changed as a request wants it.
+// allows returns why an existing group can't be changed as requested.
 func (g *group) allows(req *nstancev1.UpsertGroupRequest) error {
 	switch {
 	case g.removed && req.Template == nil:
-		return rpc.Precondition.Errorf("change group %s: the group is being deleted: give a template to create it anew", g.name)
+		return rpc.Precondition.Errorf("change group %s: the group is being deleted: set a template to recreate it", g.name)
 	case g.static && req.Template != nil && req.GetTemplate() != g.template:
 		return restricted(g, "template")
 	case g.static && req.GetSubnetPool() != "" && req.GetSubnetPool() != g.subnetPool:
 		return restricted(g, "subnet_pool")
+	case g.static && req.GetOnDemand() != nil && !policyOf(req.GetOnDemand()).Equal(policyOf(g.onDemand)):
+		return restricted(g, "on_demand")
 	}
 	return nil
 }
@@ -160,15 +204,11 @@ func restricted(g *group, field string) error {
 	return rpc.Precondition.Errorf("change group %s: %s: %s", g.name, field, only)
 }
 
-func invalid(field, description string) error {
-	return &rpc.ViolationsError{Message: "invalid request", Violations: []rpc.Violation{{Field: field, Description: description}}}
-}
-
-// remove sorts the instances that a request names to leave from those that have left.
+// remove splits the instances named in a request into present and removed ones.
 func (s *state) remove(name string, req *nstancev1.UpsertGroupRequest) (ids, gone []string, err error) {
 	for _, id := range req.GetRemove() {
 		if _, err := fleet.ParseID(id); err != nil {
-			return nil, nil, invalid("remove", err.Error())
+			return nil, nil, rpc.InvalidField("remove", err.Error())
 		}
 		i := s.instances[id]
 		switch {
@@ -186,47 +226,61 @@ func (s *state) remove(name string, req *nstancev1.UpsertGroupRequest) (ids, gon
 // DeleteGroup implements OperatorServiceServer.
 func (s *service) DeleteGroup(ctx context.Context, req *nstancev1.DeleteGroupRequest) (*nstancev1.DeleteGroupResponse, error) {
 	return serve(ctx, s, "DeleteGroup", req, func(time.Time) (*nstancev1.DeleteGroupResponse, error) {
-		g := s.groups[req.GetKey()]
-		switch {
-		case g == nil:
-			return nil, rpc.NotFound.Errorf("delete group %s: no such group", req.GetKey())
-		case g.static:
-			return nil, rpc.Precondition.Errorf("group %s is set by static config: remove it there, or scale it to 0", g.name)
-		case !g.removed:
-			g.removed, g.size, g.leaving = true, 0, nil
-			s.redefine(g)
-		}
-		s.settle()
-		return &nstancev1.DeleteGroupResponse{}, nil
+		return &nstancev1.DeleteGroupResponse{}, s.deleteGroup(req.GetKey())
 	})
 }
 
-// groupStatus tells everything about a group.
+func (s *state) deleteGroup(name string) error {
+	g := s.groups[name]
+	switch {
+	case g == nil:
+		return rpc.NotFound.Errorf("delete group %s: no such group", name)
+	case g.static:
+		return rpc.Precondition.Errorf("group %s is set by static config: remove it there, or scale it to 0", name)
+	case !g.removed:
+		g.removed, g.size, g.leaving = true, 0, nil
+		s.redefine(g)
+	}
+	s.converge()
+	return nil
+}
+
+// groupStatus returns the full status of a group.
 func (s *state) groupStatus(g *group) *nstancev1.GroupStatus {
 	st := &nstancev1.GroupStatus{
 		Key: g.name, Tenant: tenant, Template: g.template, Size: g.size, InstanceType: g.instanceType, SubnetPool: g.subnetPool,
-		Vars: g.vars, IsStatic: g.static, StaticSize: g.staticSize, Etag: g.etag(), MaxSurge: cmp.Or(g.maxSurge, "1"),
-		Capacity: s.capacity[withDefault(g.instanceType)],
+		Vars: merged(s.vars[g.template], g.vars), IsStatic: g.static, StaticSize: g.staticSize, Etag: g.etag(), MaxSurge: cmp.Or(g.maxSurge, "1"),
+		Capacity: s.capacity[withDefault(g.instanceType)], OnDemand: g.onDemand,
+		DrainTimeout: durationpb.New(s.timing.Drain),
 	}
 	for _, i := range s.byAge() {
 		if i.Group == g.name && !i.OnDemand && i.Phase != deleted {
 			count(st, i, g)
 		}
 	}
-	slices.Sort(st.ProviderIds)
-	ready := &nstancev1.Condition{Type: "Ready", Status: st.ActualSize == st.Size && st.PendingSize == 0}
-	if !ready.Status {
-		ready.Reason = "NotAtSize"
+	ready := &nstancev1.Condition{Type: "Ready", Status: "True"}
+	if st.ActualSize != st.Size || st.PendingSize > 0 {
+		ready.Status, ready.Reason = "False", "NotAtSize"
 	}
 	st.Conditions = append(st.Conditions, ready)
 	if g.removed {
-		removed := &nstancev1.Condition{Type: "Removed", Status: true, Reason: "GroupDeleted", Message: "the group is being emptied"}
+		removed := &nstancev1.Condition{Type: "Removed", Status: "True", Reason: "GroupDeleted", Message: "the group is being emptied"}
 		st.Conditions = append(st.Conditions, removed)
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.conditions)) {
 		st.Conditions = append(st.Conditions, g.conditions[name])
 	}
-	return proto.CloneOf(st) // what it was made of goes on to change
+	return proto.CloneOf(st) // its parts change later
+}
+
+// merged returns a template's vars with the group's own over them; nil if there are none.
+func merged(template, own *structpb.Struct) *structpb.Struct {
+	if template == nil {
+		return own
+	}
+	all := maps.Clone(template.GetFields())
+	maps.Copy(all, own.GetFields())
+	return &structpb.Struct{Fields: all}
 }
 
 func count(st *nstancev1.GroupStatus, i *instance, g *group) {
@@ -242,7 +296,6 @@ func count(st *nstancev1.GroupStatus, i *instance, g *group) {
 		st.PendingSize++
 	}
 	if i.ProviderId != "" && i.Phase != deleting {
-		st.ProviderIds = append(st.ProviderIds, i.ProviderId)
 		st.Instances = append(st.Instances, &nstancev1.GroupInstance{
 			Id: i.Id, ProviderId: i.ProviderId, NodeProviderId: i.NodeProviderId, Zone: i.Zone,
 		})

@@ -14,15 +14,16 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// request is what an idempotency key stands for.
+// request is the record of an idempotency key.
 type request struct {
 	id, group, instanceType string
+	namespace               string
 	vars                    *structpb.Struct
-	last                    *nstancev1.InstanceStatus // as it was last known, when its tombstone is gone
-	removed                 bool                      // somebody asked for its end
+	last                    *nstancev1.InstanceStatus // the last status, once its tombstone has expired
+	removed                 bool                      // its deletion was requested
 }
 
-// MaxPage is how many instances a page lists at most.
+// MaxPage is the maximum page size of a list of instances.
 const MaxPage = 1000
 
 func withDefault(instanceType string) string { return cmp.Or(instanceType, DefaultInstanceType) }
@@ -66,7 +67,7 @@ func (s *service) CreateInstance(ctx context.Context, req *nstancev1.CreateInsta
 		key := req.GetIdempotencyKey()
 		if key != "" {
 			if err := fleet.CheckRequestKey(key); err != nil {
-				return nil, invalid("idempotency_key", err.Error())
+				return nil, rpc.InvalidField("idempotency_key", err.Error())
 			}
 			there, err := s.named(req)
 			if there != nil || err != nil {
@@ -80,19 +81,24 @@ func (s *service) CreateInstance(ctx context.Context, req *nstancev1.CreateInsta
 		case g.removed:
 			return nil, rpc.Precondition.Errorf("group %s is being deleted", g.name)
 		}
+		if err := s.admits(g, req); err != nil {
+			return nil, err
+		}
 		i := s.create(g, now)
-		i.OnDemand, i.IdempotencyKey = true, key
+		i.OnDemand, i.IdempotencyKey, i.Namespace = true, key, req.GetNamespace()
 		i.InstanceType = cmp.Or(req.GetInstanceType(), i.InstanceType)
 		if key != "" {
-			s.requests[key] = &request{id: i.Id, group: g.name, instanceType: req.GetInstanceType(), vars: req.GetVars()}
+			s.requests[key] = &request{
+				id: i.Id, group: g.name, instanceType: req.GetInstanceType(), namespace: req.GetNamespace(), vars: req.GetVars(),
+			}
 		}
 		resp := &nstancev1.CreateInstanceResponse{Instance: proto.CloneOf(i.InstanceStatus)}
-		s.settle()
+		s.converge()
 		return resp, nil
 	})
 }
 
-// named is the instance that a request's key names; nil: the key may name a new one.
+// named returns the instance of a request's key; nil if the key is new.
 func (s *state) named(req *nstancev1.CreateInstanceRequest) (*nstancev1.InstanceStatus, error) {
 	key := req.GetIdempotencyKey()
 	r := s.requests[key]
@@ -109,13 +115,16 @@ func (s *state) named(req *nstancev1.CreateInstanceRequest) (*nstancev1.Instance
 	case r.instanceType != req.GetInstanceType():
 		return nil, rpc.Precondition.Errorf("instance_type: the idempotency key %s names an instance with the override %q, not %q",
 			key, r.instanceType, req.GetInstanceType())
+	case r.namespace != req.GetNamespace():
+		return nil, rpc.Precondition.Errorf("namespace: the idempotency key %s names an instance for a pod of %q, not %q",
+			key, r.namespace, req.GetNamespace())
 	case len(r.vars.GetFields())+len(req.GetVars().GetFields()) > 0 && !proto.Equal(r.vars, req.GetVars()):
 		return nil, rpc.Precondition.Errorf("vars: the idempotency key %s names an instance with other vars", key)
 	}
 	return last, nil
 }
 
-// lastOf is the instance that a key names, as it is now or as it was last told of.
+// lastOf returns a key's instance, or its last status.
 func (s *state) lastOf(r *request) *nstancev1.InstanceStatus {
 	if i := s.instances[r.id]; i != nil {
 		return proto.CloneOf(i.InstanceStatus)
@@ -136,7 +145,7 @@ func (s *service) DeleteInstance(ctx context.Context, req *nstancev1.DeleteInsta
 		switch target := req.GetTarget().(type) {
 		case *nstancev1.DeleteInstanceRequest_Id:
 			if _, err := fleet.ParseID(id); err != nil {
-				return nil, invalid("id", err.Error())
+				return nil, rpc.InvalidField("id", err.Error())
 			}
 		case *nstancev1.DeleteInstanceRequest_IdempotencyKey:
 			r := s.requests[target.IdempotencyKey]
@@ -148,7 +157,7 @@ func (s *service) DeleteInstance(ctx context.Context, req *nstancev1.DeleteInsta
 				return &nstancev1.DeleteInstanceResponse{}, nil
 			}
 		default:
-			return nil, invalid("id", "required, unless an idempotency_key is given")
+			return nil, rpc.InvalidField("id", "required unless idempotency_key is set")
 		}
 		i := s.instances[id]
 		switch {
@@ -161,7 +170,7 @@ func (s *service) DeleteInstance(ctx context.Context, req *nstancev1.DeleteInsta
 			i.replace = "asked-to-be-replaced"
 			s.touch(i)
 		}
-		s.settle()
+		s.converge()
 		return &nstancev1.DeleteInstanceResponse{}, nil
 	})
 }
@@ -182,7 +191,7 @@ func (s *service) AcknowledgeDrained(
 			i.Drain.AckedAt = timestamppb.New(now)
 			s.expire(i, i.Reason, now)
 		}
-		s.settle()
+		s.converge()
 		return &nstancev1.AcknowledgeDrainedResponse{}, nil
 	})
 }
@@ -194,7 +203,7 @@ func phaseName(p nstancev1.InstancePhase) string {
 	return "running"
 }
 
-// Kill ends an instance's machine: the provider has none any more. One of a group is
+// Kill makes an instance's machine disappear from the provider. A group's instance is
 // replaced.
 func (s *Shard) Kill(id string) {
 	s.world.tb.Helper()
@@ -205,26 +214,69 @@ func (s *Shard) Kill(id string) {
 	})
 }
 
-// Notice has the provider announce that it ends an instance's machine.
+// KillAll kills all instances of a group.
+func (s *Shard) KillAll(group string) {
+	s.change(func(now time.Time) {
+		for _, i := range s.byAge() {
+			if i.Group == group && i.Phase != deleted {
+				s.bury(i, "vm-gone", now)
+			}
+		}
+	})
+}
+
+// Boot makes an instance that has a machine register now.
+func (s *Shard) Boot(id string) {
+	s.world.tb.Helper()
+	s.act(id, func(i *instance, now time.Time) { i.due = now })
+}
+
+// Edit changes the shard's record of an instance, for cases without a method of their own.
+func (s *Shard) Edit(id string, change func(*nstancev1.InstanceStatus)) {
+	s.world.tb.Helper()
+	s.act(id, func(i *instance, _ time.Time) {
+		i.InstanceStatus = proto.CloneOf(i.InstanceStatus)
+		change(i.InstanceStatus)
+		s.touch(i)
+	})
+}
+
+// Notice makes the provider announce the end of an instance's machine.
 func (s *Shard) Notice(id string, at time.Time) { s.Drain(id, "termination-notice", at) }
 
-// Drain has an instance drain for a reason. One of a group is replaced at once.
+// Drain starts a drain of an instance. A group's instance is replaced at once.
 func (s *Shard) Drain(id, reason string, deleteAt time.Time) {
 	s.world.tb.Helper()
 	s.act(id, func(i *instance, now time.Time) { s.drain(i, reason, now, deleteAt) })
 }
 
-// Refuse has a pending instance come to nothing: the provider refused to make it, in
-// these words.
+// Refuse fails a pending instance: the provider refused to create it, with this error.
 func (s *Shard) Refuse(id, words string) {
 	s.world.tb.Helper()
 	s.act(id, func(i *instance, now time.Time) {
 		if i.Phase != pending {
-			s.tb.Errorf("instance %s can't come to nothing any more: it is in phase %s", id, i.Phase)
+			s.tb.Errorf("instance %s can't be refused: it is in phase %s", id, i.Phase)
 			return
 		}
-		i.LastError, i.LastErrorAt = words, timestamppb.New(now)
-		i.ProviderId, i.NodeProviderId, i.ProviderState = "", "", ""
-		s.bury(i, createFailed, now)
+		s.refuse(i, words, now)
+	})
+}
+
+func (s *state) refuse(i *instance, words string, now time.Time) {
+	i.InstanceStatus = proto.CloneOf(i.InstanceStatus)
+	i.LastError, i.LastErrorAt = words, timestamppb.New(now)
+	i.ProviderId, i.NodeProviderId, i.ProviderState = "", "", ""
+	s.bury(i, createFailed, now)
+}
+
+// TimeOut ends a pending instance whose machine has not registered in time.
+func (s *Shard) TimeOut(id string) {
+	s.world.tb.Helper()
+	s.act(id, func(i *instance, now time.Time) {
+		if i.Phase != pending || i.ProviderId == "" {
+			s.tb.Errorf("instance %s can't time out: it is in phase %s, with machine %q", id, i.Phase, i.ProviderId)
+			return
+		}
+		s.bury(i, "registration-timeout", now)
 	})
 }

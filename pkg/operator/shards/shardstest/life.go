@@ -13,7 +13,7 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// The phases, as they are called in this package.
+// Short names of the phases.
 const (
 	pending  = nstancev1.InstancePhase_INSTANCE_PHASE_PENDING
 	running  = nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING
@@ -29,7 +29,7 @@ type group struct {
 	static     bool
 	staticSize int32
 	removed    bool
-	leaving    []string // named to leave for the size, and not deleted yet
+	leaving    []string // named for removal, and not deleted yet
 	conditions map[string]*nstancev1.Condition
 	revision   uint64 // of the definition
 	version    uint64 // of the last change
@@ -38,16 +38,15 @@ type group struct {
 type instance struct {
 	*nstancev1.InstanceStatus
 	version uint64
-	due     time.Time // when its next phase begins by itself; zero: it does not
-	replace string    // why it goes as soon as another one has come; empty: it does not
-	built   string    // from which definition
+	due     time.Time // when its next phase begins; zero: not scheduled
+	replace string    // why it is removed once a replacement runs; empty: it is not
+	built   string    // infra of its definition
 }
 
 func (i *instance) active() bool { return i.Phase == pending || i.Phase == running }
 
-// settle does what comes by itself, as long as something does, and has the streams
-// look. It is called after each change.
-func (s *state) settle() {
+// converge runs all due steps and notifies the streams. It is called after each change.
+func (s *state) converge() {
 	for again := true; again; {
 		now := time.Now()
 		again = false
@@ -57,14 +56,14 @@ func (s *state) settle() {
 			of[i.Group] = append(of[i.Group], i)
 		}
 		for _, g := range s.groups {
-			again = s.keep(g, of[g.name], now) || again
+			again = s.step(g, of[g.name], now) || again
 		}
 	}
 	s.wind()
 	s.changed.send()
 }
 
-// wind sets the timer for the next thing that comes by itself.
+// wind sets the timer for the next scheduled step.
 func (s *state) wind() {
 	if s.timer != nil {
 		s.timer.Stop()
@@ -81,15 +80,11 @@ func (s *state) wind() {
 	}
 }
 
-// age takes an instance on to its next phase, if that is due.
+// age moves an instance to its next phase, if that is due.
 func (s *state) age(i *instance, now time.Time) bool {
 	if i.Phase == pending && i.ProviderId == "" {
-		if s.noRoom {
-			i.due = time.Time{}
-			return false
-		}
-		if i.due.IsZero() { // there was no room
-			i.due = now
+		if moved, waits := s.admit(i, now); moved || waits {
+			return moved
 		}
 	}
 	if i.due.IsZero() || i.due.After(now) {
@@ -120,7 +115,23 @@ func (s *state) age(i *instance, now time.Time) bool {
 	return true
 }
 
-// address is one for an instance, made from the end of its id.
+// admit decides whether an instance gets a machine: moved, if that was refused for good; waits, if
+// there is no capacity.
+func (s *state) admit(i *instance, now time.Time) (moved, waits bool) {
+	switch {
+	case s.refuses != "" && i.OnDemand:
+		s.refuse(i, s.refuses, now)
+		return true, false
+	case s.noRoom:
+		i.due = time.Time{}
+		return false, true
+	case i.due.IsZero(): // there was no capacity
+		i.due = now
+	}
+	return false, false
+}
+
+// address returns an instance's address, derived from the end of its ID.
 func address(id string) string {
 	n := 0
 	for _, c := range id[len(id)-6:] {
@@ -129,7 +140,7 @@ func address(id string) string {
 	return fmt.Sprintf("10.1.%d.%d", n/254, n%254+1)
 }
 
-// expire has an instance be deleted.
+// expire starts the deletion of an instance.
 func (s *state) expire(i *instance, reason string, now time.Time) {
 	if s.timing.Delete == 0 || i.ProviderId == "" {
 		s.bury(i, reason, now)
@@ -139,7 +150,7 @@ func (s *state) expire(i *instance, reason string, now time.Time) {
 	s.touch(i)
 }
 
-// bury has an instance be deleted and leave a tombstone.
+// bury turns an instance into a tombstone.
 func (s *state) bury(i *instance, reason string, now time.Time) {
 	i.Phase, i.Reason, i.Connected, i.DeletedAt = deleted, reason, false, timestamppb.New(now)
 	i.due = now.Add(s.timing.Tombstone)
@@ -152,7 +163,7 @@ func (s *state) bury(i *instance, reason string, now time.Time) {
 	s.touch(i)
 }
 
-// leave has an instance go, with a drain where there is something to be drained.
+// leave removes an instance, with a drain if it has a node.
 func (s *state) leave(i *instance, reason string, now time.Time) {
 	if i.Phase == pending || s.timing.Drain == 0 {
 		s.expire(i, reason, now)
@@ -164,7 +175,7 @@ func (s *state) leave(i *instance, reason string, now time.Time) {
 func (s *state) drain(i *instance, reason string, now, at time.Time) {
 	if i.Phase == draining {
 		if at.After(i.GetDrain().GetDeleteAt().AsTime()) {
-			return // a drain gets no longer
+			return // a drain is never extended
 		}
 	} else if !i.active() {
 		return
@@ -177,9 +188,8 @@ func (s *state) drain(i *instance, reason string, now, at time.Time) {
 	s.touch(i)
 }
 
-// keep does one step to have a group be as it is desired, and reports whether there was
-// one to do.
-func (s *state) keep(g *group, byAge []*instance, now time.Time) bool {
+// step makes one step towards a group's desired state, and reports whether there was one.
+func (s *state) step(g *group, byAge []*instance, now time.Time) bool {
 	m, stepped := s.sort(g, byAge, now)
 	size := int(g.size)
 	switch {
@@ -207,14 +217,14 @@ func (s *state) keep(g *group, byAge []*instance, now time.Time) bool {
 	return len(m.marked) == 0 && m.up == size && s.rotate(g, m.active)
 }
 
-// members are a group's instances, as far as they matter to its size.
+// members are a group's instances that count for its size.
 type members struct {
-	active, marked []*instance // by age; marked: they go when others have come
-	up             int         // of active, how many run
-	there          int         // how many are not deleted yet
+	active, marked []*instance // by age; marked: removed once replacements run
+	up             int         // active instances that run
+	there          int         // instances not deleted yet
 }
 
-// sort sorts a group's instances, and has those leave that have to in any case.
+// sort classifies a group's instances, and removes those that must go in any case.
 func (s *state) sort(g *group, byAge []*instance, now time.Time) (m members, left bool) {
 	for _, i := range byAge {
 		if i.Phase == deleted {
@@ -242,7 +252,7 @@ func (s *state) sort(g *group, byAge []*instance, now time.Time) (m members, lef
 	return m, left
 }
 
-// surplus is who goes first: one that never came up, or else the oldest.
+// surplus returns the instance to remove first: one that is not running, or else the oldest.
 func surplus(byAge []*instance) *instance {
 	for _, i := range byAge {
 		if i.Phase == pending {
@@ -252,7 +262,7 @@ func surplus(byAge []*instance) *instance {
 	return byAge[0]
 }
 
-// rotate has the oldest instance of an earlier definition be replaced.
+// rotate marks the oldest instance of an earlier definition for replacement.
 func (s *state) rotate(g *group, active []*instance) bool {
 	for _, i := range active {
 		if i.built != g.infra() {
@@ -264,9 +274,9 @@ func (s *state) rotate(g *group, active []*instance) bool {
 	return false
 }
 
-// create records an instance of a group.
+// create creates an instance of a group.
 func (s *state) create(g *group, now time.Time) *instance {
-	// Ids carry milliseconds: these sort by age, however fast they are made.
+	// IDs carry milliseconds: each is made later than the last, so that they sort by age.
 	if now = now.Truncate(time.Millisecond); !now.After(s.lastID) {
 		now = s.lastID.Add(time.Millisecond)
 	}

@@ -10,15 +10,14 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// service is how a shard's server answers: from the shard's state, as far as its
-// faults let it.
+// service answers calls from the shard's state, subject to its faults.
 type service struct {
 	nstancev1.UnimplementedOperatorServiceServer
 	*state
 	faults *faults
 }
 
-// serve answers a call that is not a stream.
+// serve answers a unary call.
 func serve[Q proto.Message, A any](
 	ctx context.Context, s *service, method string, req Q, do func(now time.Time) (*A, error),
 ) (*A, error) {
@@ -37,8 +36,8 @@ func serve[Q proto.Message, A any](
 	return answer, nil
 }
 
-// follow answers a stream: look returns what to send, each time something has changed.
-// It is called with the shard's lock held.
+// follow answers a stream: look returns what to send, after each change. It is called with the
+// shard's lock held.
 func follow[A any](s *service, method string, req proto.Message, stream grpc.ServerStreamingServer[A], look func(first bool) []*A) error {
 	ctx := stream.Context()
 	if err := s.faults.enter(ctx, method, req); err != nil {

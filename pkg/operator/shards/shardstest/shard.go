@@ -14,8 +14,8 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Shard is one shard with its only server. What it keeps outlives its server. It is
-// safe for concurrent use.
+// Shard is one shard with a single server. Its state outlives the server. It is safe for
+// concurrent use.
 type Shard struct {
 	*state
 	// ID is the shard's name.
@@ -24,7 +24,7 @@ type Shard struct {
 	world *World
 	ip    string
 
-	up     sync.Mutex // held while the server goes up or down
+	up     sync.Mutex // held while the server starts or stops
 	stop   func()     // nil: it is down
 	faults *faults
 }
@@ -35,12 +35,12 @@ func newShard(w *World, id, ip string) *Shard {
 
 func (s *Shard) addr() string { return s.ip + ":8993" }
 
-// Service is what the server answers with, for a caller who needs no server.
+// Service returns the service implementation, for callers that need no server.
 func (s *Shard) Service() nstancev1.OperatorServiceServer {
 	return &service{state: s.state, faults: s.faults}
 }
 
-// Start brings the server up, if it is down.
+// Start starts the server, if it is down.
 func (s *Shard) Start() {
 	s.world.tb.Helper()
 	s.up.Lock()
@@ -73,8 +73,8 @@ func (s *Shard) Start() {
 	}
 }
 
-// Stop takes the server down: its connections are cut, and nobody can connect. What
-// goes on by itself, such as a drain, goes on.
+// Stop stops the server: its connections are cut, and no new ones accepted. Processes such as
+// drains continue.
 func (s *Shard) Stop() {
 	s.up.Lock()
 	defer s.up.Unlock()
@@ -84,8 +84,8 @@ func (s *Shard) Stop() {
 	}
 }
 
-// Move has the server go on at another IP address. The Set knows it from the next
-// World.Configure on.
+// Move moves the server to another IP address. The Set learns it with the next
+// World.Configure.
 func (s *Shard) Move(ip string) {
 	s.Stop()
 	s.up.Lock()
@@ -108,10 +108,10 @@ type leading struct{}
 
 func (leading) Leading() (string, bool) { return "", true }
 
-// SetTiming says how long things take from now on.
+// SetTiming changes the durations from now on.
 func (s *Shard) SetTiming(change func(*Timing)) { s.change(func(time.Time) { change(&s.timing) }) }
 
-// SetCapacity says what a machine of an instance type has; nil: nobody knows.
+// SetCapacity sets the capacity of an instance type; nil: unknown.
 func (s *Shard) SetCapacity(instanceType string, c *nstancev1.MachineCapacity) {
 	s.change(func(time.Time) {
 		s.capacity[instanceType] = c
@@ -121,21 +121,25 @@ func (s *Shard) SetCapacity(instanceType string, c *nstancev1.MachineCapacity) {
 	})
 }
 
-// NoRoom has no more machines be made: what is created stays pending without one.
+// NoRoom makes creates fail for lack of capacity: new instances stay pending without a
+// machine.
 func (s *Shard) NoRoom(on bool) { s.change(func(time.Time) { s.noRoom = on }) }
 
-// AddGroup makes a dynamic group.
+// RefuseAll makes the provider refuse all further on-demand instances with this error; empty:
+// no longer.
+func (s *Shard) RefuseAll(words string) { s.change(func(time.Time) { s.refuses = words }) }
+
+// AddGroup creates a dynamic group.
 func (s *Shard) AddGroup(name string, size int32, template string) {
 	s.change(func(time.Time) { s.define(name, definition{size: size, template: template}, nil) })
 }
 
-// Static has the shard's static config name a group.
+// Static adds a group to the shard's static config.
 func (s *Shard) Static(name string, size int32, template string) {
 	s.change(func(time.Time) { s.define(name, definition{size: size, template: template}, &size) })
 }
 
-// Dynamic has the shard's static config not name a group any more, which lives on as
-// one of its own.
+// Dynamic removes a group from the shard's static config; it lives on as a dynamic group.
 func (s *Shard) Dynamic(name string) {
 	s.change(func(time.Time) {
 		if g := s.groups[name]; g != nil {
@@ -145,7 +149,7 @@ func (s *Shard) Dynamic(name string) {
 	})
 }
 
-// SetCondition gives a group a condition, or takes it away when status is false.
+// SetCondition sets a group's condition, or removes it if status is false.
 func (s *Shard) SetCondition(group, conditionType string, status bool, reason, message string) {
 	s.change(func(time.Time) {
 		g := s.groups[group]
@@ -153,7 +157,7 @@ func (s *Shard) SetCondition(group, conditionType string, status bool, reason, m
 			s.world.tb.Errorf("set a condition: shard %s has no group %q", s.ID, group)
 			return
 		}
-		g.conditions[conditionType] = &nstancev1.Condition{Type: conditionType, Status: status, Reason: reason, Message: message}
+		g.conditions[conditionType] = &nstancev1.Condition{Type: conditionType, Status: "True", Reason: reason, Message: message}
 		if !status {
 			delete(g.conditions, conditionType)
 		}
@@ -161,7 +165,7 @@ func (s *Shard) SetCondition(group, conditionType string, status bool, reason, m
 	})
 }
 
-// Group returns a group as it is now; nil: there is none.
+// Group returns a group's current status; nil if there is none.
 func (s *Shard) Group(name string) *nstancev1.GroupStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +175,8 @@ func (s *Shard) Group(name string) *nstancev1.GroupStatus {
 	return nil
 }
 
-// Instances returns those of a group, or all when it is empty, tombstones too, by age.
+// Instances returns a group's instances, or all if group is empty, tombstones included, by
+// age.
 func (s *Shard) Instances(group string) (all []*nstancev1.InstanceStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +188,7 @@ func (s *Shard) Instances(group string) (all []*nstancev1.InstanceStatus) {
 	return all
 }
 
-// Instance returns an instance as it is now; nil: there is none.
+// Instance returns an instance's current status; nil if there is none.
 func (s *Shard) Instance(id string) *nstancev1.InstanceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,43 +7,48 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/structpb"
+
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// Timing is how long things take. All of it may be 0, but Tombstone.
+// Timing has the durations of processes. All may be 0, except Tombstone.
 type Timing struct {
-	Create    time.Duration // from a record to its machine
-	Boot      time.Duration // from a machine to an instance that runs
-	Drain     time.Duration // a drain at most; 0: nothing is drained
+	Create    time.Duration // from the record to the machine
+	Boot      time.Duration // from the machine to running
+	Drain     time.Duration // a drain's limit; 0: no drains
 	Delete    time.Duration // from deleting to deleted
-	Tombstone time.Duration // how long a deleted instance is told of
+	Tombstone time.Duration // how long a tombstone is reported
 }
 
-// DefaultInstanceType is that of groups that name none. It and "large" have a
-// capacity that is known.
+// DefaultInstanceType is the type of groups that set none. It and "large" have a known
+// capacity.
 const DefaultInstanceType = "small"
 
-// state is what a shard keeps, and what happens to it by itself. Methods that
-// do not say otherwise are called with its lock held.
+// state is a shard's state and its simulation. Methods are called with its lock held unless
+// noted.
 type state struct {
 	tb      testing.TB
 	id      string  // of the shard
-	changed *signal // that there is something new for the streams
+	changed *signal // notifies the streams
 
 	mu        sync.Mutex
 	timing    Timing
 	noRoom    bool
+	refuses   string                                // why the provider refuses on-demand instances; empty: it does not
+	races     int                                   // how many more changes of groups to race
 	capacity  map[string]*nstancev1.MachineCapacity // by instance type
+	vars      map[string]*structpb.Struct           // by template
 	groups    map[string]*group
 	instances map[string]*instance
 	requests  map[string]*request // by idempotency key
 	problems  []*nstancev1.WatchErrorsResponse
-	said      []*nstancev1.WatchErrorsResponse // all that was ever told of problems
+	said      []*nstancev1.WatchErrorsResponse // all events of problems so far
 	version   uint64                           // of the last change
-	left      map[string]uint64                // groups that are gone, and at which version
+	left      map[string]uint64                // removed groups, with the version of the removal
 	lastID    time.Time
-	timer     *time.Timer // for what comes by itself
-	ended     bool        // nothing does any more
+	timer     *time.Timer // for the next scheduled step
+	ended     bool        // the simulation has ended
 }
 
 func newState(tb testing.TB, id string) *state {
@@ -55,19 +60,20 @@ func newState(tb testing.TB, id string) *state {
 			DefaultInstanceType: {CpuMillis: 2000, MemoryBytes: 4 << 30, Arch: "amd64"},
 			"large":             {CpuMillis: 8000, MemoryBytes: 32 << 30, Arch: "arm64"},
 		},
-		groups: map[string]*group{}, instances: map[string]*instance{}, requests: map[string]*request{}, left: map[string]uint64{},
+		vars: map[string]*structpb.Struct{}, groups: map[string]*group{},
+		instances: map[string]*instance{}, requests: map[string]*request{}, left: map[string]uint64{},
 	}
 }
 
-// change takes the lock, does something and then what comes of it.
+// change runs do under the lock, and converges.
 func (s *state) change(do func(now time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	do(time.Now())
-	s.settle()
+	s.converge()
 }
 
-// act does the same to an instance that is there.
+// act does so for an instance, which must exist.
 func (s *state) act(id string, do func(i *instance, now time.Time)) {
 	s.tb.Helper()
 	s.change(func(now time.Time) {
@@ -89,7 +95,7 @@ func (s *state) byAge() []*instance {
 	return all
 }
 
-// touch notes that an instance, and so its group, may be different.
+// touch marks an instance, and so its group, as changed.
 func (s *state) touch(i *instance) {
 	s.version++
 	i.version = s.version
@@ -103,7 +109,7 @@ func (s *state) touchGroup(g *group) {
 	g.version = s.version
 }
 
-// signal tells many that something has changed.
+// signal is a broadcast that something has changed.
 type signal struct {
 	mu sync.Mutex
 	ch chan struct{}
@@ -111,7 +117,7 @@ type signal struct {
 
 func newSignal() *signal { return &signal{ch: make(chan struct{})} }
 
-// next is closed with the next send.
+// next returns a channel that is closed by the next send.
 func (s *signal) next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ func (s *service) WatchGroups(req *nstancev1.WatchGroupsRequest, stream grpc.Ser
 			if g := s.groups[name]; g.version > seen {
 				known[name] = true
 				all = append(all, &nstancev1.WatchGroupsResponse{
-					Type: nstancev1.EventType_EVENT_TYPE_UPSERT, Key: name, Group: s.groupStatus(g),
+					Type: nstancev1.EventType_EVENT_TYPE_UPSERT, Key: name, Group: s.groupFor(g, req.GetOmitInstances()),
 				})
 			}
 		}
@@ -39,7 +39,7 @@ func (s *service) WatchGroups(req *nstancev1.WatchGroupsRequest, stream grpc.Ser
 	})
 }
 
-// WatchInstances implements OperatorServiceServer. No watch of it is ever resumed.
+// WatchInstances implements OperatorServiceServer. It does not support resuming.
 func (s *service) WatchInstances(
 	req *nstancev1.WatchInstancesRequest, stream grpc.ServerStreamingServer[nstancev1.WatchInstancesResponse],
 ) error {
@@ -74,12 +74,12 @@ func (s *service) WatchErrors(req *nstancev1.WatchErrorsRequest, stream grpc.Ser
 	})
 }
 
-// Problem has the shard tell of a problem, which lasts until ProblemOver.
+// Problem makes the shard report a problem, which lasts until ProblemOver.
 func (s *Shard) Problem(reason, group, instance, message string) {
 	s.problem(&nstancev1.WatchErrorsResponse{Reason: reason, Group: group, InstanceId: instance, Message: message})
 }
 
-// ProblemOver has the shard tell that a problem is no more.
+// ProblemOver makes the shard report the end of a problem.
 func (s *Shard) ProblemOver(reason, group, instance string) {
 	s.problem(&nstancev1.WatchErrorsResponse{Reason: reason, Group: group, InstanceId: instance, Over: true})
 }

@@ -1,6 +1,6 @@
-// Package shardstest gives tests shards that behave: servers in memory that keep
-// groups at size, drain, boot and forget instances as real ones do, behind a real
-// shards.Set and real mutual TLS. Tests may run in the time of testing/synctest.
+// Package shardstest provides simulated shards for tests: in-memory servers that keep groups
+// at size, drain, boot and forget instances as real ones do, behind a real shards.Set and real
+// mutual TLS. Tests may use testing/synctest.
 package shardstest
 
 import (
@@ -28,24 +28,30 @@ const (
 	tenant   = "default"
 	operator = "opr01h455vb4pex5vsknk084sn02q"
 	certTTL  = 24 * time.Hour
+
+	// callTimeout is that of the Set's calls. On a machine that is busy one that is answered
+	// may take long, and is not to count as one that is not.
+	callTimeout = time.Minute
 )
 
 // World is a cluster of shards in one process. It is safe for concurrent use.
 type World struct {
-	// Set is connected to all shards that World was made with.
+	// Set is connected to all shards that World was created with.
 	Set *shards.Set
 
 	tb     testing.TB
 	ca     *pki.CA
-	source *pki.Source // what the client shows
+	source *pki.Source // the client's certificate
 	client *client.Client
 
 	mu        sync.Mutex
 	listeners map[string]*bufconn.Listener // by address
 	shards    map[string]*Shard
+	running   bool // the Set runs
+	again     int  // number of reconnects
 }
 
-// Start makes a world whose Set runs.
+// Start returns a world whose Set runs.
 func Start(tb testing.TB, ids ...string) *World {
 	tb.Helper()
 	w := New(tb, nil, ids...)
@@ -53,8 +59,8 @@ func Start(tb testing.TB, ids ...string) *World {
 	return w
 }
 
-// New makes a world whose Set does not run yet; configure, if not nil, changes what
-// the Set is made with.
+// New returns a world whose Set does not run yet; configure, if not nil, changes the Set's
+// config.
 func New(tb testing.TB, configure func(*shards.Config), ids ...string) *World {
 	tb.Helper()
 	ca, err := pki.NewCA(pki.CAConfig{Cluster: cluster, Key: newKey(tb), Now: time.Now(), Random: rand.Reader})
@@ -69,7 +75,7 @@ func New(tb testing.TB, configure func(*shards.Config), ids ...string) *World {
 		UserAgent: "test", Random: soon, Dialer: w.dial,
 	})
 	tb.Cleanup(w.client.Close)
-	cfg := shards.Config{Client: w.client, Now: time.Now, Timeout: 2 * time.Second, Poll: 500 * time.Millisecond, Random: soon}
+	cfg := shards.Config{Client: w.client, Now: time.Now, Timeout: callTimeout, Poll: 500 * time.Millisecond, Random: soon}
 	if configure != nil {
 		configure(&cfg)
 	}
@@ -81,12 +87,15 @@ func New(tb testing.TB, configure func(*shards.Config), ids ...string) *World {
 	return w
 }
 
-// soon has every wait be the shortest there is.
+// soon makes all delays minimal.
 func soon() float64 { return 0 }
 
-// Run has the Set run until the test ends.
+// Run runs the Set until the test ends.
 func (w *World) Run() {
 	w.tb.Helper()
+	w.mu.Lock()
+	w.running = true
+	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -98,7 +107,7 @@ func (w *World) Run() {
 	w.tb.Cleanup(func() { cancel(); <-done })
 }
 
-// Add makes one more shard, which the Set does not know yet, with a server that is up.
+// Add adds a running shard, which the Set does not know yet.
 func (w *World) Add(id string) *Shard {
 	w.tb.Helper()
 	w.mu.Lock()
@@ -111,14 +120,27 @@ func (w *World) Add(id string) *Shard {
 	return s
 }
 
-// Configure has the Set know these shards and no others.
+// Configure configures the Set with exactly these shards.
 func (w *World) Configure(ids ...string) {
 	w.tb.Helper()
+	w.mu.Lock()
+	times := 1 + w.again%2
+	w.mu.Unlock()
 	all := make([]client.Shard, 0, len(ids))
 	for _, id := range ids {
-		all = append(all, client.Shard{ID: id, Addrs: []string{w.Shard(id).addr()}})
+		all = append(all, client.Shard{ID: id, Addrs: slices.Repeat([]string{w.Shard(id).addr()}, times)})
 	}
 	w.Set.Configure(all)
+}
+
+// Reconnect makes the Set reconnect to its shards, as after a change of their addresses. All
+// listeners are notified.
+func (w *World) Reconnect() {
+	w.tb.Helper()
+	w.mu.Lock()
+	w.again++
+	w.mu.Unlock()
+	w.Configure(w.Set.Names()...)
 }
 
 // Shard returns one of the shards.
@@ -131,28 +153,6 @@ func (w *World) Shard(id string) *Shard {
 		w.tb.Fatalf("the world has no shard %q", id)
 	}
 	return s
-}
-
-// Synced waits until the Set knows everything of all the shards that it is configured
-// with.
-func (w *World) Synced() {
-	w.tb.Helper()
-	Eventually(w.tb, "all shards are synced", func() bool {
-		return !slices.ContainsFunc(w.Set.Names(), func(id string) bool {
-			st, ok := w.Set.State(id)
-			return !ok || !st.Synced || !st.Reachable || st.ProviderKind == ""
-		})
-	})
-}
-
-// Eventually waits until something holds, for a minute at most.
-func Eventually(tb testing.TB, what string, holds func() bool) {
-	tb.Helper()
-	for limit := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(limit) {
-			tb.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 func (w *World) dial(ctx context.Context, addr string) (net.Conn, error) {
@@ -187,7 +187,7 @@ func newKey(tb testing.TB) []byte {
 	return key
 }
 
-// operator is the certificate that the client shows.
+// operator returns the client's certificate.
 func (w *World) operator() *pki.Keypair {
 	w.tb.Helper()
 	key := newKey(w.tb)
@@ -196,7 +196,7 @@ func (w *World) operator() *pki.Keypair {
 	return w.pair(cert, key, err)
 }
 
-// server is a certificate for a server of a shard at an IP address.
+// server returns a server certificate for a shard at an IP address.
 func (w *World) server(shard, ip string) *pki.Keypair {
 	w.tb.Helper()
 	key := newKey(w.tb)

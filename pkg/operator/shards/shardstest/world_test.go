@@ -6,7 +6,7 @@ import (
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
 )
 
-// TestStart: a world is there at once, in real time, and follows what its shards do.
+// TestStart: the shards are ready at once, in real time, and the Set follows their changes.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	w := shardstest.Start(t, "one", "two")

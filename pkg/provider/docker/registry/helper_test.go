@@ -12,20 +12,16 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker/registry"
 )
 
-// TestHelperThatHangs: a credential helper is not waited for longer than the question.
-func TestHelperThatHangs(t *testing.T) {
+// TestHangingCredentialHelper: the context's deadline also ends the wait for a credential
+// helper.
+func TestHangingCredentialHelper(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name, text string, mode os.FileMode) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	// It goes with its folder, when the test is over, and after two minutes at the latest.
-	write("docker-credential-hang", "#!/bin/sh\nn=0\nwhile [ -e \"$0\" ] && [ $n -lt 1200 ]; do sleep 0.1; n=$((n+1)); done\n", 0o755)
+	// The helper exits when its folder is removed at the end of the test, and after two minutes at
+	// the latest.
+	write(t, filepath.Join(dir, "docker-credential-hang"),
+		"#!/bin/sh\nn=0\nwhile [ -e \"$0\" ] && [ $n -lt 1200 ]; do sleep 0.1; n=$((n+1)); done\n", 0o755)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	config := write("config.json", `{"credHelpers":{"127.0.0.2:1":"hang"}}`, 0o600)
+	config := write(t, filepath.Join(dir, "config.json"), `{"credHelpers":{"127.0.0.2:1":"hang"}}`, 0o600)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()

@@ -17,8 +17,8 @@ type keychain string
 
 var _ authn.Keychain = keychain("")
 
-// patient is a keychain that is not waited for longer than its question may take: a
-// credential helper is a program, which may hang.
+// patient is a keychain whose look-ups end with their context: a credential helper is a program
+// and may hang.
 type patient struct{ authn.Keychain }
 
 var _ authn.ContextKeychain = patient{}
@@ -42,7 +42,7 @@ func (p patient) ResolveContext(ctx context.Context, target authn.Resource) (aut
 	}
 }
 
-// CheckConfig reports why a file is no docker config.json.
+// CheckConfig returns an error if a file is not a docker config.json.
 func CheckConfig(path string) error {
 	_, err := keychain(path).load()
 	return err
@@ -61,8 +61,8 @@ func (k keychain) load() (*configfile.ConfigFile, error) {
 	return loaded, nil
 }
 
-// Resolve implements authn.Keychain. Passwords may be kept for a repository, or for
-// its whole registry.
+// Resolve implements authn.Keychain. Passwords may be configured for a repository or for its
+// registry.
 func (k keychain) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	loaded, err := k.load()
 	if err != nil {
@@ -76,7 +76,7 @@ func (k keychain) Resolve(target authn.Resource) (authn.Authenticator, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", k, err)
 		}
-		found.ServerAddress = "" // set even where nothing is found
+		found.ServerAddress = "" // set even if nothing is found
 		if found != (types.AuthConfig{}) {
 			return authn.FromConfig(authn.AuthConfig{
 				Username: found.Username, Password: found.Password, Auth: found.Auth,

@@ -1,10 +1,9 @@
-// Package registry asks container registries what a create has to know before the
-// engine pulls an image: which digest its name stands for, and whether a key has
-// signed that. It speaks the OCI distribution protocol, takes the passwords of
-// `docker login`, and trusts nothing that a registry says: what it reads is bounded,
-// and is checked by digest or by signature.
+// Package registry answers what a create needs to know before the engine pulls an image: its
+// digest, and whether a key has signed it. It speaks the OCI distribution protocol, uses the
+// passwords of `docker login`, and trusts nothing a registry returns: sizes are bounded, and
+// contents are verified by digest or signature.
 //
-// Errors are of the kinds of package provider. One that is none of them is temporary.
+// Errors are of the kinds of package provider; others are temporary.
 package registry
 
 import (
@@ -24,44 +23,46 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 )
 
-// Client asks registries. It is safe for concurrent use and keeps nothing that it
-// was told.
+// Client queries registries. It is safe for concurrent use and caches nothing.
 type Client struct {
 	keychain  authn.Keychain
 	transport http.RoundTripper
+	lists     http.RoundTripper // for lists of referrers
 }
 
-// New returns a client with the passwords of a docker config.json, and those of the
-// credential helpers that it names; an empty path is the file of whoever runs this
-// process. The file is read again for each question, so a `docker login` counts at
-// once.
+// New returns a client with the passwords of a docker config.json and its credential helpers;
+// an empty path is the file of the user running this process. The file is read for each
+// request, so a `docker login` takes effect at once.
 func New(configFile string) *Client {
-	c := &Client{keychain: patient{authn.DefaultKeychain}, transport: bounded{remote.DefaultTransport}}
+	c := &Client{
+		keychain: patient{authn.DefaultKeychain}, transport: bounded{remote.DefaultTransport, maxAnswer},
+		lists: bounded{remote.DefaultTransport, maxList},
+	}
 	if configFile != "" {
 		c.keychain = patient{keychain(configFile)}
 	}
 	return c
 }
 
-// Hosted reports whether an image's name says which registry has it. A bare name,
-// such as nstance-agent:dev, is the engine's own: people know it as short for one on
-// Docker Hub, where anybody may have taken it.
+// Hosted reports whether an image name includes a registry. A bare name, such as
+// nstance-agent:dev, is always the engine's own image: commonly it is short for an image on
+// Docker Hub, where any account may have taken the name.
 func Hosted(image string) bool {
 	host, _, found := strings.Cut(image, "/")
 	return found && (strings.ContainsAny(host, ".:") || host == "localhost")
 }
 
-// Check reports, without asking anybody, why an image can't be asked for.
+// Check returns, without a request, an error if no registry can be asked for an image.
 func Check(image string) error {
 	if !Hosted(image) {
-		return errors.New("names no registry: want one before it, such as docker.io/" + image)
+		return errors.New("has no registry: want a registry in front, such as docker.io/" + image)
 	}
 	_, err := parse(image)
 	return err
 }
 
-// parse reads an image's name. The library's own way of taking either form tells no
-// reason.
+// parse parses an image name. It exists because the library's own function gives no reason for
+// an error.
 func parse(image string) (name.Reference, error) {
 	if strings.Contains(image, "@") {
 		return name.NewDigest(image)
@@ -69,8 +70,8 @@ func parse(image string) (name.Reference, error) {
 	return name.NewTag(image)
 }
 
-// Resolve returns an image's name by digest, as repository@sha256:…. A name that has
-// the digest already is not asked for.
+// Resolve returns an image's name by digest, as repository@sha256:…. A name that has a digest
+// needs no request.
 func (c *Client) Resolve(ctx context.Context, image string) (string, error) {
 	err := Check(image)
 	if err != nil {
@@ -84,14 +85,17 @@ func (c *Client) Resolve(ctx context.Context, image string) (string, error) {
 		return d.Context().Digest(d.DigestStr()).Name(), nil
 	}
 	digest, err := c.digest(ctx, ref)
+	if errors.Is(err, errTooLong) {
+		err = fmt.Errorf("%w: %w", provider.ErrInvalid, err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("ask the registry for image %s: %w", image, kind(err))
 	}
 	return ref.Context().Digest(digest).Name(), nil
 }
 
-// digest asks without reading the manifest, which some registries count as a pull;
-// one that does not name the digest then is asked for the manifest.
+// digest gets the digest without reading the manifest, which some registries count as a pull;
+// if the registry does not return it that way, the manifest is read.
 func (c *Client) digest(ctx context.Context, ref name.Reference) (string, error) {
 	options := c.options(ctx)
 	head, err := remote.Head(ref, options...)
@@ -108,7 +112,7 @@ func (c *Client) digest(ctx context.Context, ref name.Reference) (string, error)
 	return got.Digest.String(), nil
 }
 
-// options are those of every question. There is one attempt: the caller asks again.
+// options returns the options of all requests. Each is attempted once: the caller retries.
 func (c *Client) options(ctx context.Context) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx), remote.WithAuthFromKeychain(c.keychain), remote.WithTransport(c.transport),
@@ -116,8 +120,8 @@ func (c *Client) options(ctx context.Context) []remote.Option {
 	}
 }
 
-// Login returns what an engine is given to pull an image with the same passwords: the
-// X-Registry-Auth header's value.
+// Login returns the value of the X-Registry-Auth header with which an engine can pull an image
+// with the same password.
 func (c *Client) Login(ctx context.Context, image string) (string, error) {
 	ref, err := parse(image)
 	if err != nil {
@@ -141,7 +145,7 @@ func (c *Client) Login(ctx context.Context, image string) (string, error) {
 	return base64.URLEncoding.EncodeToString(text), nil
 }
 
-// status is that of a registry's answer, 0 when there was none.
+// status returns the HTTP status of a registry's answer, 0 if there was none.
 func status(err error) int {
 	var answer *transport.Error
 	if errors.As(err, &answer) {
@@ -150,8 +154,8 @@ func status(err error) int {
 	return 0
 }
 
-// brief is an error whose text is cut: a registry, or where it redirects to, may answer
-// with any.
+// brief is an error with truncated text: registries, and the hosts they redirect to, may return
+// any text.
 type brief struct{ error }
 
 const maxTold = 300
@@ -165,11 +169,11 @@ func (b brief) Error() string {
 	return text
 }
 
-// Unwrap returns the whole error.
+// Unwrap returns the full error.
 func (b brief) Unwrap() error { return b.error }
 
-// kind sorts a registry's answers. Too many questions are ErrQuota, which concerns one
-// image: ErrThrottled would slow down all calls of the provider.
+// kind wraps a registry's answer in its kind. A rate limit is ErrQuota, as it affects one
+// image; ErrThrottled would slow down all calls of the provider.
 func kind(err error) error {
 	if err != nil {
 		err = brief{err}

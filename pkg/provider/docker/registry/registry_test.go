@@ -28,7 +28,7 @@ func TestHosted(t *testing.T) {
 	}
 }
 
-// TestResolve: a tag becomes the digest that it stands for now.
+// TestResolve: a tag is resolved to its current digest.
 func TestResolve(t *testing.T) {
 	host := registrytest.Serve(t, registrytest.Handler(true))
 	c := registry.New("")
@@ -43,10 +43,10 @@ func TestResolve(t *testing.T) {
 	}
 	digest := "ghcr.invalid/agent@sha256:" + strings.Repeat("ab", 32)
 	if got, err := c.Resolve(t.Context(), digest); err != nil || got != digest {
-		t.Errorf("a digest, whose registry need not answer: %s, %v", got, err)
+		t.Errorf("a digest, which needs no registry: %s, %v", got, err)
 	}
 	for image, want := range map[string]string{
-		host + "/team/none:v1": "404", host + "/Team/agent": "can only contain", "agent:v1": "names no registry",
+		host + "/team/none:v1": "404", host + "/Team/agent": "can only contain", "agent:v1": "has no registry",
 		host + "/agent@sha256:12": "digest",
 	} {
 		if got, err := c.Resolve(t.Context(), image); !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), want) {
@@ -55,23 +55,22 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestAnswers: what a registry answers has a kind, and what does not pass by itself is
-// asked for once only.
-func TestAnswers(t *testing.T) {
-	for answer, want := range map[int]error{
+// TestErrorStatuses: a registry's error has a kind, and is not retried.
+func TestErrorStatuses(t *testing.T) {
+	for status, want := range map[int]error{
 		http.StatusUnauthorized: provider.ErrUnauthorized, http.StatusForbidden: provider.ErrUnauthorized,
 		http.StatusTooManyRequests: provider.ErrQuota, http.StatusInternalServerError: nil, http.StatusServiceUnavailable: nil,
 	} {
-		var asked atomic.Int64
+		var requests atomic.Int64
 		host := registrytest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.Contains(r.URL.Path, "/manifests/") {
-				asked.Add(1)
-				w.WriteHeader(answer)
+				requests.Add(1)
+				w.WriteHeader(status)
 			}
 		}))
 		_, err := registry.New("").Resolve(t.Context(), host+"/agent:v1")
-		if err == nil || provider.Definite(err) != (want != nil) || want != nil && !errors.Is(err, want) || asked.Load() != 1 {
-			t.Errorf("%d: %v after %d questions, want %v after one", answer, err, asked.Load(), want)
+		if err == nil || provider.Definite(err) != (want != nil) || want != nil && !errors.Is(err, want) || requests.Load() != 1 {
+			t.Errorf("%d: %v after %d requests, want %v after one", status, err, requests.Load(), want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -81,35 +80,35 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestWithoutHead: a registry that does not name the digest is asked for the manifest,
-// of which it may not send more than fits.
-func TestWithoutHead(t *testing.T) {
+// TestResolveWithHeadUnsupported: if a registry's response to HEAD lacks the digest, the
+// manifest is read, whose size is limited.
+func TestResolveWithHeadUnsupported(t *testing.T) {
 	served := registrytest.Handler(true)
-	var dumb, long atomic.Bool
+	var headless, long atomic.Bool
 	host := registrytest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if dumb.Load() && r.Method == http.MethodHead && strings.Contains(r.URL.Path, "/manifests/") {
+		if headless.Load() && r.Method == http.MethodHead && strings.Contains(r.URL.Path, "/manifests/") {
 			return
 		}
 		if long.Load() && strings.Contains(r.URL.Path, "/manifests/") {
-			_, _ = w.Write(make([]byte, 5<<20)) // the client hangs up
+			_, _ = w.Write(make([]byte, 5<<20)) // the client closes the connection
 			return
 		}
 		served.ServeHTTP(w, r)
 	}))
 	want := registrytest.Push(t, host+"/agent:v1", registrytest.Image(t))
-	dumb.Store(true)
+	headless.Store(true)
 	c := registry.New("")
 	if got, err := c.Resolve(t.Context(), host+"/agent:v1"); err != nil || got != want {
 		t.Errorf("%s, %v; want %s", got, err, want)
 	}
 	long.Store(true)
 	_, err := c.Resolve(t.Context(), host+"/agent:v1")
-	if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), "longer than") {
+	if !errors.Is(err, provider.ErrInvalid) || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("a manifest of 5 MiB: %v", err)
 	}
 }
 
-// private is a registry that wants a user and a password.
+// private serves a registry that requires a user and a password.
 func private(t *testing.T) (host string) {
 	t.Helper()
 	served := registrytest.Handler(true)
@@ -131,8 +130,8 @@ func write(t *testing.T, path, text string, mode os.FileMode) string {
 	return path
 }
 
-// TestPasswords come from a config's own list, from a credential helper, and from the
-// file of docker login, and the engine is given the same.
+// TestPasswords: passwords come from the auths of a config file, from a credential helper, and
+// from the file of docker login, and are passed on to the engine.
 func TestPasswords(t *testing.T) {
 	host := private(t)
 	dir := t.TempDir()
@@ -154,7 +153,7 @@ func TestPasswords(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 		c := registry.New(file)
-		if _, err := c.Resolve(t.Context(), host+"/agent:v1"); !errors.Is(err, provider.ErrInvalid) { // let in: there is no such image
+		if _, err := c.Resolve(t.Context(), host+"/agent:v1"); !errors.Is(err, provider.ErrInvalid) { // admitted, but the image is missing
 			t.Errorf("with %q: %v, want ErrInvalid", file, err)
 		}
 		login, err := c.Login(t.Context(), host+"/agent:v1")
@@ -165,12 +164,12 @@ func TestPasswords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var told map[string]string
-		if err := json.Unmarshal(text, &told); err != nil {
+		var credentials map[string]string
+		if err := json.Unmarshal(text, &credentials); err != nil {
 			t.Fatal(err)
 		}
-		if told["username"] != "ada" || told["password"] != "pass word" || told["serveraddress"] != host {
-			t.Errorf("with %q the engine is told %v", file, told)
+		if credentials["username"] != "ada" || credentials["password"] != "pass word" || credentials["serveraddress"] != host {
+			t.Errorf("with %q: login %v", file, credentials)
 		}
 	}
 	if _, err := registry.New(empty).Resolve(t.Context(), host+"/agent:v1"); !errors.Is(err, provider.ErrUnauthorized) {
@@ -178,7 +177,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// TestCheckConfig: a file that is none is refused, naming it.
+// TestCheckConfig: the error names an invalid or a missing file.
 func TestCheckConfig(t *testing.T) {
 	bad := write(t, filepath.Join(t.TempDir(), "bad.json"), `{"auths":`, 0o600)
 	for _, path := range []string{bad, filepath.Join(t.TempDir(), "none.json")} {
@@ -186,12 +185,13 @@ func TestCheckConfig(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 		if _, err := registry.New(path).Resolve(t.Context(), "127.0.0.1:1/agent:v1"); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("asked with %s: %v", path, err)
+			t.Errorf("resolve with %s: %v", path, err)
 		}
 	}
 }
 
-// FuzzCheck: a name that may be asked for says its registry, and one by digest stays so.
+// FuzzCheck: an accepted name has a registry, and its digest does not change when it is
+// resolved.
 func FuzzCheck(f *testing.F) {
 	f.Add("ghcr.io/nstance/agent:v1")
 	f.Add("127.0.0.1:5000/a/b@sha256:" + strings.Repeat("ab", 32))
@@ -203,7 +203,7 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		if !registry.Hosted(image) {
-			t.Errorf("%q names no registry", image)
+			t.Errorf("%q has no registry", image)
 		}
 		if !strings.Contains(image, "@") {
 			return

@@ -1,10 +1,11 @@
-// Package signature decides whether a key has signed a container image. It is pure:
-// keys and bundles come in as bytes, and everything in a bundle is untrusted.
+// Package signature verifies that a key has signed a container image. It is pure: keys and
+// bundles are passed in as bytes, and everything in a bundle is untrusted.
 //
-// A signature is what `cosign sign --key … --new-bundle-format` pushes beside an
-// image: a sigstore bundle, in it a DSSE envelope, in that an in-toto statement about
-// the image's digest. Certificates, logs and timestamps in a bundle count for nothing,
-// only the key does.
+// A signature is what `cosign sign --key … --new-bundle-format` attaches to an image: a
+// sigstore bundle with a DSSE envelope, which contains an in-toto statement about the image's
+// digest. Certificates, logs and timestamps in a bundle are ignored; only the key counts.
+//
+// A signature covers a digest. It covers the image's repository only if the signer included it.
 package signature
 
 import (
@@ -28,24 +29,23 @@ import (
 const (
 	// BundleType is the media type of the bundles that are read.
 	BundleType = "application/vnd.dev.sigstore.bundle.v0.3+json"
-	// PredicateType tells a signature from an attestation: without it an SBOM that the
-	// same key attested would count as a signature.
+	// PredicateType distinguishes a signature from an attestation: otherwise an SBOM attested
+	// by the same key would count as a signature.
 	PredicateType = "https://sigstore.dev/cosign/sign/v1"
-	// MaxBundle bounds a bundle, in bytes. One by a key has less than 2 KiB.
+	// MaxBundle bounds a bundle in bytes. A key-signed one has less than 2 KiB.
 	MaxBundle = 1 << 20
 )
 
 const (
 	payloadType = "application/vnd.in-toto+json"
-	// The bounds of an RSA modulus, in bits: below it proves little, above it takes long.
+	// Bounds of an RSA modulus in bits: smaller ones are weak, larger ones slow.
 	minRSA, maxRSA = 2048, 8192
 )
 
-// Key is a public key whose signatures count; the zero Key has signed nothing. It is
-// safe for concurrent use.
+// Key is a trusted public key; the zero Key has signed nothing. It is safe for concurrent use.
 type Key struct{ public crypto.PublicKey }
 
-// ParseKey reads a PEM text with one public key: ECDSA P-256, Ed25519 or RSA.
+// ParseKey parses PEM text with one public key: ECDSA P-256, Ed25519 or RSA.
 func ParseKey(text []byte) (Key, error) {
 	block, rest := pem.Decode(text)
 	if block == nil || block.Type != "PUBLIC KEY" || len(bytes.TrimSpace(rest)) > 0 {
@@ -73,7 +73,7 @@ func ParseKey(text []byte) (Key, error) {
 	}
 }
 
-// bundle is as much as counts of a sigstore bundle.
+// bundle has the relevant fields of a sigstore bundle.
 type bundle struct {
 	MediaType string `json:"mediaType"`
 	Envelope  struct {
@@ -85,19 +85,33 @@ type bundle struct {
 	} `json:"dsseEnvelope"`
 }
 
-// statement is as much as counts of an in-toto statement.
+// statement has the relevant fields of an in-toto statement.
 type statement struct {
-	Subject []struct {
-		Digest map[string]string `json:"digest"`
-	} `json:"subject"`
-	PredicateType string `json:"predicateType"`
+	Subject       []subject `json:"subject"`
+	PredicateType string    `json:"predicateType"`
+	Predicate     struct {
+		// Critical is the content of the older signature format, which some signers still add.
+		Critical struct {
+			Identity struct {
+				Reference string `json:"docker-reference"`
+			} `json:"identity"`
+		} `json:"critical"`
+	} `json:"predicate"`
+}
+
+// subject is an image that a statement is about, with its name if it has one.
+type subject struct {
+	Name   string            `json:"name"`
+	URI    string            `json:"uri"`
+	Digest map[string]string `json:"digest"`
 }
 
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// Verify fails, saying why, unless text is a bundle in which k signed the image of this
-// digest, given as sha256:… in lower case.
-func (k Key) Verify(digest string, text []byte) error {
+// Verify returns an error unless text is a bundle in which k signed the image with this digest,
+// given as sha256:… in lower case. names reports whether a repository or reference in the
+// statement is the image's own; it is not called if the statement has none.
+func (k Key) Verify(digest string, text []byte, names func(said string) bool) error {
 	if !digestPattern.MatchString(digest) {
 		return fmt.Errorf("digest %.80q is not valid: want sha256: and 64 hexadecimal digits", digest)
 	}
@@ -119,11 +133,11 @@ func (k Key) Verify(digest string, text []byte) error {
 	case !k.signed(encode(e.PayloadType, e.Payload), e.Signatures[0].Sig):
 		return errors.New("signed with another key, or altered afterwards")
 	}
-	// From here on it is the key's owner that speaks.
-	return states(e.Payload, digest)
+	// From here on the content is authenticated by the key.
+	return attests(e.Payload, digest, names)
 }
 
-// encode is DSSE's pre-authentication encoding, which binds the payload to its type.
+// encode returns DSSE's pre-authentication encoding, which binds the payload to its type.
 func encode(kind string, payload []byte) []byte {
 	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(kind), kind, len(payload)), payload...)
 }
@@ -137,7 +151,7 @@ func (k Key) signed(message, sig []byte) bool {
 	case *rsa.PublicKey:
 		return rsa.VerifyPKCS1v15(public, crypto.SHA256, sum[:], sig) == nil
 	case ed25519.PublicKey:
-		// cosign hashes first (Ed25519ph), other signers don't; neither passes for the other.
+		// cosign uses Ed25519ph, other signers plain Ed25519; neither verifies as the other.
 		long := sha512.Sum512(message)
 		return ed25519.Verify(public, message, sig) ||
 			ed25519.VerifyWithOptions(public, long[:], sig, &ed25519.Options{Hash: crypto.SHA512}) == nil
@@ -146,22 +160,41 @@ func (k Key) signed(message, sig []byte) bool {
 	}
 }
 
-// states fails unless the payload says that the image of this digest is signed.
-func states(payload []byte, digest string) error {
+// attests returns an error unless the payload states that the image with this digest, and with
+// this name if it has one, is signed.
+func attests(payload []byte, digest string, names func(string) bool) error {
 	var s statement
 	if err := json.Unmarshal(payload, &s); err != nil {
-		return fmt.Errorf("no in-toto statement: %w", err)
+		return fmt.Errorf("not an in-toto statement: %w", err)
 	}
 	if s.PredicateType != PredicateType {
-		return fmt.Errorf("a statement of type %.80q, which is no signature: want %s", s.PredicateType, PredicateType)
+		return fmt.Errorf("a statement of type %.80q, which is not a signature: want %s", s.PredicateType, PredicateType)
 	}
-	var about []string
+	var about, called []string
 	for _, subject := range s.Subject {
 		sum := "sha256:" + subject.Digest["sha256"]
-		if sum == digest {
+		if sum != digest {
+			about = append(about, sum)
+			continue
+		}
+		other := otherNames([]string{subject.Name, subject.URI, s.Predicate.Critical.Identity.Reference}, names)
+		if len(other) == 0 {
 			return nil
 		}
-		about = append(about, sum)
+		called = append(called, other...)
+	}
+	if len(called) > 0 {
+		return fmt.Errorf("a signature of this digest in another repository, %.240q", strings.Join(called, ", "))
 	}
 	return fmt.Errorf("a signature of another image, %.240s", strings.Join(about, ", "))
+}
+
+// otherNames returns the names in said that are not the image's.
+func otherNames(said []string, names func(string) bool) (other []string) {
+	for _, name := range said {
+		if name != "" && !names(name) {
+			other = append(other, name)
+		}
+	}
+	return other
 }

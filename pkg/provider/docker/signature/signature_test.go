@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	signs  = "https://sigstore.dev/cosign/sign/v1"
-	inToto = "application/vnd.in-toto+json"
+	signType = "https://sigstore.dev/cosign/sign/v1"
+	inToto   = "application/vnd.in-toto+json"
 )
 
 var (
@@ -29,7 +29,21 @@ var (
 	another = "sha256:" + strings.Repeat("b2", 32)
 )
 
-// publicPEM is a key as a file holds it.
+// isRepository reports whether a name is that of the image's repository in these tests.
+func isRepository(name string) bool { return name == "registry.example/agent" }
+
+// statementNaming returns a statement that names the image in each of the places that signers
+// use.
+func statementNaming(name, uri, reference string) string {
+	subject := map[string]any{"name": name, "uri": uri, "digest": map[string]string{"sha256": strings.TrimPrefix(image, "sha256:")}}
+	critical := map[string]any{"identity": map[string]string{"docker-reference": reference}}
+	text, _ := json.Marshal(map[string]any{
+		"subject": []any{subject}, "predicateType": signType, "predicate": map[string]any{"critical": critical},
+	})
+	return string(text)
+}
+
+// publicPEM returns a public key as in a file.
 func publicPEM(t testing.TB, public crypto.PublicKey) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(public)
@@ -48,7 +62,7 @@ func parse(t testing.TB, public crypto.PublicKey) signature.Key {
 	return k
 }
 
-// statement is what is signed.
+// statement returns an in-toto statement about digests.
 func statement(predicate string, digests ...string) string {
 	var subjects []map[string]any
 	for _, d := range digests {
@@ -60,17 +74,17 @@ func statement(predicate string, digests ...string) string {
 	return string(text)
 }
 
-// hashed is an Ed25519 key that signs as cosign has it sign.
-type hashed struct{ ed25519.PrivateKey }
+// ed25519ph is an Ed25519 key that signs the hash of a message, as cosign does.
+type ed25519ph struct{ ed25519.PrivateKey }
 
-// sign makes an envelope's signature by the rules of DSSE, spelled out once more.
+// sign returns a DSSE signature, by an implementation of its own.
 func sign(t testing.TB, signer crypto.Signer, kind, payload string) []byte {
 	t.Helper()
 	message := []byte("DSSEv1 " + fmt.Sprint(len(kind)) + " " + kind + " " + fmt.Sprint(len(payload)) + " " + payload)
 	var opts crypto.SignerOpts = crypto.Hash(0)
 	switch signer.(type) {
 	case ed25519.PrivateKey:
-	case hashed:
+	case ed25519ph:
 		sum := sha512.Sum512(message)
 		message, opts = sum[:], &ed25519.Options{Hash: crypto.SHA512}
 	default:
@@ -84,7 +98,7 @@ func sign(t testing.TB, signer crypto.Signer, kind, payload string) []byte {
 	return sig
 }
 
-// bundle is one as a registry serves it.
+// bundle returns a bundle as a registry serves it.
 func bundle(media, kind, payload string, sigs ...[]byte) []byte {
 	signatures := []map[string]any{}
 	for _, sig := range sigs {
@@ -107,9 +121,9 @@ func newP256(t testing.TB) *ecdsa.PrivateKey {
 	return k
 }
 
-// TestKinds: each kind of key verifies what it signed, and nothing that another one did.
-func TestKinds(t *testing.T) {
-	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+// TestKeyTypes: each type of key verifies what it signed, and nothing that another key signed.
+func TestKeyTypes(t *testing.T) {
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,69 +131,74 @@ func TestKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	factors, err := rsa.GenerateKey(rand.Reader, 2048)
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
 	signers := map[string]crypto.Signer{
-		"P-256": newP256(t), "another P-256": newP256(t), "Ed25519": edwards, "Ed25519ph": hashed{another}, "RSA": factors,
+		"P-256": newP256(t), "another P-256": newP256(t), "Ed25519": ed, "Ed25519ph": ed25519ph{another}, "RSA": rsaKey,
 	}
-	payload := statement(signs, image)
-	for by, signer := range signers {
+	payload := statement(signType, image)
+	for signed, signer := range signers {
 		text := bundle(signature.BundleType, inToto, payload, sign(t, signer, inToto, payload))
-		for with, other := range signers {
-			err := parse(t, other.Public()).Verify(image, text)
-			if by == with && err != nil || by != with && (err == nil || !strings.Contains(err.Error(), "another key")) {
-				t.Errorf("signed with %s, verified with %s: %v", by, with, err)
+		for verified, other := range signers {
+			err := parse(t, other.Public()).Verify(image, text, isRepository)
+			if signed == verified && err != nil || signed != verified && (err == nil || !strings.Contains(err.Error(), "another key")) {
+				t.Errorf("signed with %s, verified with %s: %v", signed, verified, err)
 			}
 		}
-		if (signature.Key{}).Verify(image, text) == nil {
-			t.Errorf("no key at all verifies a signature with %s", by)
+		if (signature.Key{}).Verify(image, text, isRepository) == nil {
+			t.Errorf("the zero Key verifies a signature with %s", signed)
 		}
 	}
 }
 
-// TestWhatCounts: only a signature of this image by this key does.
-func TestWhatCounts(t *testing.T) {
+// TestVerify: only a signature of this image by this key is valid.
+func TestVerify(t *testing.T) {
 	signer := newP256(t)
 	key := parse(t, signer.Public())
-	by := func(media, kind, payload string) []byte {
+	signedBundle := func(media, kind, payload string) []byte {
 		return bundle(media, kind, payload, sign(t, signer, kind, payload))
 	}
-	good := statement(signs, image)
+	signed := func(payload string) []byte { return signedBundle(signature.BundleType, inToto, payload) }
+	good := statement(signType, image)
 	once := sign(t, signer, inToto, good)
 	changed := append([]byte(nil), once...)
 	changed[len(changed)-1] ^= 1
 	for name, c := range map[string]struct {
 		bundle []byte
-		want   string // empty: it counts
+		want   string // empty: valid
 	}{
-		"a signature":                {by(signature.BundleType, inToto, good), ""},
-		"of several images":          {by(signature.BundleType, inToto, statement(signs, another, image)), ""},
-		"of another image":           {by(signature.BundleType, inToto, statement(signs, another)), "a signature of another image, " + another},
-		"of no image":                {by(signature.BundleType, inToto, statement(signs)), "a signature of another image"},
-		"an SBOM":                    {by(signature.BundleType, inToto, statement("https://spdx.dev/Document", image)), "which is no signature"},
-		"no type":                    {by(signature.BundleType, inToto, statement("", image)), "which is no signature"},
-		"of other bytes":             {by(signature.BundleType, "text/plain", good), `payload of type "text/plain"`},
-		"its type changed":           {bundle(signature.BundleType, inToto, good, sign(t, signer, "text/plain", good)), "altered"},
-		"a statement put in":         {bundle(signature.BundleType, inToto, good, sign(t, signer, inToto, statement(signs, another))), "altered"},
-		"its signature changed":      {bundle(signature.BundleType, inToto, good, changed), "altered"},
-		"its signature empty":        {bundle(signature.BundleType, inToto, good, nil), "altered"},
-		"no signature in it":         {bundle(signature.BundleType, inToto, good), "0 signatures: want 1"},
-		"two in it":                  {bundle(signature.BundleType, inToto, good, once, once), "2 signatures: want 1"},
-		"a bundle of another format": {by("application/vnd.dev.sigstore.bundle.v0.4+json", inToto, good), "v0.4+json\": want application/"},
-		"no statement":               {by(signature.BundleType, inToto, "[1]"), "no in-toto statement"},
-		"no JSON":                    {[]byte("-----BEGIN"), "no signature bundle"},
-		"nothing":                    {nil, "no signature bundle"},
-		"too long":                   {make([]byte, signature.MaxBundle+1), "1048577 bytes: want at most 1048576"},
+		"one image":             {signed(good), ""},
+		"several images":        {signed(statement(signType, another, image)), ""},
+		"another image":         {signed(statement(signType, another)), "a signature of another image, " + another},
+		"its names":             {signed(statementNaming("registry.example/agent", "registry.example/agent", "registry.example/agent")), ""},
+		"another name":          {signed(statementNaming("registry.example/tool", "", "")), "in another repository, \"registry.example/tool\""},
+		"another URI":           {signed(statementNaming("registry.example/agent", "oci://b", "")), "in another repository, \"oci://b\""},
+		"another reference":     {signed(statementNaming("", "", "c/d")), "in another repository, \"c/d\""},
+		"no image":              {signed(statement(signType)), "a signature of another image"},
+		"SBOM":                  {signed(statement("https://spdx.dev/Document", image)), "is not a signature"},
+		"no predicate type":     {signed(statement("", image)), "which is not a signature"},
+		"another payload type":  {signedBundle(signature.BundleType, "text/plain", good), `payload of type "text/plain"`},
+		"payload type replaced": {bundle(signature.BundleType, inToto, good, sign(t, signer, "text/plain", good)), "altered"},
+		"statement replaced":    {bundle(signature.BundleType, inToto, good, sign(t, signer, inToto, statement(signType, another))), "altered"},
+		"signature changed":     {bundle(signature.BundleType, inToto, good, changed), "altered"},
+		"signature empty":       {bundle(signature.BundleType, inToto, good, nil), "altered"},
+		"no signature":          {bundle(signature.BundleType, inToto, good), "0 signatures: want 1"},
+		"two signatures":        {bundle(signature.BundleType, inToto, good, once, once), "2 signatures: want 1"},
+		"another bundle format": {signedBundle("application/vnd.dev.sigstore.bundle.v0.4+json", inToto, good), "v0.4+json\": want application/"},
+		"no statement":          {signed("[1]"), "not an in-toto statement"},
+		"no JSON":               {[]byte("-----BEGIN"), "no signature bundle"},
+		"empty":                 {nil, "no signature bundle"},
+		"oversized":             {make([]byte, signature.MaxBundle+1), "1048577 bytes: want at most 1048576"},
 	} {
-		err := key.Verify(image, c.bundle)
+		err := key.Verify(image, c.bundle, isRepository)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 	for _, digest := range []string{"", "sha256:", strings.ToUpper(image), "sha512:" + strings.Repeat("a1", 64), image + "\n"} {
-		if err := key.Verify(digest, by(signature.BundleType, inToto, good)); err == nil || !strings.Contains(err.Error(), "hexadecimal") {
+		if err := key.Verify(digest, signed(good), isRepository); err == nil || !strings.Contains(err.Error(), "hexadecimal") {
 			t.Errorf("digest %q: %v", digest, err)
 		}
 	}
@@ -199,12 +218,12 @@ func TestParseKey(t *testing.T) {
 		text []byte
 		want string
 	}{
-		"a private key": {pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}), "type PUBLIC KEY"},
-		"nothing":       {nil, "type PUBLIC KEY"},
-		"two keys":      {append(append([]byte(nil), good...), good...), "want one PEM block"},
-		"damaged":       {pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: []byte("x")}), "read the public key"},
-		"P-384":         {publicPEM(t, curve.Public()), "P-384: want P-256"},
-		"1024 bits":     {publicPEM(t, small.Public()), "1024 bits: want 2048 to 8192"},
+		"private key": {pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}), "type PUBLIC KEY"},
+		"empty":       {nil, "type PUBLIC KEY"},
+		"two keys":    {append(append([]byte(nil), good...), good...), "want one PEM block"},
+		"damaged":     {pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: []byte("x")}), "read the public key"},
+		"P-384":       {publicPEM(t, curve.Public()), "P-384: want P-256"},
+		"1024 bits":   {publicPEM(t, small.Public()), "1024 bits: want 2048 to 8192"},
 	} {
 		if _, err := signature.ParseKey(c.text); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -215,35 +234,34 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-// FuzzVerify: whatever a registry offers as a bundle is refused, unless the key signed
-// the very statement in it.
+// FuzzVerify: a bundle is refused unless the key signed exactly the statement in it.
 func FuzzVerify(f *testing.F) {
 	signer := newP256(f)
 	key := parse(f, signer.Public())
-	good := statement(signs, image)
+	good := statement(signType, image)
 	f.Add(bundle(signature.BundleType, inToto, good, sign(f, signer, inToto, good)))
 	f.Add(bundle(signature.BundleType, inToto, good, sign(f, signer, inToto, good)[1:]))
 	f.Add(bundle(signature.BundleType, inToto, "{}", []byte("x")))
 	f.Add([]byte(`{"mediaType":7,"dsseEnvelope":{"signatures":[{}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if err := key.Verify(another, data); err == nil {
-			t.Errorf("%q counts as a signature of an image that nothing was said about", data)
+		if err := key.Verify(another, data, isRepository); err == nil {
+			t.Errorf("%q counts as a signature of another image", data)
 		}
 		var b struct {
 			Envelope struct{ Payload []byte } `json:"dsseEnvelope"`
 		}
-		if err := key.Verify(image, data); err == nil && (json.Unmarshal(data, &b) != nil || string(b.Envelope.Payload) != good) {
+		if err := key.Verify(image, data, isRepository); err == nil && (json.Unmarshal(data, &b) != nil || string(b.Envelope.Payload) != good) {
 			t.Errorf("%q counts as a signature", data)
 		}
 	})
 }
 
-// FuzzParseKey: what is taken for a key can be asked.
+// FuzzParseKey: an accepted key can be used, and refuses an empty bundle.
 func FuzzParseKey(f *testing.F) {
 	f.Add(publicPEM(f, newP256(f).Public()))
 	f.Add([]byte("-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if key, err := signature.ParseKey(text); err == nil && key.Verify(image, []byte("{}")) == nil {
+		if key, err := signature.ParseKey(text); err == nil && key.Verify(image, []byte("{}"), isRepository) == nil {
 			t.Errorf("%q verifies an empty bundle", text)
 		}
 	})

@@ -223,6 +223,14 @@ func recall(t *testing.T, s Store) {
 		}
 	}
 	expect(t, l, phases{pending(t, 1).ID: fleet.Pending})
+	gone := created(t, l, 3)
+	s.Take(t, gone)
+	for n := range 2 {
+		if err := l.Reread(t.Context(), group().Tenant, pending(t, 1+2*n).ID); err != nil {
+			t.Error(err)
+		}
+	}
+	expect(t, l, phases{pending(t, 1).ID: fleet.Pending})
 }
 
 // overTerm: a term that is over is told so by its writes.

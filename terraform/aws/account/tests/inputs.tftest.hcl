@@ -34,26 +34,29 @@ run "a_path_without_its_end" {
 
 run "a_kms_key_by_alias" {
   command = plan
-  variables { kms_key = { arn = "arn:aws:kms:eu-central-1:123456789012:alias/nstance" } }
-  expect_failures = [var.kms_key]
+  variables { kms_key_arn = "arn:aws:kms:eu-central-1:123456789012:alias/nstance" }
+  expect_failures = [var.kms_key_arn]
 }
 
 run "a_prefix_with_a_star" {
   command = plan
-  variables { secret_prefixes = { secrets_manager = "nstance/*" } }
-  expect_failures = [var.secret_prefixes]
+  variables { secrets_manager_prefix = "nstance/*" }
+  expect_failures = [var.secrets_manager_prefix]
 }
 
 run "a_prefix_that_others_begin_with" {
   command = plan
-  variables { secret_prefixes = { parameter_store = "nstance/prod" } }
-  expect_failures = [var.secret_prefixes]
+  variables { parameter_store_prefix = "nstance/prod" }
+  expect_failures = [var.parameter_store_prefix]
 }
 
 run "secrets_in_no_region" {
   command = plan
-  variables { secret_prefixes = { secrets_manager = "nstance/example/", region = "Frankfurt" } }
-  expect_failures = [var.secret_prefixes]
+  variables {
+    secrets_manager_prefix = "nstance/example/"
+    secrets_region         = "Frankfurt"
+  }
+  expect_failures = [var.secrets_region]
 }
 
 run "rights_only_for_what_is_used" {
@@ -63,14 +66,18 @@ run "rights_only_for_what_is_used" {
     condition     = toset(keys(aws_iam_role_policy.policy)) == toset(["asg", "key", "server"])
     error_message = "the policies are ${join(", ", keys(aws_iam_role_policy.policy))}"
   }
+  assert {
+    condition     = !strcontains(aws_iam_role_policy.policy["key"].policy, "kms:")
+    error_message = "a KMS key is in ${aws_iam_role_policy.policy["key"].policy}"
+  }
 }
 
 run "rights_for_a_kms_key" {
   command = plan
-  variables { kms_key = { arn = "arn:aws:kms:eu-central-1:123456789012:key/0f1e2d3c" } }
+  variables { kms_key_arn = "arn:aws:kms:eu-central-1:123456789012:key/0f1e2d3c" }
 
   assert {
-    condition     = strcontains(aws_iam_role_policy.policy["kms"].policy, "arn:aws:kms:eu-central-1:123456789012:key/0f1e2d3c")
-    error_message = "the key is not in ${aws_iam_role_policy.policy["kms"].policy}"
+    condition     = strcontains(aws_iam_role_policy.policy["key"].policy, "arn:aws:kms:eu-central-1:123456789012:key/0f1e2d3c")
+    error_message = "the key is not in ${aws_iam_role_policy.policy["key"].policy}"
   }
 }

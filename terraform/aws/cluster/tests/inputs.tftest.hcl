@@ -18,11 +18,9 @@ override_data {
 }
 
 variables {
-  cluster_id = "example"
-  encryption_key = {
-    create = false
-    arn    = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:key-AbCdEf"
-  }
+  cluster_id            = "example"
+  create_encryption_key = false
+  encryption_key_arn    = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:key-AbCdEf"
 }
 
 run "a_cluster_id_with_capitals" {
@@ -39,20 +37,20 @@ run "a_cluster_id_of_33_characters" {
 
 run "no_key_at_all" {
   command = plan
-  variables { encryption_key = { create = false } }
-  expect_failures = [var.encryption_key]
+  variables { encryption_key_arn = null }
+  expect_failures = [var.encryption_key_arn]
 }
 
 run "two_keys" {
   command = plan
-  variables { encryption_key = { arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:key-AbCdEf" } }
-  expect_failures = [var.encryption_key]
+  variables { create_encryption_key = true }
+  expect_failures = [var.encryption_key_arn]
 }
 
 run "a_key_that_is_no_secret" {
   command = plan
-  variables { encryption_key = { create = false, arn = "arn:aws:kms:eu-central-1:123456789012:key/0f1e2d3c" } }
-  expect_failures = [var.encryption_key]
+  variables { encryption_key_arn = "arn:aws:kms:eu-central-1:123456789012:key/0f1e2d3c" }
+  expect_failures = [var.encryption_key_arn]
 }
 
 run "versions_for_ever" {
@@ -65,7 +63,7 @@ run "a_key_of_the_caller_makes_none" {
   command = plan
 
   assert {
-    condition     = output.encryption_key_arn == var.encryption_key.arn
+    condition     = output.encryption_key_arn == var.encryption_key_arn
     error_message = "the output names ${output.encryption_key_arn}"
   }
 }

@@ -3,15 +3,16 @@
 mock_provider "aws" {}
 
 variables {
-  name    = "example"
-  vpc     = { cidr = "10.0.0.0/16" }
-  subnets = { servers = { role = "public", zone = "eu-central-1a", cidr = "10.0.0.0/24" } }
+  name       = "example"
+  cluster_id = "example"
+  vpc_cidr   = "10.0.0.0/16"
+  subnets    = { servers = { role = "public", zone = "eu-central-1a", cidr = "10.0.0.0/24" } }
 }
 
 run "a_vpc_that_is_new_and_exists" {
   command = plan
-  variables { vpc = { cidr = "10.0.0.0/16", id = "vpc-0123456789abcdef0" } }
-  expect_failures = [var.vpc]
+  variables { vpc_id = "vpc-0123456789abcdef0" }
+  expect_failures = [var.vpc_cidr]
 }
 
 run "a_role_that_there_is_not" {
@@ -52,7 +53,10 @@ run "a_nat_gateway_with_no_place_in_the_zone" {
 
 run "a_public_subnet_in_a_vpc_without_a_gateway" {
   command = plan
-  variables { vpc = { id = "vpc-0123456789abcdef0" } }
+  variables {
+    vpc_cidr = null
+    vpc_id   = "vpc-0123456789abcdef0"
+  }
   expect_failures = [var.subnets]
 }
 

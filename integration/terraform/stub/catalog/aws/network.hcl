@@ -186,6 +186,8 @@ data "aws_subnet" {
     ipv6_cidr_block            = "2001:db8:12ab:3400::/64"
     owner_id                   = account()
     state                      = "available"
+    # Every subnet that exists here is of the fixtures' cluster, but for those whose id says otherwise.
+    tags = { "nstance:cluster-id" = regex("f?$", id) == "" ? "example" : "other" }
     vpc_id                     = "vpc-${hex(17)}"
   }
   block "filter" {

@@ -1,5 +1,5 @@
-// Package registrytest has what tests of images and their signatures need: registries
-// in memory, and signatures like those of cosign.
+// Package registrytest has helpers for tests of images and their signatures: registries in
+// memory, and signatures like those of cosign.
 package registrytest
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider/docker/signature"
 )
 
-// SBOM is the type of statement that an SBOM is attested with.
+// SBOM is the predicate type of an attested SBOM.
 const SBOM = "https://spdx.dev/Document"
 
 // Serve serves a registry until the test ends, and returns its host and port.
@@ -41,7 +41,7 @@ func Serve(t testing.TB, handler http.Handler) (host string) {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// Image is a small image, another one each time.
+// Image returns a small image, a different one each time.
 func Image(t testing.TB) v1.Image {
 	t.Helper()
 	image, err := random.Image(64, 1)
@@ -51,7 +51,7 @@ func Image(t testing.TB) v1.Image {
 	return image
 }
 
-// Push pushes an image to a name, and returns its name by digest.
+// Push pushes an image, and returns its name by digest.
 func Push(t testing.TB, reference string, image v1.Image) string {
 	t.Helper()
 	to, err := name.ParseReference(reference)
@@ -68,10 +68,10 @@ func Push(t testing.TB, reference string, image v1.Image) string {
 	return to.Context().Digest(digest.String()).Name()
 }
 
-// Signer signs as cosign does with a key.
+// Signer signs with a key as cosign does.
 type Signer struct{ key *ecdsa.PrivateKey }
 
-// NewSigner makes a key.
+// NewSigner generates a key.
 func NewSigner(t testing.TB) Signer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -81,7 +81,7 @@ func NewSigner(t testing.TB) Signer {
 	return Signer{key}
 }
 
-// Key is the public key.
+// Key returns the public key.
 func (s Signer) Key(t testing.TB) signature.Key {
 	t.Helper()
 	key, err := signature.ParseKey(s.pem(t))
@@ -91,7 +91,7 @@ func (s Signer) Key(t testing.TB) signature.Key {
 	return key
 }
 
-// File is the public key in a file.
+// File writes the public key to a file.
 func (s Signer) File(t testing.TB) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "cosign.pub")
@@ -110,12 +110,18 @@ func (s Signer) pem(t testing.TB) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-// Bundle is a signed statement of a type about a digest.
+// Bundle returns a signed statement of a type about a digest.
 func (s Signer) Bundle(t testing.TB, predicate, digest string) []byte {
 	t.Helper()
+	return s.BundleOf(t, predicate, "", digest)
+}
+
+// BundleOf returns a signed statement of a type about a digest, which names a repository.
+func (s Signer) BundleOf(t testing.TB, predicate, repository, digest string) []byte {
+	t.Helper()
 	const kind = "application/vnd.in-toto+json"
-	payload := fmt.Sprintf(`{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":%q}}],"predicateType":%q}`,
-		strings.TrimPrefix(digest, "sha256:"), predicate)
+	payload := fmt.Sprintf(`{"_type":"https://in-toto.io/Statement/v1","subject":[{"name":%q,"digest":{"sha256":%q}}],"predicateType":%q}`,
+		repository, strings.TrimPrefix(digest, "sha256:"), predicate)
 	sum := sha256.Sum256(fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(payload), payload))
 	sig, err := ecdsa.SignASN1(rand.Reader, s.key, sum[:])
 	if err != nil {
@@ -133,27 +139,28 @@ func (s Signer) Bundle(t testing.TB, predicate, digest string) []byte {
 	return text
 }
 
-// Sign signs the image that reference names by its digest.
-func (s Signer) Sign(t testing.TB, reference string) {
+// Sign signs the image that reference names by its digest, and returns the digest of the
+// manifest with the signature.
+func (s Signer) Sign(t testing.TB, reference string) (manifest string) {
 	t.Helper()
 	_, digest, _ := strings.Cut(reference, "@")
-	Attach(t, reference, s.Bundle(t, signature.PredicateType, digest), signature.PredicateType)
+	return Attach(t, reference, s.Bundle(t, signature.PredicateType, digest), signature.PredicateType)
 }
 
-// Attach pushes a bundle about the image that reference names by its digest; it says
-// of itself that it is of this type.
-func Attach(t testing.TB, reference string, bundle []byte, predicate string) {
+// Attach pushes a bundle about the image that reference names by its digest, annotated with the
+// predicate type.
+func Attach(t testing.TB, reference string, bundle []byte, predicate string) (manifest string) {
 	t.Helper()
-	attach(t, reference, bundle, signature.BundleType, map[string]string{"dev.sigstore.bundle.predicateType": predicate})
+	return attach(t, reference, bundle, signature.BundleType, map[string]string{"dev.sigstore.bundle.predicateType": predicate})
 }
 
-// AttachOther pushes something else about an image.
+// AttachOther pushes another artifact about an image.
 func AttachOther(t testing.TB, reference string) {
 	t.Helper()
 	attach(t, reference, []byte("{}"), "application/vnd.example+json", nil)
 }
 
-func attach(t testing.TB, reference string, content []byte, kind types.MediaType, annotations map[string]string) {
+func attach(t testing.TB, reference string, content []byte, kind types.MediaType, annotations map[string]string) (manifest string) {
 	t.Helper()
 	const noConfig = "application/vnd.oci.empty.v1+json"
 	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), noConfig),
@@ -177,4 +184,5 @@ func attach(t testing.TB, reference string, content []byte, kind types.MediaType
 	if err := remote.Write(about.Context().Digest(digest.String()), attached); err != nil {
 		t.Fatal(err)
 	}
+	return digest.String()
 }

@@ -1,5 +1,5 @@
-# Made anew by every plan and apply, and forgotten with it: no state and no plan file has it.
-# What is kept is the one that was written when the version below was made.
+# Every plan and apply generates a new one and stores it neither in the state nor in a plan. The secret keeps the value that was
+# written when its version below was created.
 ephemeral "aws_secretsmanager_random_password" "key" {
   password_length     = 32
   exclude_punctuation = true
@@ -18,6 +18,6 @@ resource "aws_secretsmanager_secret_version" "key" {
   secret_id        = aws_secretsmanager_secret.key.id
   secret_string_wo = ephemeral.aws_secretsmanager_random_password.key.random_password
 
-  # Never raised: another key would open nothing of what the first one sealed.
+  # Never raised: another key could decrypt nothing that the first one encrypted.
   secret_string_wo_version = 1
 }

@@ -11,7 +11,7 @@ variable "name" {
 
 variable "kms_key_arn" {
   type        = string
-  description = "ARN of the KMS key that encrypts the secret. null: the account's own for Secrets Manager."
+  description = "ARN of the KMS key that encrypts the secret. `null` means the account's default key of Secrets Manager."
   default     = null
 
   validation {
@@ -22,7 +22,7 @@ variable "kms_key_arn" {
 
 variable "recovery_window_days" {
   type        = number
-  description = "For how many days a deleted secret can be restored: 7 to 30, or 0 to delete it at once."
+  description = "Days for which the secret can be restored after it was deleted: 7 to 30, or 0 to delete it at once."
   default     = 30
   nullable    = false
 

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRun: what ends before a server is started, and with which code.
+func TestRun(t *testing.T) {
+	invalid := filepath.Join(t.TempDir(), "config.jsonc")
+	if err := os.WriteFile(invalid, []byte(`{"clster": {}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--version"}, 0, "nstance-server version dev"},
+		{[]string{"--help"}, 0, "Usage:"},
+		{[]string{"--nothing"}, exitUsage, "--nothing"},
+		{[]string{"one"}, exitUsage, `unexpected argument "one"`},
+		{[]string{"one", "two"}, exitUsage, "at most 1"},
+		{[]string{"--shard", "A"}, exitUsage, "--shard"},
+		{[]string{"--validate", invalid}, exitFailed, "is not valid"},
+	} {
+		var said strings.Builder
+		if code := run(t.Context(), c.args, &said, &said); code != c.code || !strings.Contains(said.String(), c.says) {
+			t.Errorf("%v: code %d, want %d, says %q", c.args, code, c.code, said.String())
+		}
+	}
+}

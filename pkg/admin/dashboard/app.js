@@ -1,0 +1,93 @@
+// The page: it follows the stream, and draws what has changed.
+
+import { byId, setText, clock, duration } from './dom.js';
+import { call, keepToken, token } from './api.js';
+import { follow } from './stream.js';
+import { Store } from './store.js';
+import * as shards from './shards.js';
+import * as groups from './groups.js';
+import * as instances from './instances.js';
+import * as events from './events.js';
+import * as scale from './scale.js';
+
+const store = new Store();
+const status = { shards: [] };
+let stale; // {why, at} while there is no stream
+let refused; // why the API ended the stream
+
+// askToken waits for a token.
+function askToken(why) {
+  const dialog = byId('token-dialog');
+  setText(byId('token-why'), token() ? `The API refuses the token: ${why}.` : 'The API requires a token.');
+  return new Promise((done) => {
+    let given = false;
+    dialog.onclose = () => given || dialog.showModal(); // there is nothing to see without one
+    dialog.querySelector('form').onsubmit = (event) => {
+      event.preventDefault();
+      keepToken(byId('token').value.trim());
+      byId('token').value = '';
+      given = true;
+      dialog.close();
+      done();
+    };
+    if (!dialog.open) dialog.showModal();
+  });
+}
+
+// learn asks the API which shards there are, and what the token may do.
+async function learn() {
+  const is = await (await call('/status')).json();
+  status.shards = is.shards;
+  setText(byId('version'), is.version);
+  document.body.classList.toggle('read-only', !is.may_change);
+  store.changed.add('shards');
+}
+
+function showConnection() {
+  const line = byId('connection');
+  line.classList.toggle('stale', Boolean(stale));
+  document.body.dataset.connection = stale ? 'stale' : 'live';
+  if (!stale) {
+    setText(line, 'Live');
+    return;
+  }
+  const age = stale.at ? `What is shown is from ${clock(stale.at)}. ` : '';
+  setText(line, `Not connected: ${stale.why}. ${age}It is tried again.`);
+}
+
+async function broken(why, wait) {
+  const first = !document.body.dataset.connection; // nothing is shown yet
+  stale = { why: refused || why.message, at: stale || first ? stale?.at : Date.now() };
+  refused = undefined;
+  showConnection();
+  if (why.status === 401) await askToken(why.message);
+  else console.info(`not connected: ${why.message}; trying again in ${duration(wait)}`);
+}
+
+function connected() {
+  stale = undefined;
+  showConnection();
+  learn().catch((error) => console.info(`the status of the API is not known: ${error.message}`));
+}
+
+function see(event) {
+  if (event.kind === 'error') refused = event.data.detail; // the stream ends
+  else store.see(event);
+}
+
+function draw() {
+  const changed = store.changed;
+  store.changed = new Set();
+  if (changed.has('shards')) shards.draw(store, status);
+  if (changed.has('groups')) groups.draw(store, scale.open);
+  if (changed.has('instances')) instances.draw();
+  if (changed.has('events')) events.draw(store);
+}
+
+document.body.classList.add('read-only'); // until the API says otherwise
+instances.begin(store);
+byId('find-event').addEventListener('input', () => events.draw(store));
+setInterval(draw, 250);
+setInterval(() => store.sampleAll(), 10000);
+setInterval(() => store.changed.add('shards').add('instances'), 5000); // ages
+follow('/events', { see, connected, broken });

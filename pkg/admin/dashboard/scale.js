@@ -1,0 +1,72 @@
+// Scaling a group: the page asks twice, and a third time if all instances would go.
+
+import { byId, setText } from './dom.js';
+import { call } from './api.js';
+
+let group;
+let asked; // the size that the question is about
+let emptying = false; // the API has asked whether all instances may go
+
+const dialog = byId('scale-dialog');
+
+function ask(text, go) {
+  setText(byId('scale-question'), text);
+  setText(byId('scale-go'), go);
+}
+
+function again() {
+  asked = undefined;
+  emptying = false;
+  ask('', 'Continue');
+}
+
+// open asks for the size of a group.
+export function open(of) {
+  group = of;
+  again();
+  byId('scale-title').textContent = `Scale ${group.key} of shard ${group.shard}`;
+  byId('scale-now').textContent = `It has ${group.actual_size} of ${group.size} instances.`;
+  byId('scale-size').value = group.size;
+  dialog.showModal();
+  byId('scale-size').select();
+}
+
+async function send() {
+  const query = new URLSearchParams({ shard: group.shard });
+  if (emptying) query.set('yes', 'true');
+  try {
+    // The size was chosen for the group as it is shown: not if it was changed meanwhile.
+    const headers = group.etag ? { 'If-Match': `"${group.etag}"` } : {};
+    await call(`/group/scale?${query}`, { method: 'POST', headers, body: { group: group.key, size: asked } });
+    dialog.close();
+  } catch (error) {
+    if (error.status === 409 && asked === 0 && !emptying) {
+      emptying = true;
+      ask(`${error.message}`, 'Remove all instances');
+      return;
+    }
+    again();
+    ask(`Nothing is known to have changed: ${error.message}`, 'Continue');
+  }
+}
+
+async function submit(event) {
+  event.preventDefault();
+  const size = Number(byId('scale-size').value);
+  if (asked !== size) {
+    asked = size;
+    emptying = false;
+    const less = group.size - size;
+    const goes = less > 0 ? ` ${less} of its instances will be removed.` : '';
+    ask(`Change ${group.key} of shard ${group.shard} from ${group.size} to ${size}?${goes}`, `Set the size to ${size}`);
+    return;
+  }
+  const go = byId('scale-go');
+  go.disabled = true;
+  await send();
+  go.disabled = false;
+}
+
+dialog.querySelector('form').addEventListener('submit', submit);
+byId('scale-size').addEventListener('input', again);
+byId('scale-cancel').onclick = () => dialog.close();

@@ -1,0 +1,44 @@
+// The shards: who leads them, and whether they can be watched.
+
+import { byId, el, since, clock } from './dom.js';
+
+// state says in one word and one sentence how a shard is followed.
+export function state(watched) {
+  const parts = ['groups', 'instances'].map((of) => watched?.[of]);
+  const lost = Object.values(watched || {}).find((part) => part?.lost);
+  if (lost) return { word: 'not reachable', kind: 'bad', error: lost.error, at: lost.at };
+  if (parts.every((part) => part)) return { word: 'followed', kind: 'good' };
+  return { word: 'not known yet', kind: 'warn' };
+}
+
+function fact(name, value) {
+  return value === undefined || value === '' ? [] : [el('dt', {}, name), el('dd', {}, value)];
+}
+
+function card(store, shard) {
+  const is = state(store.watched.get(shard));
+  const groups = [...store.groups.values()].filter((group) => group.shard === shard);
+  const sum = (field) => groups.reduce((total, group) => total + group[field], 0);
+  const takeover = store.takeover(shard);
+  const problems = [...store.problems.values()].filter((problem) => problem.shard === shard);
+  return el('li', { class: is.kind === 'bad' ? 'lost' : '', 'data-shard': shard },
+    el('h3', {}, `${shard} `, el('span', { class: is.kind }, is.word)),
+    is.error ? el('p', { class: 'bad note' }, `Since ${clock(is.at)}: ${is.error}. What is shown of it is from then.`) : '',
+    el('dl', {},
+      ...fact('Epoch', store.epoch(shard)?.toString()),
+      ...fact('Takeover', takeover && `${since(takeover.at)} ago: ${takeover.message}`),
+      ...fact('Instances', groups.length ? `${sum('actual_size')} of ${sum('size')} in groups` : '')),
+    ...problems.map((problem) => el('p', { class: 'warn note' }, `${problem.reason}: ${problem.message}`)));
+}
+
+// draw shows the shards, and an alert for each one that can't be reached.
+export function draw(store, status) {
+  byId('shard-list').replaceChildren(...status.shards.map((shard) => card(store, shard)));
+  const gone = status.shards.filter((shard) => state(store.watched.get(shard)).kind === 'bad');
+  const alerts = gone.map((shard) => {
+    const is = state(store.watched.get(shard));
+    return el('p', { 'data-shard': shard }, `Shard ${shard} can't be reached: ${is.error}`);
+  });
+  const text = (all) => [...all].map((alert) => alert.textContent).join('\n');
+  if (text(alerts) !== text(byId('alerts').children)) byId('alerts').replaceChildren(...alerts); // a screen reader reads them
+}

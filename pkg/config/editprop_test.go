@@ -1,0 +1,102 @@
+package config_test
+
+import (
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// After any sequence of edits, the records resolve without a problem, revisions never
+// decrease, and each edit affects only its own group.
+func TestEditsKeepTheShardWhole(t *testing.T) {
+	s := parse(t, scene)
+	keys := []fleet.GroupKey{web, bare, prod, own, {Tenant: "prod", Name: "own"}}
+	rapid.Check(t, func(rt *rapid.T) {
+		all := config.GroupRecords{}
+		for range rapid.IntRange(1, 12).Draw(rt, "edits") {
+			key := rapid.SampledFrom(keys).Draw(rt, "key")
+			was := all[key]
+			before, _ := s.Resolve(all)
+			input := encoded(t, was)
+			next, err := edit(rt, s, key, was)
+			if encoded(t, was) != input {
+				rt.Fatal("an edit changed its input")
+			}
+			if err != nil {
+				continue
+			}
+			if next.Revision < was.Revision {
+				rt.Fatalf("revision %d became %d", was.Revision, next.Revision)
+			}
+			all[key] = next
+			after, problems := s.Resolve(all)
+			if problems != nil {
+				rt.Fatalf("stored %s\nproblems %v", encoded(t, next), problems)
+			}
+			for _, other := range keys {
+				if other != key && !reflect.DeepEqual(after[other], before[other]) {
+					rt.Fatalf("an edit of %s changed %s", key, other)
+				}
+			}
+			checkNarrow(rt, s, key, next)
+			if next.Stored() {
+				if all[key] = stored(t, next); !reflect.DeepEqual(all[key], next) {
+					rt.Fatalf("read again: %+v\nwritten: %+v", all[key], next)
+				}
+			}
+		}
+	})
+}
+
+// checkNarrow checks that the record of a static group has only fields that may be overridden.
+func checkNarrow(t *rapid.T, s *config.Shard, key fleet.GroupKey, r config.GroupRecord) {
+	r.Size, r.InstanceType, r.Vars, r.Rotation, r.Leaving, r.Revision = nil, nil, nil, nil, nil, 0
+	if _, isStatic := s.Static(key); isStatic && mustJSON(r.Entry) != "{}" {
+		t.Fatalf("static group %s has %s", key, mustJSON(r.Entry))
+	}
+}
+
+func edit(t *rapid.T, s *config.Shard, key fleet.GroupKey, r config.GroupRecord) (config.GroupRecord, error) {
+	ids := rapid.SliceOfN(rapid.SampledFrom([]fleet.InstanceID{idA, idB, idC}), 0, 3).Draw(t, "ids")
+	switch rapid.IntRange(0, 6).Draw(t, "edit") {
+	case 0:
+		return s.RemoveGroup(key, r)
+	case 1:
+		return r.ClearLeaving(ids), nil
+	case 2:
+		return r.Forget(noon), nil
+	case 3:
+		return s.ResetGroup(key, r, noon)
+	}
+	c := config.Change{Remove: ids}
+	if rapid.Bool().Draw(t, "has size") {
+		c.Size = ptr(rapid.IntRange(-1, 10_001).Draw(t, "size"))
+	}
+	if rapid.Bool().Draw(t, "has template") {
+		c.Template = ptr(rapid.SampledFrom([]string{"knd", "knc", "nope", ""}).Draw(t, "template"))
+	}
+	if rapid.Bool().Draw(t, "has pool") {
+		c.SubnetPool = ptr(rapid.SampledFrom([]string{"workers", "control", "nope", ""}).Draw(t, "pool"))
+	}
+	if rapid.Bool().Draw(t, "has type") {
+		c.InstanceType = ptr(rapid.SampledFrom([]string{"small", ""}).Draw(t, "type"))
+	}
+	if rapid.Bool().Draw(t, "has vars") {
+		c.Vars = object().Draw(t, "vars")
+	}
+	next, err := s.ChangeGroup(key, r, c, config.Checks{})
+	if err != nil {
+		return next, err
+	}
+	if again, err := s.ChangeGroup(key, next, c, config.Checks{}); err != nil || !reflect.DeepEqual(again, next) {
+		t.Fatalf("the same change again: %v, %+v", err, again)
+	}
+	if next.Same(r) != (next.Revision == r.Revision) {
+		t.Fatalf("revision %d became %d", r.Revision, next.Revision)
+	}
+	return next, nil
+}

@@ -1,0 +1,70 @@
+package config
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// Succession is a static config that replaces others.
+type Succession struct {
+	Next   *Shard
+	Before []*Shard // the most recent first
+	Now    time.Time
+}
+
+// Record returns a group's record after the succession. A group that an earlier config
+// defined, and the next one does not, is kept if it has a record; otherwise it gets a record
+// that empties it, so that every later leader knows. The groups of a removed tenant are
+// deleted, because no caller could do that later. A static group that only shrinks gets a
+// tombstone.
+func (c Succession) Record(key fleet.GroupKey, was GroupRecord) GroupRecord {
+	r := was
+	_, isStatic := c.Next.Static(key)
+	for _, past := range c.Before {
+		if static, was := past.Static(key); was && !isStatic {
+			r = r.outlive(static).Bury()
+			break // the most recent one decides
+		}
+	}
+	for _, past := range c.Before {
+		if !c.Next.HasTenant(key.Tenant) && past.HasTenant(key.Tenant) {
+			r = r.Remove()
+		}
+	}
+	if isStatic && (r.exists && r.Removed || !r.Stored() && c.shrinks(key)) {
+		r = r.Forget(c.Now)
+	}
+	return r
+}
+
+// shrinks reports whether the next config has a smaller size than an earlier one: a tombstone
+// then shows that the difference is not a lost override.
+func (c Succession) shrinks(key fleet.GroupKey) bool {
+	size := func(s *Shard) int { return s.Usage(key, GroupRecord{}).Instances }
+	return slices.ContainsFunc(c.Before, func(past *Shard) bool {
+		_, is := past.Static(key)
+		return is && size(past) > size(c.Next)
+	})
+}
+
+// KeepTemplate makes a group's record keep its template's content while the tenant may not use
+// the template in the next config.
+func (c Succession) KeepTemplate(key fleet.GroupKey, r GroupRecord) GroupRecord {
+	if _, isStatic := c.Next.Static(key); isStatic || !r.exists || r.unreadable != nil || r.Template == nil {
+		return r
+	}
+	e := r.Entry
+	e.Kept = e.keptOf(key.Tenant, c.Next, c.Before)
+	return r.with(e)
+}
+
+// outlive turns a record's group into a dynamic one with the same hashes. The record's overrides
+// are kept, and a removal stays a removal.
+func (r GroupRecord) outlive(static Group) GroupRecord {
+	if !r.exists || r.unreadable != nil || r.Removed || r.Undefined {
+		return r
+	}
+	return r.with(r.outliving(static))
+}

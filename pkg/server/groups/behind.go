@@ -1,0 +1,146 @@
+package groups
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/retry"
+	"github.com/nstance/nstance/pkg/server/reconcile"
+)
+
+// This file handles records of groups that a listing returned late. Each instance holds the
+// revision of its group that it was created by. If that is later than the known record, or if
+// a group has more instances than its static size and no known record, the record is read by
+// its key before the group is reconciled: a size that is too small removes machines.
+
+// late is the set of records that have to be read by key.
+type late struct {
+	mu    sync.Mutex
+	keys  map[fleet.GroupKey]bool
+	woken chan struct{} // holds one token while the set is not empty
+}
+
+func newLate() *late { return &late{keys: map[fleet.GroupKey]bool{}, woken: make(chan struct{}, 1)} }
+
+// add schedules a record to be read.
+func (l *late) add(key fleet.GroupKey) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keys[key] = true
+	select {
+	case l.woken <- struct{}{}:
+	default: // already woken
+	}
+}
+
+// drain returns the keys added since the last call.
+func (l *late) drain() map[fleet.GroupKey]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	keys := l.keys
+	l.keys = map[fleet.GroupKey]bool{}
+	return keys
+}
+
+// isBehind reports whether there may be a later record of a group than the known one. The caller
+// holds mu.
+func (g *Groups) isBehind(key fleet.GroupKey, is config.GroupRecord) bool {
+	k := g.kept[key]
+	if k.err != nil {
+		return false
+	}
+	madeBy, n := g.records.MadeBy(key)
+	if madeBy > max(is.StoredRevision(), k.read.madeBy) {
+		return true
+	}
+	return !is.Stored() && !k.read.done && n > g.merged[key].Size
+}
+
+// Current returns the groups as the loop is to see them.
+func Current(g *Groups) reconcile.Groups { return abreast{g} }
+
+// abreast is groups as the loop sees them.
+type abreast struct{ *Groups }
+
+// Group is groups.Group, except that a group that may have a later record is disabled until
+// that is read.
+func (g abreast) Group(key fleet.GroupKey) (fleet.Group, bool) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	group, ok := g.group(key)
+	if group.Disabled == "" && g.isBehind(key, g.kept[key].record) {
+		group.Disabled = "its record may be stale; the latest one is being read"
+		g.late.add(key)
+	}
+	return group, ok
+}
+
+// readUnlisted reads, before the term acts, the records that may be stale by their keys.
+// Instances that are gone indicate their groups, too.
+func (g *Groups) readUnlisted(ctx context.Context) error {
+	g.Become(g.static) // so that sizes can be compared with the instances
+	reads, ctx := errgroup.WithContext(ctx)
+	reads.SetLimit(maxEdits)
+	keys := map[fleet.GroupKey]bool{}
+	for _, i := range g.records.Instances() {
+		keys[i.GroupKey()] = true
+	}
+	for key := range keys {
+		state := g.records.GroupState(key)
+		g.mu.RLock()
+		behind := g.isBehind(key, state.Record)
+		g.mu.RUnlock()
+		if behind && state.Err == nil {
+			reads.Go(func() error { return g.readByKey(ctx, key) })
+		}
+	}
+	return reads.Wait()
+}
+
+// RunReads reads the records that Group found to be stale, until ctx, the term, ends.
+func (g *Groups) RunReads(ctx context.Context) {
+	pauses := retry.Backoff{First: groupsAgain, Limit: groupsRetryInterval, Least: groupsAgain}
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.late.woken:
+		}
+		failed := false
+		for key := range g.late.drain() {
+			if err := g.readByKey(ctx, key); err != nil {
+				failed = true
+				continue
+			}
+			g.cfg.Changed(key)
+		}
+		if failures++; !failed {
+			failures = 0
+			continue
+		}
+		if retry.Wait(ctx, pauses.Draw(failures, g.cfg.Uniform)) != nil {
+			return
+		}
+		g.cfg.Changed() // Group schedules stale records again
+	}
+}
+
+// readByKey reads a record by its key and applies it before the group counts as read: the loop
+// must not act on the previous record in between.
+func (g *Groups) readByKey(ctx context.Context, key fleet.GroupKey) error {
+	madeBy, _ := g.records.MadeBy(key)
+	if err := g.records.ReadGroup(ctx, key); err != nil {
+		return err
+	}
+	g.follow(key)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k := g.kept[key]
+	k.read = readByKey{true, madeBy}
+	g.kept[key] = k
+	return nil
+}

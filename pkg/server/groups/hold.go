@@ -1,0 +1,98 @@
+package groups
+
+import (
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/writes"
+)
+
+// This file handles groups whose record or override disappeared without a deletion: the object
+// was removed or edited externally, or an older version was restored. Such a group is held in
+// its last known state, which the next write of its record makes durable.
+
+// ReasonRecordMissing is the reason of the problem of such a group.
+const ReasonRecordMissing = "GroupRecordMissing"
+
+// living summarizes the live instances of a group.
+type living struct {
+	any      bool
+	managed  int    // without those being replaced
+	asked    int    // those being replaced, whose removal was requested
+	revision uint64 // the highest revision of the group that created one of them
+}
+
+// add counts an instance. A pending instance for which no create was attempted is no evidence
+// that its group existed.
+func (l *living) add(i fleet.Instance) {
+	if !i.Phase.Active() || i.Phase == fleet.Pending && i.Provider.ID == "" && i.Provider.CreateAttemptedAt == nil {
+		return
+	}
+	l.any, l.revision = true, max(l.revision, i.GroupRevision)
+	switch {
+	case i.OnDemand:
+	case i.RemovalAskedAt != nil:
+		l.asked++
+	default:
+		l.managed++
+	}
+}
+
+// livingIn returns the live instances by group.
+func livingIn(r writes.Records) map[fleet.GroupKey]living {
+	all := map[fleet.GroupKey]living{}
+	for _, i := range r.Instances() {
+		key := i.GroupKey()
+		l := all[key]
+		if l.add(i); l.any {
+			all[key] = l
+		}
+	}
+	return all
+}
+
+// livingOf returns the live instances of one group.
+func livingOf(r writes.Records, key fleet.GroupKey) (l living) {
+	for _, i := range r.Group(key) {
+		l.add(i)
+	}
+	return l
+}
+
+// beyond returns how many instances of a static group may exceed its size, according to the
+// static config or the last accepted one: surge replacements, or a larger size. Records need
+// not say which instances are being replaced, so new instances count, too. The caller holds
+// mu.
+func (l living) beyond(g *Groups, key fleet.GroupKey) (beyond int) {
+	size := g.static.Usage(key, config.GroupRecord{}).Instances
+	for _, static := range []*config.Shard{g.static, g.cfg.Past} {
+		if static == nil {
+			continue
+		}
+		if group, isStatic, _ := static.ResolveGroup(key, config.GroupRecord{}); isStatic {
+			replaced := max(0, plan.Beyond(g.records.Group(key), group, settings(static), g.cfg.Now())-l.asked)
+			beyond = max(beyond, group.Size-size+replaced)
+		}
+	}
+	return beyond + newOf(g, key)
+}
+
+// newOf counts the managed instances that the previous leader may have created as replacements
+// without having drained the old ones yet.
+func newOf(g *Groups, key fleet.GroupKey) (n int) {
+	since := g.cfg.Now().Add(-time.Duration(g.static.Server.LeaderElection.LeaseDuration) - time.Minute)
+	for _, i := range g.records.Group(key) {
+		if !i.OnDemand && i.Phase.Active() && i.RemovalAskedAt == nil && (i.RegisteredAt == nil || i.RegisteredAt.After(since)) {
+			n++
+		}
+	}
+	return n
+}
+
+// missing reports whether a group is held because its record is missing.
+func (g *Groups) missing(key fleet.GroupKey) bool {
+	group, desired := g.Group(key)
+	return group.RecordMissing != "" && (desired || g.records.Lives(key))
+}

@@ -1,0 +1,62 @@
+package leader
+
+import (
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/measure"
+	"github.com/nstance/nstance/pkg/server/operators"
+)
+
+// This file is the term as the server's metrics show it.
+
+// Measure returns the state of the term, from memory.
+func (t *Term) Measure() *measure.Term {
+	load := t.loop.Load()
+	out := &measure.Term{
+		Due: load.Due, Queued: load.Queued, Creating: load.Creating, Changes: load.Changes,
+		Throttled: map[string]float64{}, Problems: t.problems.Reasons(),
+	}
+	now := t.cfg.Now()
+	for _, is := range load.Throttled {
+		out.Throttled[is.Calls] = now.Sub(is.Since).Seconds()
+	}
+	shard := t.Operators()
+	for _, key := range t.groups.Keys() {
+		out.Groups = append(out.Groups, t.measureGroup(shard, key, now))
+	}
+	return out
+}
+
+func (t *Term) measureGroup(shard operators.Shard, key fleet.GroupKey, now time.Time) measure.Group {
+	sizes := shard.Sizes(key)
+	g := measure.Group{
+		Key: key, Wanted: sizes.Wanted, Actual: sizes.Actual, Outdated: sizes.Actual - sizes.UpToDate, Ready: sizes.Ready,
+		Phases: map[fleet.Phase]int{},
+	}
+	for _, i := range t.records.Group(key) {
+		g.Phases[i.Phase]++
+		if i.Phase == fleet.Running && !t.loop.Health(i.ID).Connected {
+			g.Silent++
+		}
+	}
+	if f, failing := t.loop.CreatesFailing(key); failing {
+		g.CreatesFailing, g.CreateFailures = true, f.Failures
+		if !f.Next.IsZero() {
+			g.NextCreate = f.Next.Sub(now)
+		}
+	}
+	return g
+}
+
+// followReplacement records what has become of an instance, if it is a replacement.
+func (t *Term) followReplacement(id fleet.InstanceID) {
+	if !t.cfg.Replacements.Follows(id) {
+		return
+	}
+	phase := fleet.Deleted // its record is gone
+	if i, ok := t.records.Get(id); ok {
+		phase = i.Phase
+	}
+	t.cfg.Replacements.Changed(id, phase, !t.loop.Health(id).LastReportAt.IsZero(), t.cfg.Now())
+}

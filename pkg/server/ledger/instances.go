@@ -1,0 +1,166 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/record"
+)
+
+// instanceKey identifies the record of an instance.
+type instanceKey struct {
+	tenant string
+	id     fleet.InstanceID
+}
+
+func keyOf(i fleet.Instance) instanceKey { return instanceKey{i.Tenant, i.ID} }
+
+func (k instanceKey) String() string { return "instance " + string(k.id) }
+
+// storedInstance is an instance's record with its unknown fields.
+type storedInstance struct {
+	fleet.Instance
+	unknown record.Unknown
+}
+
+// instances is the kind of instance records, with indexes, which are guarded by objects.mu.
+type instances struct {
+	shard   string
+	tenants map[fleet.InstanceID]string           // of the known records
+	groups  map[fleet.GroupKey][]fleet.InstanceID // sorted
+	madeBy  map[fleet.GroupKey]uint64             // the highest revision of a group in a record
+	order   atomic.Pointer[[]instanceKey]         // keys of tenants, by ID; nil after a change
+}
+
+var _ kind[instanceKey, storedInstance] = (*instances)(nil)
+
+func newInstances(shard string) *instances {
+	return &instances{
+		shard: shard, tenants: map[fleet.InstanceID]string{}, groups: map[fleet.GroupKey][]fleet.InstanceID{},
+		madeBy: map[fleet.GroupKey]uint64{},
+	}
+}
+
+func (x *instances) table() string { return tableInstances }
+
+func (x *instances) prefix() string { return "instance/" + x.shard + "/" }
+
+// key returns "instance/{shard}/{tenant}.{storage-key}.json".
+func (x *instances) key(k instanceKey) string {
+	return x.prefix() + k.tenant + "." + k.id.StorageKey() + suffix
+}
+
+func (x *instances) parse(key string) (instanceKey, error) {
+	name, isRecord := strings.CutSuffix(strings.TrimPrefix(key, x.prefix()), suffix)
+	tenant, storageKey, found := strings.Cut(name, ".")
+	if !isRecord || !found {
+		return instanceKey{}, fmt.Errorf("object name %.200q is not a record's: want {tenant}.{uuid}-{kind}.json", name)
+	}
+	if err := fleet.CheckName(tenant); err != nil {
+		return instanceKey{}, fmt.Errorf("tenant in object name: %w", err)
+	}
+	id, err := fleet.ParseStorageKey(storageKey)
+	return instanceKey{tenant, id}, err
+}
+
+func (x *instances) decode(body []byte, k instanceKey) (storedInstance, error) {
+	i, unknown, err := record.Decode[fleet.Instance](body)
+	if err != nil {
+		return storedInstance{}, fmt.Errorf("decode record: %w", err)
+	}
+	switch {
+	case i.ID != k.id:
+		return storedInstance{}, fmt.Errorf("id: %.80q, want %q as in the key", i.ID, k.id)
+	case i.Tenant != k.tenant:
+		return storedInstance{}, fmt.Errorf("tenant: %.80q, want %q as in the key", i.Tenant, k.tenant)
+	case !i.Phase.Valid():
+		return storedInstance{}, fmt.Errorf("phase: %.80q, want one of %v", i.Phase, fleet.Phases())
+	case i.Rev == 0:
+		return storedInstance{}, errors.New("rev: 0, want at least 1")
+	}
+	if err := fleet.CheckName(i.Group); err != nil {
+		return storedInstance{}, fmt.Errorf("group: %w", err)
+	}
+	return storedInstance{i, unknown}, nil
+}
+
+// encode writes a record and keeps its unknown fields.
+func (x *instances) encode(i storedInstance) ([]byte, error) {
+	return record.Encode(i.Instance, i.unknown)
+}
+
+func (x *instances) header(i storedInstance) (epoch, rev uint64) { return i.Epoch, i.Rev }
+
+// older is always false: the stored version of an instance counts.
+func (x *instances) older(storedInstance, storedInstance) bool { return false }
+func (x *instances) recalls() bool                             { return false }
+
+// admit refuses a second record of an ID.
+func (x *instances) admit(k instanceKey) error {
+	if tenant, ok := x.tenants[k.id]; ok && tenant != k.tenant {
+		return fmt.Errorf("id: %s already belongs to tenant %s", k.id, tenant)
+	}
+	return nil
+}
+
+func (x *instances) changed(k instanceKey, was, is *storedInstance) {
+	if is != nil && is.GroupRevision > x.madeBy[is.GroupKey()] {
+		x.madeBy[is.GroupKey()] = is.GroupRevision
+	}
+	switch {
+	case was == nil:
+		x.tenants[k.id] = k.tenant
+	case is == nil:
+		delete(x.tenants, k.id)
+	}
+	if was == nil || is == nil {
+		x.order.Store(nil)
+	}
+	if was != nil && is != nil && was.GroupKey() == is.GroupKey() {
+		return
+	}
+	if was != nil {
+		x.leave(was.GroupKey(), k.id)
+	}
+	if is != nil {
+		x.join(is.GroupKey(), k.id)
+	}
+}
+
+func (x *instances) join(group fleet.GroupKey, id fleet.InstanceID) {
+	ids := x.groups[group]
+	if at, found := slices.BinarySearch(ids, id); !found {
+		x.groups[group] = slices.Insert(ids, at, id)
+	}
+}
+
+func (x *instances) leave(group fleet.GroupKey, id fleet.InstanceID) {
+	ids := x.groups[group]
+	if at, found := slices.BinarySearch(ids, id); found {
+		ids = slices.Delete(ids, at, at+1)
+	}
+	if len(ids) == 0 {
+		delete(x.groups, group)
+		return
+	}
+	x.groups[group] = ids
+}
+
+// sorted returns the keys of all records, by ID.
+func (x *instances) sorted() []instanceKey {
+	keys := x.order.Load()
+	if keys == nil {
+		sorted := make([]instanceKey, 0, len(x.tenants))
+		for _, id := range slices.Sorted(maps.Keys(x.tenants)) {
+			sorted = append(sorted, instanceKey{x.tenants[id], id})
+		}
+		keys = &sorted
+		x.order.Store(keys)
+	}
+	return *keys
+}

@@ -1,0 +1,92 @@
+package observe_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/server/observe"
+	"github.com/nstance/nstance/pkg/server/pacing"
+	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/problems"
+)
+
+// TestFailedYoung: an instance counts once, by what its loss and its record say.
+func TestFailedYoung(t *testing.T) {
+	known := records{}
+	s := observe.New(known, true, began)
+	remove := func(reason string, ids ...fleet.InstanceID) (actions []plan.Action) {
+		for _, id := range ids {
+			actions = append(actions, plan.Action{Kind: plan.Delete, ID: id, Reason: reason})
+		}
+		return actions
+	}
+	old, young := known.running("old", 0), known.running("young", 80)
+	pending := known.pending("pending")
+	known.running("survivor", 10)
+	for _, r := range []fleet.Instance{old, young, pending} {
+		a := shows(r, provider.StateStopped, 100)
+		a.VM.Reason = "out of memory"
+		s.See(at(100), a)
+	}
+	v := view(joined(s, 110), 110)
+	failed := s.FailedYoung(v, remove(plan.ReasonVMDown, "old", "young", "pending", "unknown"))
+	want := []pacing.Failure{
+		{ID: "young", Began: at(70), At: at(110), Young: true, Age: 20 * time.Second, Reason: problems.ReasonDied,
+			Message: "the machine of instance young failed within 1m0s of its registration (server.create_backoff.settle): vm-down: out of memory"},
+		{ID: "pending", Began: began, At: at(110), Young: true, Reason: problems.ReasonDied,
+			Message: "the machine of instance pending ended before its agent registered: vm-down: out of memory"},
+	}
+	if !slices.Equal(failed, want) {
+		t.Errorf("failed:\n%+v\nwant\n%+v", failed, want)
+	}
+	if again := s.FailedYoung(v, remove(plan.ReasonVMDown, "old", "young", "pending")); len(again) > 0 {
+		t.Errorf("counted twice: %+v", again)
+	}
+	known.pending("mute")
+	known.pending("judged")
+	s.Judged([]fleet.InstanceID{"judged"})
+	failed = s.FailedYoung(view(joined(s, 400), 400), remove(plan.ReasonRegistrationTimeout, "mute", "judged"))
+	if len(failed) != 1 || failed[0].Reason != problems.ReasonNotRegistered ||
+		failed[0].Message != "instance mute did not register within 5m0s (server.garbage_collection.registration_timeout)" {
+		t.Errorf("failed: %+v", failed)
+	}
+	if got := s.FailedYoung(view(joined(s, 400), 400), remove(plan.ReasonScaleDown, "survivor")); len(got) > 0 {
+		t.Errorf("a removal that was asked for counts as a failure: %+v", got)
+	}
+	lives := s.Living(joined(s, 400).Instances, fleet.Group{Key: web}, at(400), failed)
+	if len(lives) != 1 || lives[0] != (plan.Life{ID: "survivor", Began: began, Age: 390 * time.Second}) {
+		t.Errorf("living are %+v", lives)
+	}
+}
+
+// TestExplain: the provider's reason is told for the end of a machine, and a problem only if its
+// agent had not registered.
+func TestExplain(t *testing.T) {
+	for reason, want := range map[string]string{
+		plan.ReasonVMDown: "vm-down: out of memory", plan.ReasonVMGone: "vm-gone: out of memory", plan.ReasonScaleDown: "scale-down",
+	} {
+		if got := (observe.Snapshot{Why: "out of memory"}).Explain(reason); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got := (observe.Snapshot{}).Explain(reason); got != reason {
+			t.Errorf("%q, want %q", got, reason)
+		}
+	}
+	for name, c := range map[string]struct {
+		phase  fleet.Phase
+		reason string
+		want   bool
+	}{
+		"pending, down":       {fleet.Pending, plan.ReasonVMDown, true},
+		"pending, gone":       {fleet.Pending, plan.ReasonVMGone, true},
+		"pending, not wanted": {fleet.Pending, plan.ReasonScaleDown, false},
+		"running, down":       {fleet.Running, plan.ReasonVMDown, false},
+	} {
+		if err := observe.DiedYoung(fleet.Instance{ID: "i", Phase: c.phase}, c.reason, "why"); (err != nil) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/plan"
+)
+
+// handout is one decision while its actions are handed out to the parts.
+type handout struct {
+	loop    *Loop
+	view    plan.View
+	defined bool // the group is
+
+	creates, resumes []*launch
+
+	members *plan.Members // of the view; nil: not counted
+}
+
+// action is one action of a plan. apply returns at once: what takes time is done by a worker.
+type action interface {
+	apply(ctx context.Context, h *handout)
+}
+
+type (
+	create       plan.Action
+	resume       plan.Action
+	drain        plan.Action
+	remove       plan.Action
+	tombstone    plan.Action
+	prune        plan.Action
+	clearLeaving plan.Action
+	forget       plan.Action
+	wake         plan.Action
+	unexpected   plan.Action
+)
+
+func actionOf(a plan.Action) action {
+	switch a.Kind {
+	case plan.Create:
+		return create(a)
+	case plan.Resume:
+		return resume(a)
+	case plan.Drain:
+		return drain(a)
+	case plan.Delete:
+		return remove(a)
+	case plan.Tombstone:
+		return tombstone(a)
+	case plan.Prune:
+		return prune(a)
+	case plan.ClearLeaving:
+		return clearLeaving(a)
+	case plan.Forget:
+		return forget(a)
+	case plan.Wake:
+		return wake(a)
+	default:
+		return unexpected(a)
+	}
+}
+
+func (a create) apply(_ context.Context, h *handout) {
+	h.creates = append(h.creates, &launch{group: h.view.Group, decidedAt: h.view.Now, reason: a.Reason})
+}
+
+func (a resume) apply(_ context.Context, h *handout) {
+	i := h.view.Find(a.ID)
+	h.resumes = append(h.resumes, &launch{
+		group: h.view.Group, decidedAt: h.view.Now, record: fleet.Instance{ID: a.ID}, onDemand: i.OnDemand, immediate: i.Immediate,
+	})
+}
+
+func (a drain) apply(ctx context.Context, h *handout) {
+	drain := func(i *fleet.Instance) { i.Drain = &fleet.Drain{Reason: a.Reason, DeleteAt: a.At.UTC()} }
+	s := step{to: fleet.Draining, reason: a.Reason, basis: h.basis(plan.Action(a)), also: drain}
+	h.work(ctx, a.ID, func() error { return h.loop.records.move(ctx, a.ID, s) })
+}
+
+func (a remove) apply(ctx context.Context, h *handout) {
+	basis := h.basis(plan.Action(a))
+	h.work(ctx, a.ID, func() error { return h.loop.remove(ctx, plan.Action(a), basis) })
+}
+
+func (a tombstone) apply(ctx context.Context, h *handout) {
+	s := step{to: fleet.Deleted, reason: a.Reason, basis: h.basis(plan.Action(a))}
+	h.work(ctx, a.ID, func() error {
+		s.also = h.loop.failureOf(plan.Action(a))
+		return h.loop.records.move(ctx, a.ID, s)
+	})
+}
+
+func (a prune) apply(ctx context.Context, h *handout) {
+	h.work(ctx, a.ID, func() error { return h.loop.records.prune(ctx, a.ID) })
+}
+
+func (a clearLeaving) apply(ctx context.Context, h *handout) {
+	h.work(ctx, "", func() error { return h.loop.cfg.Groups.ClearLeaving(ctx, h.view.Group.Key, a.IDs) })
+}
+
+func (forget) apply(ctx context.Context, h *handout) {
+	if h.defined {
+		h.work(ctx, "", func() error { return h.loop.cfg.Groups.Forget(ctx, h.view.Group.Key) })
+	}
+}
+
+func (a wake) apply(_ context.Context, h *handout) { h.loop.schedule.MarkAt(h.view.Group.Key, a.At) }
+
+func (a unexpected) apply(ctx context.Context, h *handout) {
+	h.work(ctx, a.ID, func() error { return fmt.Errorf("unexpected action on an instance: %s", a.Kind) })
+}
+
+// work runs a step of an instance, or an edit of the group (no id), in a worker.
+func (h *handout) work(ctx context.Context, id fleet.InstanceID, step func() error) {
+	h.loop.steps.work(ctx, h.view.Group.Key, id, h.view.Now, step)
+}
