@@ -3,6 +3,7 @@
 //
 //	go run ./integration/ci               the gate: what every change has to pass
 //	go run ./integration/ci -all          everything, which takes long
+//	FRESH=1 go run ./integration/ci       also what passed before with the same inputs
 //	go run ./integration/ci -from e2e     that step and those after it
 //	go run ./integration/ci -only lint    one step, or several separated by commas
 //
@@ -71,7 +72,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		fmt.Fprintln(out, "SKIPPED: stories side by side: no network namespace can be made, so they run one after another")
 	}
 	began := time.Now()
-	r := runner{out: out, logs: *logs, env: env, canSeclude: canSeclude, name: command}
+	folder, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	r := runner{out: out, logs: *logs, env: env, canSeclude: canSeclude, name: command, folder: folder, memory: newMemory()}
 	costs, err := r.runAll(ctx, chosen)
 	printCosts(out, costs, time.Since(began))
 	if err != nil {

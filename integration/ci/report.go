@@ -11,7 +11,7 @@ import (
 // printCosts prints a table of the steps' costs and their total. Wall time is less than the sum if
 // some ran concurrently.
 func printCosts(out io.Writer, costs []cost, wall time.Duration) {
-	fmt.Fprintf(out, "\n%-16s %8s %8s %6s\n", "step", "wall", "cpu", "idle")
+	fmt.Fprintf(out, "\n%-17s %8s %8s %6s\n", "step", "wall", "cpu", "idle")
 	total := cost{name: "total", wall: wall, idle: -1}
 	for _, c := range costs {
 		printCost(out, c)
@@ -21,11 +21,15 @@ func printCosts(out io.Writer, costs []cost, wall time.Duration) {
 }
 
 func printCost(out io.Writer, c cost) {
+	if c.before != "" {
+		fmt.Fprintf(out, "%-17s %s\n", c.name, c.before)
+		return
+	}
 	idle := "-"
 	if c.idle >= 0 {
 		idle = fmt.Sprintf("%.0f%%", 100*c.idle)
 	}
-	fmt.Fprintf(out, "%-16s %7.0fs %7.0fs %6s\n", c.name, c.wall.Seconds(), c.cpu.Round(time.Second).Seconds(), idle)
+	fmt.Fprintf(out, "%-17s %7.0fs %7.0fs %6s\n", c.name, c.wall.Seconds(), c.cpu.Round(time.Second).Seconds(), idle)
 }
 
 var (

@@ -22,6 +22,8 @@ type runner struct {
 	env  []string
 	// canSeclude: steps can have a network of their own, so lanes can run concurrently.
 	canSeclude bool
+	folder     string // of the project
+	memory     memory
 }
 
 // cost is what a step used.
@@ -30,6 +32,8 @@ type cost struct {
 	wall time.Duration
 	cpu  time.Duration // of all processes that the step waited for
 	idle float64       // share of its seconds in which nearly all of the machine's cores idled; negative: unknown
+	// before says when and where the step passed with the same inputs, instead of now; empty: it ran.
+	before string
 }
 
 // grace is how long an interrupted step may take to stop.
@@ -37,15 +41,44 @@ const grace = 30 * time.Second
 
 func (r runner) log(s step) string { return filepath.Join(r.logs, s.name+".log") }
 
-// run runs one step, and writes its output to out and to the log.
+// run runs one step, unless it has passed with the same inputs before.
 func (r runner) run(ctx context.Context, s step, out io.Writer) (cost, error) {
+	fmt.Fprintf(out, "\n=== %s\n", s.name)
+	key := r.key(ctx, s, out)
+	if before, ok := r.memory.recall(s, key); ok {
+		fmt.Fprintf(out, "--- %s: %s\n", s.name, before)
+		return cost{name: s.name, idle: -1, before: before}, nil
+	}
+	c, err := r.runNow(ctx, s, out)
+	// What changed its own inputs, or beside a change of them, says nothing about either.
+	if err == nil && key != "" && r.key(ctx, s, out) == key {
+		if keepErr := r.memory.keep(s, key, "passed at "+time.Now().UTC().Format(time.RFC3339)+" in "+r.folder); keepErr != nil {
+			fmt.Fprintf(out, "the result of %s is not kept: %v\n", s.name, keepErr)
+		}
+	}
+	return c, err
+}
+
+// key returns the key of a step in memory; empty: its result is not kept.
+func (r runner) key(ctx context.Context, s step, out io.Writer) string {
+	if len(s.inputs) == 0 || r.memory.dir == "" {
+		return ""
+	}
+	key, err := r.memory.key(ctx, r.folder, s, r.env)
+	if err != nil {
+		fmt.Fprintf(out, "the result of %s is not kept: %v\n", s.name, err)
+	}
+	return key
+}
+
+// runNow runs a step, and writes its output to out and to the log.
+func (r runner) runNow(ctx context.Context, s step, out io.Writer) (cost, error) {
 	c := cost{name: s.name, idle: -1}
 	log, err := os.Create(r.log(s))
 	if err != nil {
 		return c, err
 	}
 	defer log.Close()
-	fmt.Fprintf(out, "\n=== %s\n", s.name)
 	cmd := r.command(ctx, s)
 	cmd.Stdout = io.MultiWriter(out, log)
 	cmd.Stderr = cmd.Stdout

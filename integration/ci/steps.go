@@ -19,74 +19,14 @@ type step struct {
 	// beside: other lanes run meanwhile. Set by lanes.
 	beside bool
 	needs  string // the earlier step without which it is meaningless; empty: none
+	// What its result depends on, besides the command itself. Without inputs it runs each time.
+	inputs   []string   // git pathspecs
+	packages []packages // with all that they import
+	tools    [][]string // commands that print a version
 }
 
-// gate returns the steps that every change has to pass: short ones, and with the same result each
-// time that they run on the same tree.
-func gate() []step {
-	return []step{
-		{name: "check", command: []string{".ci/check"}},
-		target("verify"),
-		target("build"),
-		target("lint"),
-		target("vulncheck"),
-		target("gate-built"),
-		isolated(in(after("gate-built", target("test")), "tests")),
-		in(after("gate-built", story("e2e-gate")), "shard"),
-		in(after("gate-built", target("chart-check")), "shard"),
-		isolated(in(after("gate-built", story("e2e-operator-gate")), "operator")),
-	}
-}
-
-// everything returns the steps of the gate that are not repeated more thoroughly, and all others:
-// those that take long, draw random numbers, measure, or need a container engine or other tools.
-func everything() []step {
-	return []step{
-		{name: "check", command: []string{".ci/check"}},
-		target("verify"),
-		target("build"),
-		target("lint"),
-		target("vulncheck"),
-		target("e2e-built"),
-		isolated(in(after("e2e-built", target("test-race")), "tests")),
-		in(after("e2e-built", story("e2e")), "shard"),
-		in(after("e2e-built", story("e2e-aws")), "shard"),
-		isolated(in(after("e2e-built", story("e2e-operator")), "operator")),
-		in(target("nix-check"), "shard"), // its development stacks take the ports of e2e's
-		in(target("chart-check"), "tools"),
-		in(target("dashboard-check"), "tools"),
-		in(target("e2e-images"), "images"),
-		in(target("terraform-check"), "tools"),
-		in(target("integration"), "containers"),
-	}
-}
-
-func target(name string) step {
-	return step{name: name, command: []string{"make", "--no-print-directory", name}}
-}
-
-// story returns the step of a target whose programs are built before, so that none changes while
-// it is used. Stories mostly wait, while the tests compute.
-func story(name string) step {
-	s := target(name)
-	s.command = append(s.command, "BUILT=1")
-	return s
-}
-
-func after(name string, s step) step {
-	s.needs = name
-	return s
-}
-
-func in(s step, lane string) step {
-	s.lane = lane
-	return s
-}
-
-func isolated(s step) step {
-	s.secluded = true
-	return s
-}
+// packages are the packages of a pattern, in the module of a folder.
+type packages struct{ folder, pattern string }
 
 // choose returns the steps from the named one on, or only the named ones, in their order, with the
 // steps that these need. An empty name excludes nothing.
