@@ -51,6 +51,10 @@ func TestFailures(t *testing.T) {
 		{"cut off", "--- FAIL: TestA (0.00s)\n", []string{"TestA"}},
 		{"two packages", "--- FAIL: TestA (0s)\nFAIL\nFAIL\texample/a\t1s\n--- FAIL: TestB (0s)\nFAIL\nFAIL\texample/b\t1s\nFAIL\n",
 			[]string{"example/a TestA", "example/b TestB"}},
+		{"run again", "[ 3/90] FAIL\tpkg/a\t0.2s\n[ 4/90] FAIL\tpkg/b\t0.2s\n[ 5/90] FAIL\tpkg/c\t0.2s\n\n=== Failed\n" +
+			"=== FAIL: pkg/a TestA/one (0.00s)\n=== FAIL: pkg/a TestA (0.00s)\n=== FAIL: pkg/b TestB (0.00s)\n" +
+			"=== FAIL: pkg/c  (0.00s)\n=== FAIL: pkg/a TestA/one (re-run 1) (0.00s)\n=== FAIL: pkg/a TestA (re-run 1) (0.00s)\n" +
+			"CHANCE: example.com/m/pkg/b.TestB\n", []string{"pkg/a TestA/one", "pkg/c"}},
 	} {
 		if got := failures(c.log); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -73,6 +77,8 @@ func TestMessages(t *testing.T) {
 			append([]string{"    a_test.go:7: 1", "2", "3", "4"}, slices.Repeat([]string{"    a_test.go:8: more"}, 5)...)},
 		{"a long line", "=== RUN   TestA\n    a_test.go:7: " + strings.Repeat("x", 1000) + "\n", "TestA",
 			[]string{"    a_test.go:7: " + strings.Repeat("x", 283)}},
+		{"run again", "=== Failed\n=== FAIL: x TestA (0.00s)\n    a_test.go:7: got 1\n=== FAIL: x TestB (0.00s)\n    b_test.go:7: got 2\n",
+			"x TestA", []string{"    a_test.go:7: got 1"}},
 		{"a package", "FAIL\tx [build failed]\n", "x [build failed]", nil},
 	} {
 		if got := messages(c.log, c.failed); !slices.Equal(got, c.want) {

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -83,6 +84,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "all steps passed in %.0fs\n", time.Since(began).Seconds())
+	for _, c := range costs {
+		for _, test := range c.byChance {
+			fmt.Fprintf(out, "CHANCE: %s, first failure in %s\n", test, filepath.Join(*logs, c.name+".log"))
+		}
+	}
 	return nil
 }
 

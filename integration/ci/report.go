@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -33,13 +34,64 @@ func printCost(out io.Writer, c cost) {
 }
 
 var (
+	// What gotestsum prints at the end of all runs of a test; empty: the package failed without one.
+	summarised    = regexp.MustCompile(`^=== FAIL: (\S+) (\S*)(?: \(re-run \d+\))? \(`)
 	failedTest    = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
 	failedPackage = regexp.MustCompile(`^(?:\[\s*\d+/\d+\] )?FAIL\s+([^\s\[]+)(.*)$`)
 )
 
-// failures returns the failed tests in go test's output, in its order: each with its package if
-// that is known, and subtests without their parents.
+// failures returns the failed tests in the output of go test and gotestsum, in its order: each with
+// its package if that is known, and subtests without their parents. Those that depended on chance
+// are left out.
 func failures(log string) (all []string) {
+	byChance := chances(log)
+	summary := map[string][]string{} // tests by package, whose beginning gotestsum leaves out
+	for line := range strings.SplitSeq(log, "\n") {
+		if m := summarised.FindStringSubmatch(line); m != nil && !slices.Contains(summary[m[1]], m[2]) {
+			summary[m[1]] = append(summary[m[1]], m[2])
+		}
+	}
+	for _, failed := range plainFailures(log) {
+		pkg, _, _ := strings.Cut(failed, " ")
+		tests := summaryOf(summary, pkg)
+		if len(tests) == 0 {
+			all = append(all, failed)
+			continue
+		}
+		for _, test := range deepest(tests) {
+			root, _, _ := strings.Cut(test, "/")
+			name := strings.TrimSpace(pkg + " " + test)
+			isChance := slices.ContainsFunc(byChance, func(c string) bool { return strings.HasSuffix(c, pkg+"."+root) })
+			if !isChance && !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// summaryOf returns the tests of a package in gotestsum's summary.
+func summaryOf(summary map[string][]string, pkg string) []string {
+	for short, tests := range summary {
+		if pkg == short || strings.HasSuffix(pkg, "/"+short) {
+			return tests
+		}
+	}
+	return nil
+}
+
+// chances returns the tests that a step named because they failed and passed then.
+func chances(log string) (all []string) {
+	for line := range strings.SplitSeq(log, "\n") {
+		if test, found := strings.CutPrefix(line, "CHANCE: "); found {
+			all = append(all, test)
+		}
+	}
+	return all
+}
+
+// plainFailures returns the failed tests in go test's output.
+func plainFailures(log string) (all []string) {
 	var tests []string
 	for line := range strings.SplitSeq(log, "\n") {
 		if m := failedTest.FindStringSubmatch(line); m != nil {
@@ -69,7 +121,7 @@ const (
 )
 
 var (
-	currentTest  = regexp.MustCompile(`^\s*(?:=== (?:RUN|CONT|NAME)|--- FAIL:)\s+(\S+)`)
+	currentTest  = regexp.MustCompile(`^\s*(?:=== (?:RUN|CONT|NAME)|--- FAIL:|=== FAIL: \S+)\s+(\S+)`)
 	endOfMessage = regexp.MustCompile(`^(?:\s*(?:===|---) |FAIL|PASS|ok  )`)
 	message      = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
 )

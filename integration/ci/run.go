@@ -34,6 +34,8 @@ type cost struct {
 	idle float64       // share of its seconds in which nearly all of the machine's cores idled; negative: unknown
 	// before says when and where the step passed with the same inputs, instead of now; empty: it ran.
 	before string
+	// byChance are the tests that failed and passed when they ran again.
+	byChance []string
 }
 
 // grace is how long an interrupted step may take to stop.
@@ -52,7 +54,11 @@ func (r runner) run(ctx context.Context, s step, out io.Writer) (cost, error) {
 	c, err := r.runNow(ctx, s, out)
 	// What changed its own inputs, or beside a change of them, says nothing about either.
 	if err == nil && key != "" && r.key(ctx, s, out) == key {
-		if keepErr := r.memory.keep(s, key, "passed at "+time.Now().UTC().Format(time.RFC3339)+" in "+r.folder); keepErr != nil {
+		said := "passed at " + time.Now().UTC().Format(time.RFC3339) + " in " + r.folder
+		if len(c.byChance) > 0 {
+			said += ", by chance: " + strings.Join(c.byChance, " ")
+		}
+		if keepErr := r.memory.keep(s, key, said); keepErr != nil {
 			fmt.Fprintf(out, "the result of %s is not kept: %v\n", s.name, keepErr)
 		}
 	}
@@ -90,6 +96,9 @@ func (r runner) runNow(ctx context.Context, s step, out io.Writer) (cost, error)
 		c.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
 	fmt.Fprintf(out, "--- %s: %.0fs\n", s.name, c.wall.Seconds())
+	if text, readErr := os.ReadFile(r.log(s)); readErr == nil {
+		c.byChance = chances(string(text))
+	}
 	return c, err
 }
 

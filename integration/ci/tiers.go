@@ -47,7 +47,7 @@ func everything() []step {
 		story("e2e-aws").after("e2e-built").in("shard").on(building()...).of("", "./integration/aws").of("", "./cmd/..."),
 		story("e2e-operator").after("e2e-built").in("operator").isolated().on(programs()...),
 		target("nix-check").in("shard").on(programs()...).by("nix", "--version"), // its stacks take the ports of e2e's
-		chart().in("tools"),
+		chart().after("e2e-built").in("tools"),
 		target("dashboard-check").in("tools").on(building()...).on("integration/dashboard").of("", "./cmd/nstance-admin").
 			by("chromium", "--version"),
 		target("e2e-images").in("images").on(building()...).on("images").of("", "./images/...").of("", "./integration/images").
@@ -72,7 +72,7 @@ func story(name string) step {
 }
 
 func chart() step {
-	return target("chart-check").on(building()...).on("charts", "config", "integration/chart", "images").
+	return story("chart-check").on(building()...).on("charts", "config", "integration/chart", "images").
 		of("", "./integration/chart").of("", "./images/...").of("", "./cmd/nstance-operator")
 }
 
