@@ -28,10 +28,10 @@ LINT := $(GO) tool -modfile=.ci/tools/golangci-lint.mod $(LINTER)
 # still run, and say what is missing.
 CC_FOUND := $(shell command -v $$($(GO) env CC) 2>/dev/null)
 ifneq ($(CC_FOUND),)
-TEST = CGO_ENABLED=1 GOTEST=$(GOTEST) .ci/test -race
+TEST = RAPID_SEED=$(FRESH_SEED) CGO_ENABLED=1 GOTEST=$(GOTEST) .ci/test -race
 NESTED_TEST = CGO_ENABLED=1 $(GOTEST) -race -exec $(CURDIR)/bin/leaks
 else
-TEST = GOTEST=$(GOTEST) .ci/test
+TEST = RAPID_SEED=$(FRESH_SEED) GOTEST=$(GOTEST) .ci/test
 NESTED_TEST = $(GOTEST) -exec $(CURDIR)/bin/leaks
 endif
 
@@ -200,7 +200,7 @@ test: bin/gotest bin/leaks ## Run the tests that need no container engine, and s
 	@echo "simulating 200 histories of a shard"
 	@$(MAKE) --no-print-directory sim SEEDS=200
 
-# The first seed of histories that were not simulated before.
+# The seed of property tests, and the first of histories, that were not drawn before.
 FRESH_SEED := $(shell date +%y%m%d%H%M)0000
 
 .PHONY: test-race

@@ -44,6 +44,7 @@ func rooms() map[string][]string {
 		"pkg/garbage":          {},
 		"pkg/freeport":         {},
 		"pkg/leaktest":         {},
+		"pkg/rapidseed":        {},
 		"pkg/leaktest/leaks":   {"pkg/leaktest"},
 		"pkg/api/v1beta1":      {},
 

@@ -55,6 +55,8 @@ func libraries() map[string][]string {
 		"github.com/prometheus/client_golang": {"pkg/metrics/metricstest", "pkg/metrics/prometheus", "pkg/operator/drain"},
 		"github.com/prometheus/common":        {"pkg/metrics/metricstest", "pkg/metrics/prometheus"},
 
+		"pgregory.net/rapid": {"pkg/rapidseed"}, // which tests import alone
+
 		"google.golang.org/genproto/googleapis/rpc": {"pkg/rpc"},
 		"github.com/docker/docker":                  {"pkg/provider/docker"},
 		"github.com/containerd/errdefs":             {"pkg/provider/docker", "integration/containers"},

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nstance/nstance/pkg/config"
+	_ "github.com/nstance/nstance/pkg/rapidseed"
 )
 
 func TestDuration(t *testing.T) {

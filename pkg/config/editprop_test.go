@@ -8,6 +8,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
+	_ "github.com/nstance/nstance/pkg/rapidseed"
 )
 
 // After any sequence of edits, the records resolve without a problem, revisions never

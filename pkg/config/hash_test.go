@@ -12,6 +12,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
+	_ "github.com/nstance/nstance/pkg/rapidseed"
 )
 
 func object() *rapid.Generator[map[string]any] { return objectOf(2) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
+	_ "github.com/nstance/nstance/pkg/rapidseed"
 )
 
 var job = fleet.GroupKey{Tenant: "default", Name: "job"}

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nstance/nstance/pkg/operator/spread"
+	_ "github.com/nstance/nstance/pkg/rapidseed"
 )
 
 // of makes known and selected shards of these sizes.

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	_ "github.com/nstance/nstance/pkg/rapidseed"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
