@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/image"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -72,9 +73,10 @@ func engineArch(t *testing.T, e engine) string {
 	return v.Arch
 }
 
-// serveImages serves a registry that the engine can pull from, and removes the pulled images
-// from the engine at the end. With SECLUDED=1 the tests are in a network namespace with a
-// loopback of its own, which the engine can't reach.
+// serveImages serves a registry that the engine can pull from, and removes what the engine knows by
+// its name at the end: by that name only, since other tests may run the same image by another. With
+// SECLUDED=1 the tests are in a network namespace with a loopback of its own, which the engine
+// can't reach.
 func serveImages(t *testing.T, e engine, handler http.Handler) (host string) {
 	t.Helper()
 	if os.Getenv("SECLUDED") == "1" {
@@ -85,11 +87,13 @@ func serveImages(t *testing.T, e engine, handler http.Handler) (host string) {
 		ctx := context.Background()
 		all, err := e.api.ImageList(ctx, image.ListOptions{})
 		for _, i := range all {
-			for _, name := range append(i.RepoDigests, i.RepoTags...) {
-				if strings.HasPrefix(name, host+"/") {
-					_, removed := e.api.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+			for _, name := range append(i.RepoTags, i.RepoDigests...) {
+				if !strings.HasPrefix(name, host+"/") {
+					continue
+				}
+				_, removed := e.api.ImageRemove(ctx, name, image.RemoveOptions{PruneChildren: true})
+				if !errdefs.IsNotFound(removed) { // the last tag took the digests with it
 					err = errors.Join(err, removed)
-					break
 				}
 			}
 		}
