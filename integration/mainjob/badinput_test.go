@@ -39,11 +39,7 @@ func TestBadInput(t *testing.T) {
 	short := strings.TrimSpace(s.admin("cluster", "nonce", "--expiry", "1s"))
 
 	story := func(name string, tell func(*stack)) {
-		t.Run(name, func(t *testing.T) {
-			mine := *s
-			mine.t = t
-			tell(&mine)
-		})
+		t.Run(name, func(t *testing.T) { tell(s.in(t)) })
 	}
 	story("09 configs", badConfigs)
 	story("09 a config that turned invalid", brokenConfig)
@@ -54,7 +50,7 @@ func TestBadInput(t *testing.T) {
 	story("09 a server that can't start", badStarts)
 	story("09 an expired nonce", func(s *stack) {
 		const leeway = 60 * time.Second
-		time.Sleep(time.Until(minted.Add(leeway + 3*time.Second))) // the allowed difference between the clocks of two hosts
+		s.sleep("the allowed difference between the clocks of two hosts", time.Until(minted.Add(leeway+3*time.Second)))
 		_, err := s.registerOperator(short, newKey(s.t))
 		s.refused(err, codes.PermissionDenied, "expired")
 	})

@@ -249,15 +249,13 @@ func watchesAll(s *stack) {
 	tells(`"phase":"INSTANCE_PHASE_DRAINING"`, `"phase":"INSTANCE_PHASE_DELETED"`, `"size":2`)
 }
 
-// TestRenewal runs a stack whose agents' certificates are valid for a minute: a third of it is left
+// TestRenewal runs a stack whose agents' certificates are valid for half a minute: a third of it is left
 // for a late renewal.
 func TestRenewal(t *testing.T) {
-	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: "process"}
-	s.bring("--client-certificate-life", "1m")
+	s := newStack(t, "process")
+	s.bring("--client-certificate-life", "30s")
 	t.Run("20 agents renew their certificates with new keys, streams intact", func(t *testing.T) {
-		mine := *s
-		mine.t = t
-		renews(&mine)
+		renews(s.in(t))
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nstance/nstance/integration/waits"
 )
 
 // TestLeaders is stories 7 and 8: leader election, and an unavailable store. The servers are the
@@ -21,7 +23,7 @@ func TestLeaders(t *testing.T) {
 		story{"07 SIGKILL fails over", func(s *stack) { failsOver(s, syscall.SIGKILL) }},
 		story{"07 SIGSTOP fails over after the lease, SIGCONT does nothing", stops},
 		story{"07 a lone server killed and started again acts", restartsAlone},
-		story{"08 object storage away for 20 s while scaling", storeAway},
+		story{"08 object storage away for half a lease while scaling", storeAway},
 		story{"08 object storage away for longer than the lease", storeLong},
 	)
 }
@@ -162,7 +164,7 @@ func storeAway(s *stack) {
 			code int
 		}{out + errOut, code}
 	}()
-	time.Sleep(20 * time.Second) // the story: the store is unavailable for 20 s
+	s.sleep("the time for which the store is away", waits.Lease/2)
 	if n := s.machines("dev-1"); n != 2 {
 		s.t.Errorf("want 2 machines while nothing can be recorded, have %d", n)
 	}

@@ -252,7 +252,7 @@ func replacesDeleted(s *stack) {
 
 func expires(s *stack) {
 	before := s.running("dev-1")
-	s.reconfigure("dev-1", `"server": {`, `"server": { "expiry": { "eligible_age": "20s" },`)
+	s.reconfigure("dev-1", `"server": {`, `"server": { "expiry": { "eligible_age": "5s" },`)
 	s.eventually("all that were there have been replaced", func() (bool, string) {
 		now := s.running("dev-1")
 		return !slices.ContainsFunc(now, func(id string) bool { return slices.Contains(before, id) }), strings.Join(now, " ")

@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nstance/nstance/integration/waits"
 	"github.com/nstance/nstance/pkg/object/objecttest/quirks"
 )
 
-// quirkLasts is longer than a lease of the development stack.
-const quirkLasts = 40 * time.Second
+// quirkLasts is longer than a lease.
+const quirkLasts = waits.Lease + 5*time.Second
 
 // TestStoreTurnsQuirky: no machine is deleted when the store gets a quirk under a leader; the
 // leader continues, or the log names what the store lacks or answers, as in the table of
@@ -34,7 +35,7 @@ func TestStoreTurnsQuirky(t *testing.T) {
 }
 
 func turnsQuirky(t *testing.T, mode, want string) {
-	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: "process"}
+	s := newStack(t, "process")
 	bucket := filepath.Join(s.temp, "dev-s3")
 	log, health, store := s.serveQuirk("", bucket)
 	leads := func() (bool, string) {
@@ -74,6 +75,7 @@ func turnsQuirky(t *testing.T, mode, want string) {
 // was other than leading; empty: nothing else.
 func (s *stack) staysFor(span time.Duration, health string, machines []string) (other string) {
 	s.t.Helper()
+	defer s.waits.For("nothing to happen")()
 	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(200 * time.Millisecond) { // no event to wait for
 		if now := s.processes(); !slices.Equal(now, machines) || s.machines("dev-1") != len(machines) {
 			s.t.Fatalf("machines are now %q, %d of them alive, were %q", now, s.machines("dev-1"), machines)

@@ -50,7 +50,7 @@ func quirkRow(t *testing.T, mode string) []string {
 }
 
 func meetsQuirk(t *testing.T, mode, row string) {
-	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: "process"}
+	s := newStack(t, "process")
 	bucket := filepath.Join(s.temp, "dev-s3")
 	log, health, _ := s.serveQuirk(mode, bucket)
 	if strings.HasPrefix(row, "works") {
@@ -145,7 +145,7 @@ func (s *stack) serveQuirk(mode, bucket string) (log, health string, store *quir
 
 func (s *stack) writeQuirkConfig(bucket string) {
 	s.t.Helper()
-	body, err := os.ReadFile(filepath.Join(examples(s.t), "dev-1.jsonc"))
+	body, err := os.ReadFile(filepath.Join(s.examples, "dev-1.jsonc"))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nstance/nstance/integration/waits"
 )
 
 // TestRecords is story 6: records and machines that do not match.
@@ -162,13 +164,15 @@ func losesBucket(s *stack) {
 		}), out
 	})
 	// For three sweeps nothing may happen to the machines.
-	deadline := time.Now().Add(32 * time.Second)
+	end := s.waits.For("nothing to happen in three sweeps")
+	deadline := time.Now().Add(3*waits.Sweep + time.Second)
 	for time.Now().Before(deadline) {
 		if n := s.machines("dev-1"); n != 12 {
 			s.t.Fatalf("want all 12 machines untouched and none added, have %d", n)
 		}
 		time.Sleep(500 * time.Millisecond) // sampling
 	}
+	end()
 	// The records are restored, and everything continues as before.
 	s.dev("kill", "dev-1")
 	if err := os.RemoveAll(records); err != nil {

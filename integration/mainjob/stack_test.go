@@ -8,7 +8,6 @@ package mainjob
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nstance/nstance/integration/waits"
 )
 
 // stack is a running development stack, with the tools to inspect and damage it.
@@ -29,13 +30,37 @@ type stack struct {
 	bin      string
 	temp     string
 	provider string
-	examples string   // the folder of the configs; empty: the repository's
+	examples string   // the folder of the configs, which are those of the repository with shorter periods
 	env      []string // what temp/dev.env exports
+	waits    *waits.Waits
 }
 
-func examples(t *testing.T) string {
+// newStack returns a stack in a folder of its own, which does not run yet.
+func newStack(t *testing.T, provider string) *stack {
 	t.Helper()
-	return filepath.Join(root(t), "examples", "dev")
+	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: provider, waits: waits.Of(t)}
+	s.examples = filepath.Join(s.temp, "examples")
+	if err := os.Mkdir(s.examples, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"dev-1.jsonc", "dev-2.jsonc"} {
+		text, err := os.ReadFile(filepath.Join(root(t), "examples", "dev", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.examples, name), []byte(waits.Shorten(t, string(text))), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// in returns the same stack for a subtest.
+func (s *stack) in(t *testing.T) *stack {
+	t.Helper()
+	mine := *s
+	mine.t, mine.waits = t, waits.Of(t)
+	return &mine
 }
 
 func root(t *testing.T) string {
@@ -50,7 +75,7 @@ func root(t *testing.T) string {
 // up starts the stack, and stops it when the test ends, with a check that nothing is left.
 func up(t *testing.T, provider string, standby bool) *stack {
 	t.Helper()
-	s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: provider}
+	s := newStack(t, provider)
 	var args []string
 	if standby {
 		args = append(args, "--standby")
@@ -84,11 +109,7 @@ type story struct {
 func tell(t *testing.T, provider string, standby bool, stories ...story) {
 	s := up(t, provider, standby)
 	for _, st := range stories {
-		t.Run(st.name, func(t *testing.T) {
-			mine := *s
-			mine.t = t
-			st.tell(&mine)
-		})
+		t.Run(st.name, func(t *testing.T) { st.tell(s.in(t)) })
 	}
 }
 
@@ -102,7 +123,8 @@ func tellEverywhere(t *testing.T, stories ...story) {
 // dev runs bin/dev on this stack and returns its output.
 func (s *stack) dev(args ...string) string {
 	s.t.Helper()
-	args = append(args, "--bin", s.bin, "--temp", s.temp, "--examples", cmp.Or(s.examples, examples(s.t)), "--provider", s.provider)
+	defer s.waits.For("dev " + strings.Join(args, " "))()
+	args = append(args, "--bin", s.bin, "--temp", s.temp, "--examples", s.examples, "--provider", s.provider)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, filepath.Join(s.bin, "dev"), args...).CombinedOutput()
@@ -144,6 +166,7 @@ func (s *stack) component(name string) component {
 // try runs nstance-admin and returns its output, its error output and whether it succeeded.
 func (s *stack) try(args ...string) (stdout, stderr string, code int) {
 	s.t.Helper()
+	defer s.waits.For("nstance-admin " + strings.Join(args, " "))()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "nstance-admin"), args...)
@@ -263,6 +286,7 @@ const patience = 2 * time.Minute
 // eventually polls until ask returns true.
 func (s *stack) eventually(what string, ask func() (bool, string)) {
 	s.t.Helper()
+	defer s.waits.For(what)()
 	var last string
 	for start := time.Now(); time.Since(start) < patience; {
 		ok, detail := ask()
@@ -273,6 +297,13 @@ func (s *stack) eventually(what string, ask func() (bool, string)) {
 		time.Sleep(50 * time.Millisecond) // polling other processes: there is no event to wait for
 	}
 	s.t.Fatalf("not within %s: %s; last seen: %s", patience, what, last)
+}
+
+// sleep waits for a time that passes without an event.
+func (s *stack) sleep(why string, span time.Duration) {
+	s.t.Helper()
+	defer s.waits.For(why)()
+	time.Sleep(span)
 }
 
 // logs returns the lines of a component's log that contain all the texts.

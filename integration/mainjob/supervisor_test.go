@@ -32,10 +32,10 @@ func TestSupervisor(t *testing.T) {
 		})
 	}
 	t.Run("Ctrl-C", func(t *testing.T) {
-		s := &stack{t: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), provider: "process"}
+		s := newStack(t, "process")
 		var out bytes.Buffer
 		cmd := exec.Command(filepath.Join(s.bin, "dev"), "run", "--bin", s.bin, "--temp", s.temp,
-			"--examples", filepath.Join(root(t), "examples", "dev"), "--provider", "process")
+			"--examples", filepath.Join(root(t), "examples", "dev"), "--provider", "process") // as they are
 		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestSupervisor(t *testing.T) {
 	t.Run("a second stack is refused", func(t *testing.T) {
 		s := up(t, "process", false)
 		out, err := exec.Command(filepath.Join(s.bin, "dev"), "up", "--bin", s.bin, "--temp", t.TempDir(),
-			"--examples", filepath.Join(root(t), "examples", "dev"), "--provider", "process").CombinedOutput()
+			"--examples", s.examples, "--provider", "process").CombinedOutput()
 		for _, want := range []string{"127.0.0.1:8989 is taken by dev-s3 (pid ", "DEV_PORT_OFFSET"} {
 			if err == nil || !bytes.Contains(out, []byte(want)) {
 				t.Errorf("want %q, have %v\n%s", want, err, out)

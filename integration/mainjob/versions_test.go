@@ -36,15 +36,15 @@ type versions struct {
 func upOf(t *testing.T, version string) *versions {
 	t.Helper()
 	now := filepath.Join(root(t), "bin")
-	temp := t.TempDir()
-	v := &versions{
-		stack:   &stack{t: t, bin: filepath.Join(temp, "installed"), temp: temp, provider: "process"},
-		folders: map[string]string{previous: buildPrevious(t), present: now},
-	}
+	v := &versions{stack: newStack(t, "process")}
+	end := v.waits.For("the build of the previous version")
+	v.folders = map[string]string{previous: buildPrevious(t), present: now}
+	end()
+	v.bin = filepath.Join(v.temp, "installed")
 	if err := os.Mkdir(v.bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	v.examples = examplesForBoth(t, filepath.Join(temp, "examples"))
+	v.forBoth()
 	for _, tool := range []string{"dev", "dev-s3"} {
 		if err := os.Symlink(filepath.Join(now, tool), filepath.Join(v.bin, tool)); err != nil {
 			t.Fatal(err)
@@ -61,32 +61,26 @@ func upOf(t *testing.T, version string) *versions {
 // refuses a config with them, so they are added after an upgrade.
 func newer() []string { return nil }
 
-// examplesForBoth writes the examples without newer settings into a folder.
-func examplesForBoth(t *testing.T, folder string) string {
-	t.Helper()
-	if err := os.CopyFS(folder, os.DirFS(examples(t))); err != nil {
-		t.Fatal(err)
-	}
+// forBoth removes newer settings from the configs.
+func (v *versions) forBoth() {
+	v.t.Helper()
 	for _, name := range []string{"dev-1.jsonc", "dev-2.jsonc"} {
-		text, err := os.ReadFile(filepath.Join(folder, name))
+		text, err := os.ReadFile(filepath.Join(v.examples, name))
 		if err != nil {
-			t.Fatal(err)
+			v.t.Fatal(err)
 		}
 		lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
 			return slices.ContainsFunc(newer(), func(setting string) bool { return strings.Contains(line, setting) })
 		})
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(strings.Join(lines, "\n")), 0o644); err != nil {
-			t.Fatal(err)
+		if err := os.WriteFile(filepath.Join(v.examples, name), []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+			v.t.Fatal(err)
 		}
 	}
-	return folder
 }
 
 // in returns the same stack for a subtest.
 func (v *versions) in(t *testing.T) *versions {
-	mine := *v.stack
-	mine.t = t
-	return &versions{stack: &mine, folders: v.folders}
+	return &versions{stack: v.stack.in(t), folders: v.folders}
 }
 
 // install replaces a binary.

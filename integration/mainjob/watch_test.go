@@ -18,7 +18,8 @@ func TestWatch(t *testing.T) {
 	for _, provider := range providers(t) {
 		t.Run(provider, func(t *testing.T) {
 			source, next := t.TempDir(), buildAs(t, "next", "nstance-server", "nstance-agent")
-			s := &stack{t: t, bin: copied(t, filepath.Join(root(t), "bin")), temp: t.TempDir(), provider: provider}
+			s := newStack(t, provider)
+			s.bin = copied(t, s.bin)
 			build := fmt.Sprintf("grep good main.go && for f in %s/*; do rm -f %s/${f##*/} && cp $f %s/; done", next, s.bin, s.bin)
 			s.bring("--repository", source, "--watch", build)
 			before, server, storage := s.instances("dev-1"), s.component("dev-1").PID, s.component("s3").PID

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
-	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
 // TestObjectsThatAreMadeAnew: after a restore from a backup, or a move to another cluster, all
@@ -171,7 +170,7 @@ func (f *fixture) restore(namespace string, all []unstructured.Unstructured, own
 // adopted unpauses the Cluster, and waits until all is as before.
 func (f *fixture) adopted(before []string) {
 	f.Helper()
-	planetest.Consistently(f.T, 5*time.Second, "nothing happens while it is paused", func(context.Context) error {
+	f.consistently(5*time.Second, "nothing happens while it is paused", func(context.Context) error {
 		if now := f.alive(); !slices.Equal(now, before) {
 			return fmt.Errorf("instances %v, want %v", now, before)
 		}
@@ -181,7 +180,7 @@ func (f *fixture) adopted(before []string) {
 	f.running("web", 4)
 	f.onDemand(2)
 	f.available()
-	planetest.Consistently(f.T, 5*time.Second, "the instances are those from before", func(context.Context) error {
+	f.consistently(5*time.Second, "the instances are those from before", func(context.Context) error {
 		if now := f.alive(); !slices.Equal(now, before) {
 			return fmt.Errorf("instances %v, want %v", now, before)
 		}

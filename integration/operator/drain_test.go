@@ -17,8 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
 // TestDrain: a node is drained before its deletion, as the budgets of its pods allow, and for as
@@ -63,7 +61,7 @@ func budgetAllowsLater(f *fixture) {
 	f.condemn(victim)
 	f.scale("web", 3)
 	f.cordoned(victim)
-	planetest.Consistently(f.T, 5*time.Second, "the budget holds the pod, and the pod its node", func(ctx context.Context) error {
+	f.consistently(5*time.Second, "the budget holds the pod, and the pod its node", func(ctx context.Context) error {
 		return errors.Join(f.untouched(ctx, pod), f.api.Get(ctx, client.ObjectKey{Name: victim}, &corev1.Node{}))
 	})
 	f.podOn(other, "shop", "shop-2")

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nstance/nstance/integration/waits"
 	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
@@ -42,6 +43,7 @@ type fixture struct {
 	vars      []string // additional environment of the operator
 	config    string   // the operator's
 	operator  *operator
+	waits     *waits.Waits
 }
 
 // newFixture starts everything but the operator, whose permissions it grants. change edits each
@@ -72,7 +74,7 @@ func bringOn(t *testing.T, plane *planetest.Plane, change func(shard, config str
 	t.Helper()
 	f := &fixture{
 		T: t, plane: plane, api: plane.Client, namespace: plane.Namespace(t),
-		bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), config: operatorConfig,
+		bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), config: operatorConfig, waits: waits.Of(t),
 	}
 	f.write("kubeconfig", plane.Kubeconfig())
 	f.placeExamples(change)
@@ -97,7 +99,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// placeExamples copies the shards' configs, with a drain time and the change.
+// placeExamples copies the shards' configs, with shorter periods, a drain time and the change.
 func (f *fixture) placeExamples(change func(shard, config string) string) {
 	f.Helper()
 	for _, shard := range []string{dev1, dev2} {
@@ -105,7 +107,7 @@ func (f *fixture) placeExamples(change func(shard, config string) string) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		config := strings.Replace(string(text), `"default_drain_timeout": "2s"`, `"default_drain_timeout": "1m"`, 1)
+		config := strings.Replace(waits.Shorten(f.T, string(text)), `"default_drain_timeout": "2s"`, `"default_drain_timeout": "1m"`, 1)
 		if change != nil {
 			config = change(shard, config)
 		}
@@ -170,6 +172,7 @@ func (f *fixture) admin(args ...string) []byte {
 
 func (f *fixture) run(path string, args ...string) []byte {
 	f.Helper()
+	defer f.waits.For(filepath.Base(path) + " " + strings.Join(args, " "))()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -202,5 +205,13 @@ func (f *fixture) readEnv() (env []string) {
 // eventually repeats check until it returns no error.
 func (f *fixture) eventually(what string, check func(context.Context) error) {
 	f.Helper()
+	defer f.waits.For(what)()
 	planetest.Eventually(f.T, patience, what, check)
+}
+
+// consistently repeats check for that time, and fails the story with its first error.
+func (f *fixture) consistently(during time.Duration, what string, check func(context.Context) error) {
+	f.Helper()
+	defer f.waits.For(what)()
+	planetest.Consistently(f.T, during, what, check)
 }

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
-	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
 // TestPodsAndAnOperatorThatIsKilled: each pod that requests one gets one instance of its own, which
@@ -107,7 +106,7 @@ func TestNothingIsWrittenWhenNothingChanges(t *testing.T) {
 	apply(t.Context())
 	before := f.quiet()
 	applied := time.Now()
-	planetest.Consistently(t, 40*time.Second, "nothing is written without need", func(ctx context.Context) error {
+	f.consistently(40*time.Second, "nothing is written without need", func(ctx context.Context) error {
 		if time.Since(applied) > 5*time.Second {
 			apply(ctx)
 			applied = time.Now()

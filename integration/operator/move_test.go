@@ -121,7 +121,10 @@ func (f *fixture) way() *corev1.Secret {
 func (f *fixture) management() *fixture {
 	f.Helper()
 	plane := planetest.Core(f.T)
-	m := &fixture{T: f.T, plane: plane, api: plane.Client, namespace: f.namespace, bin: f.bin, temp: f.TempDir(), env: f.env, config: f.config}
+	m := &fixture{
+		T: f.T, plane: plane, api: plane.Client, namespace: f.namespace,
+		bin: f.bin, temp: f.TempDir(), env: f.env, config: f.config, waits: f.waits,
+	}
 	m.write("kubeconfig", plane.Kubeconfig())
 	m.write(filepath.Join("logs", "operator.log"), nil)
 	m.install()

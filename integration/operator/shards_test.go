@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
-	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
 // TestAShardDies during a scale: the other one is scaled, no Node is deleted, and when the shard is
@@ -39,7 +38,7 @@ func TestAShardDies(t *testing.T) {
 		}
 		return nil
 	})
-	planetest.Consistently(t, 10*time.Second, "no Node is deleted", func(ctx context.Context) error {
+	f.consistently(10*time.Second, "no Node is deleted", func(ctx context.Context) error {
 		nodes, err := f.nodes(ctx, "web", "")
 		if err != nil {
 			return err

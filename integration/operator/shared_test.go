@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
-	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
 // TestTwoPodsOfOneGroup: bound pods run on a machine of their own each. Pods that are not bound
@@ -90,7 +89,7 @@ func (f *fixture) nodeOf(p *corev1.Pod) string {
 // staysOn checks that a pod is neither evicted nor deleted, and its node not cordoned.
 func (f *fixture) staysOn(p *corev1.Pod, node string) {
 	f.Helper()
-	planetest.Consistently(f.T, 10*time.Second, "the pod "+p.Name+" stays", func(ctx context.Context) error {
+	f.consistently(10*time.Second, "the pod "+p.Name+" stays", func(ctx context.Context) error {
 		var n corev1.Node
 		if err := f.api.Get(ctx, client.ObjectKey{Name: node}, &n); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nstance/nstance/integration/waits"
 	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
@@ -26,7 +27,7 @@ type developed struct{ *fixture }
 func develop(t *testing.T) *developed {
 	t.Helper()
 	planetest.Folder(t)
-	f := &fixture{T: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir()}
+	f := &fixture{T: t, bin: filepath.Join(root(t), "bin"), temp: t.TempDir(), waits: waits.Of(t)}
 	if _, err := os.Stat(filepath.Join(f.bin, "dev-k8s")); err != nil {
 		t.Fatalf("%v: make dev-k8s builds it", err)
 	}
@@ -53,6 +54,7 @@ func (s *developed) kubectl(args ...string) string {
 
 func (s *developed) until(what string, check func() error) {
 	s.Helper()
+	defer s.waits.For(what)()
 	planetest.Eventually(s.T, stackPatience, what, func(context.Context) error { return check() })
 }
 

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
-	"github.com/nstance/nstance/pkg/operator/planetest"
 )
 
 // TestPodsAreToldWhy: a pod that gets no machine is told on itself, in one event that says what is
@@ -76,7 +75,7 @@ func hookHoldsDrain(f *fixture) {
 		return fmt.Errorf("annotations %v", m.Annotations)
 	})
 	f.event("DrainHeld", "NstanceMachine", victim, hook)
-	planetest.Consistently(f.T, 3*time.Second, "the hook holds the drain", func(ctx context.Context) error { return f.untouched(ctx, pod) })
+	f.consistently(3*time.Second, "the hook holds the drain", func(ctx context.Context) error { return f.untouched(ctx, pod) })
 	annotate("null")
 	free := time.Now()
 	f.eventually("the pod is evicted", func(ctx context.Context) error {
