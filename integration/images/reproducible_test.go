@@ -30,8 +30,8 @@ import (
 // digest. It differs from that of `make images`, which may run at the same time.
 const address = "127.0.0.1:5018"
 
-// TestReproducible builds one commit twice, in different folders, each with an empty build cache,
-// and in environments with nothing in common.
+// TestReproducible builds one commit twice, in different folders and in environments with nothing in
+// common: with what Go has compiled before, and from nothing.
 //
 // The agent stands for all programs, which are built alike. PROGRAMS=… names others.
 func TestReproducible(t *testing.T) {
@@ -48,8 +48,8 @@ func TestReproducible(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(config, "go", "env"), []byte(poison), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first := buildElsewhere(t, programs, "022", "GOFLAGS=", "TZ=UTC")
-	second := buildElsewhere(t, programs, "077", "GOFLAGS=-race -tags=osusergo -ldflags=-w", "TZ=Pacific/Auckland",
+	first := buildElsewhere(t, programs, "022", "", "GOFLAGS=", "TZ=UTC")
+	second := buildElsewhere(t, programs, "077", t.TempDir(), "GOFLAGS=-race -tags=osusergo -ldflags=-w", "TZ=Pacific/Auckland",
 		"SOURCE_DATE_EPOCH=1", "KO_DATA_DATE_EPOCH=2", "KO_DEFAULTLDFLAGS=-s", "VERSION=v99", "GOAMD64=v3", "GOARM64=v9.0", "GOOS=plan9",
 		"CGO_ENABLED=1", "XDG_CONFIG_HOME="+config, "KOCACHE="+t.TempDir(), "LC_ALL=tr_TR.UTF-8")
 	for i, image := range first.Images {
@@ -76,8 +76,9 @@ type elsewhere struct {
 	sums []byte // of an archive
 }
 
-// buildElsewhere builds images of HEAD in a clone, with an empty build cache, and inspects them.
-func buildElsewhere(t *testing.T, programs, umask string, environment ...string) elsewhere {
+// buildElsewhere builds images of HEAD in a clone, with a build cache or with Go's own, and inspects
+// them.
+func buildElsewhere(t *testing.T, programs, umask, cache string, environment ...string) elsewhere {
 	t.Helper()
 	folder := t.TempDir()
 	clone, work := filepath.Join(folder, "clone-"+umask), filepath.Join(folder, "work")
@@ -94,7 +95,7 @@ func buildElsewhere(t *testing.T, programs, umask string, environment ...string)
 	command := filepath.Join(folder, "images")
 	run(clone, nil, `GOTOOLCHAIN=$(sed -n 's/.*GOTOOLCHAIN=//p' .ko.yaml) go build -o "$1" ./images`, command)
 	run(clone, environment, `exec "$@"`, command, "build", "--work="+work, "--address="+address,
-		"--programs="+programs, "--cache="+filepath.Join(folder, "cache"))
+		"--programs="+programs, "--cache="+cache)
 	built, err := release.Load(work)
 	if err != nil {
 		t.Fatal(err)
