@@ -188,17 +188,22 @@ bin/leaks: always
 
 # In the simulation nothing is run again, so it is run by itself.
 .PHONY: test
-test: bin/gotest bin/leaks ## Run the tests that need no container engine, and simulate 200 histories (after testplane with a control plane; PLANE=0: without)
+test: bin/gotest bin/leaks ## Run the tests that need no container engine, and simulate 200 histories (after testplane with a control plane; PLANE=0: without; MODULES=0: only the main module)
 	@$(if $(filter 0,$(PLANE_BUILT)),echo "SKIPPED: tests on a Kubernetes control plane: make testplane builds one" >&2)
 	@ENGINE=0 PLANE=$(PLANE_BUILT) GOTEST=$(GOTEST) .ci/test -timeout 20m -skip '^TestSimulation$$' ./...
+	@echo "simulating 200 histories of a shard"
+	@$(MAKE) --no-print-directory sim SEEDS=200
+	@$(if $(filter 0,$(MODULES)),,$(MAKE) --no-print-directory test-modules)
+
+# Go keeps no results of tests that another program runs, so ci runs these only when they change.
+.PHONY: test-modules
+test-modules: bin/gotest bin/leaks ## Run the part of test that is in modules of their own
 	@echo "testing dev-k8s, a module of its own"
 	@cd cmd/dev-k8s && PLANE=$(PLANE_BUILT) $(GOTEST) -exec $(CURDIR)/bin/leaks -timeout 10m ./...
 	@echo "testing what checks the Terraform modules, a module of its own"
 	@cd integration/terraform && $(GOTEST) -exec $(CURDIR)/bin/leaks -timeout 10m ./...
 	@echo "testing the alerts with Prometheus' engine, a module of its own"
 	@cd integration/monitoring && $(GOTEST) -timeout 10m ./...
-	@echo "simulating 200 histories of a shard"
-	@$(MAKE) --no-print-directory sim SEEDS=200
 
 # The seed of property tests, and the first of histories, that were not drawn before.
 FRESH_SEED := $(shell date +%y%m%d%H%M)0000
@@ -272,6 +277,10 @@ downloads: ## Download what is built without a network
 	@for dir in . cmd/dev-k8s integration/terraform integration/monitoring; do (cd $$dir && $(GO) mod download) || exit 1; done
 	@for tool in helm helm3; do $(GO) tool -n -modfile=.ci/tools/$$tool.mod helm >/dev/null || exit 1; done
 	@$(GO) tool -n -modfile=.ci/tools/gotestsum.mod gotestsum >/dev/null
+
+.PHONY: downloads-check
+downloads-check: ## Check that what is built without a network was downloaded before, from an empty module cache on
+	$(GO) test -tags integration -count=1 -timeout 10m -run '^TestDownloads$$' -v ./integration/ci
 
 .PHONY: e2e-gate e2e-operator-gate
 e2e-gate: $(if $(BUILT),,build bin/gotest) ## Run the end-to-end tests of the main job that every change has to pass

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -59,6 +60,22 @@ func TestGateNamesTests(t *testing.T) {
 			if !strings.Contains(code.String(), "\nfunc "+name+"(t *testing.T)") {
 				t.Errorf("the Makefile runs %s, which %s does not have", name, m[2])
 			}
+		}
+	}
+}
+
+// Whatever is built without a network is downloaded before: each module of tests, and each tool
+// that stories build. make downloads-check tries it.
+func TestDownloadsNameAll(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "make", "-n", "-C", root, "downloads").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	here := checkout{t, false}
+	named := strings.FieldsFunc(string(out), func(r rune) bool { return strings.ContainsRune(" ;\n", r) })
+	for _, want := range append(here.modules(), here.tools()...) {
+		if !slices.Contains(named, want) && !strings.Contains(string(out), "/"+want+".mod") {
+			t.Errorf("make downloads does not name %s:\n%s", want, out)
 		}
 	}
 }

@@ -25,7 +25,8 @@ func gate() []step {
 		target("lint").on(whole()...),
 		target("vulncheck"), // its database changes
 		target("gate-built"),
-		target("test").after("gate-built").in("tests").isolated().on(whole()...),
+		target("test", "MODULES=0").after("gate-built").in("tests").isolated().on(whole()...),
+		modules().after("gate-built").in("tests").isolated(),
 		story("e2e-gate").after("gate-built").in("shard").on(programs()...),
 		chart().after("gate-built").in("shard"),
 		story("e2e-operator-gate").after("gate-built").in("operator").isolated().on(programs()...),
@@ -48,6 +49,7 @@ func everything() []step {
 		story("e2e-operator").after("e2e-built").in("operator").isolated().on(programs()...),
 		target("nix-check").in("shard").on(programs()...).by("nix", "--version"), // its stacks take the ports of e2e's
 		chart().after("e2e-built").in("tools"),
+		downloads().after("e2e-built").in("tools"),
 		target("dashboard-check").in("tools").on(building()...).on("integration/dashboard").of("", "./cmd/nstance-admin").
 			by("chromium", "--version"),
 		target("e2e-images").in("images").on(building()...).on("images").of("", "./images/...").of("", "./integration/images").
@@ -59,21 +61,30 @@ func everything() []step {
 }
 
 // target returns the step that makes a target of the Makefile.
-func target(name string) step {
-	return step{name: name, command: []string{"make", "--no-print-directory", name}}
+func target(name string, variables ...string) step {
+	return step{name: name, command: append([]string{"make", "--no-print-directory", name}, variables...)}
 }
 
 // story returns the step of a target whose programs are built before, so that none changes while
 // it is used. Stories mostly wait, while the tests compute.
-func story(name string) step {
-	s := target(name)
-	s.command = append(s.command, "BUILT=1")
-	return s
-}
+func story(name string) step { return target(name, "BUILT=1") }
 
 func chart() step {
 	return story("chart-check").on(building()...).on("charts", "config", "integration/chart", "images").
 		of("", "./integration/chart").of("", "./images/...").of("", "./cmd/nstance-operator")
+}
+
+// modules returns the step that tests what is in modules of their own. Their tests read what they
+// judge: the Terraform modules and the alerts.
+func modules() step {
+	return target("test-modules").on(building()...).
+		on("cmd/dev-k8s", "integration/terraform", "integration/monitoring", "terraform", "monitoring", "config").
+		on("pkg/leaktest", "integration/ci/gotest")
+}
+
+// downloads returns the step that depends on which modules there are, and on what is built of them.
+func downloads() step {
+	return target("downloads-check").on(building()...).on(":(glob)**/go.mod", ":(glob)**/go.sum", "integration/operator")
 }
 
 // after has a step run after another, without which it is meaningless.
