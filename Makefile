@@ -268,15 +268,16 @@ vulncheck: ## Check for known vulnerabilities, if the database can be reached
 STORIES := mainjob aws operator
 .PHONY: gate-built e2e-built downloads
 gate-built: build bin/gotest testplane dev-k8s downloads ## Build what the tests and stories of ci run (BUILT=1 then skips their builds)
+	@for tool in helm helm3; do $(GO) tool -n -modfile=.ci/tools/$$tool.mod helm >/dev/null || exit 1; done
 	$(GO) test -tags integration -run '^$$' ./integration/mainjob ./integration/operator >/dev/null
 e2e-built: gate-built bin/clusterctl ## Build what the stories of ci-all run
 	$(GO) test -tags integration -run '^$$' $(addprefix ./integration/,$(STORIES)) >/dev/null
 
-# The modules of tests that run without a network, and the tools that stories build.
+# The modules of tests that run without a network, and the tools that they and stories build.
+TOOLS_DOWNLOADED := helm helm3 gotestsum
 downloads: ## Download what is built without a network
 	@for dir in . cmd/dev-k8s integration/terraform integration/monitoring; do (cd $$dir && $(GO) mod download) || exit 1; done
-	@for tool in helm helm3; do $(GO) tool -n -modfile=.ci/tools/$$tool.mod helm >/dev/null || exit 1; done
-	@$(GO) tool -n -modfile=.ci/tools/gotestsum.mod gotestsum >/dev/null
+	@for tool in $(TOOLS_DOWNLOADED); do $(GO) list -deps -modfile=.ci/tools/$$tool.mod tool >/dev/null || exit 1; done
 
 .PHONY: downloads-check
 downloads-check: ## Check that what is built without a network was downloaded before, from an empty module cache on
