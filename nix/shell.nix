@@ -10,7 +10,10 @@ pkgs.mkShell {
     pkgs.nix
     pkgs.nixfmt-tree
   ]
-  ++ pkgs.lib.optional pkgs.stdenv.hostPlatform.isLinux pkgs.systemd;
+  ++ pkgs.lib.optionals pkgs.stdenv.hostPlatform.isLinux [
+    pkgs.chromium
+    pkgs.systemd
+  ];
   # The tools' modules are content with the Go of the pin, which a test holds.
   GOTOOLCHAIN = "local";
 }

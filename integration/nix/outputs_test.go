@@ -68,7 +68,9 @@ func TestShell(t *testing.T) {
 	}
 	packages := here.must(t, "eval", here.of("devShells."+here.system+".default.packages"), "--json", "--apply", "map (p: p.name)")
 	// Every shell has a C compiler.
-	has := map[string]string{"go": "go_1_26", "git": "git", "docker": "docker-client", "nix": "nix", "systemd": "systemd"}
+	has := map[string]string{
+		"go": "go_1_26", "git": "git", "docker": "docker-client", "nix": "nix", "chromium": "chromium", "systemd": "systemd",
+	}
 	lacks := regexp.MustCompile(`\black ([a-z]+) "`).FindAllStringSubmatch(string(text), -1)
 	if len(lacks) < len(has) {
 		t.Fatalf("make check knows %q only", lacks)

@@ -179,6 +179,7 @@ in
   "go_1_26"
   "git"
   "gnumake"
+  "chromium"
   "docker-client"
   "nix"
   "systemd"
