@@ -1,6 +1,8 @@
 package shardtest_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +60,30 @@ func TestFailingGroupIsPaced(t *testing.T) {
 				t.Errorf("%d creates in an hour, want about 30", n)
 			}
 		})
+	}
+}
+
+// TestSpotWaveIsMadeGood: if any half of a fleet that has not settled ends at once, it is replaced
+// as fast as it was created, and no failing creates are reported.
+func TestSpotWaveIsMadeGood(t *testing.T) {
+	const fleet, wave = 40, 20
+	for seed := range uint64(4) {
+		story := twoServers + "scale web 40\nwait 40s\n"
+		for _, n := range rand.New(rand.NewPCG(seed, 0)).Perm(fleet)[:wave] {
+			story += fmt.Sprintf("vm dies any%d\n", 2+n) // machines are in the order of their ids
+		}
+		entries := told(t, story+"wait 5m\n")
+		lost := after(entries, "vm dies", "", " of web: running to ")
+		if len(lost) < wave/2 { // some may be of other groups
+			t.Fatalf("wave %d: %d of web were lost", seed, len(lost))
+		}
+		came := registered(t, entries, "scale web", "web", wave)
+		if took := registered(t, entries, "vm dies", "web", len(lost)); took > came+time.Second {
+			t.Errorf("wave %d: %d replacements came to run after %s, as many new ones after %s", seed, len(lost), took, came)
+		}
+		if failing := after(entries, "vm dies", "", "log: WARN problem reason=CreatesFailing"); len(failing) > 0 {
+			t.Errorf("wave %d: %s", seed, failing[0].Text)
+		}
 	}
 }
 

@@ -67,18 +67,19 @@ func (s *State) Living(instances []plan.Instance, g fleet.Group, now time.Time, 
 			continue
 		}
 		i := s.instance(x.ID)
-		all = append(all, plan.Life{ID: x.ID, Began: i.began(x.Instance), Age: i.age(&x.Instance, now)})
+		all = append(all, plan.Life{ID: x.ID, Age: i.age(&x.Instance, now)})
 	}
 	return all
 }
 
-// FailedYoung returns the instances that a decision removes as failed before they settled, as
-// failed creates. They count as judged from now on.
-func (s *State) FailedYoung(v plan.View, actions []plan.Action) (failed []pacing.Failure) {
+// Ended returns the instances that a decision removes before they settled: those that failed, as
+// failed creates, and those that did what they announced. They count as judged from now on.
+func (s *State) Ended(v plan.View, actions []plan.Action) (failed []pacing.Failure, done []fleet.InstanceID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range actions {
-		if a.ID == "" || !plan.Failure(a.Reason) {
+		announced := a.Reason == plan.ReasonShutdown
+		if a.ID == "" || !announced && !plan.Failure(a.Reason) {
 			continue
 		}
 		x, i := v.Find(a.ID), s.instance(a.ID)
@@ -89,12 +90,16 @@ func (s *State) FailedYoung(v plan.View, actions []plan.Action) (failed []pacing
 		if x.Hashes.Infra != v.Group.Hashes.Infra || i.hasSettled(&x.Instance, v.Settings, v.Now) {
 			continue
 		}
+		if announced {
+			done = append(done, a.ID)
+			continue
+		}
 		failed = append(failed, pacing.Failure{
 			ID: a.ID, Began: i.began(x.Instance), At: v.Now, Young: true, Age: i.age(&x.Instance, v.Now),
 			Reason: pacing.ReasonFor(a.Reason), Message: failedYoung(x, a.Reason, explain(a.Reason, i.why), v.Settings),
 		})
 	}
-	return failed
+	return failed, done
 }
 
 // failedYoung returns the message about an instance that failed before it settled.

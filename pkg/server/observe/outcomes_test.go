@@ -32,7 +32,7 @@ func TestFailedYoung(t *testing.T) {
 		s.See(at(100), a)
 	}
 	v := view(joined(s, 110), 110)
-	failed := s.FailedYoung(v, remove(plan.ReasonVMDown, "old", "young", "pending", "unknown"))
+	failed, _ := s.Ended(v, remove(plan.ReasonVMDown, "old", "young", "pending", "unknown"))
 	want := []pacing.Failure{
 		{ID: "young", Began: at(70), At: at(110), Young: true, Age: 20 * time.Second, Reason: problems.ReasonDied,
 			Message: "the machine of instance young failed within 1m0s of its registration (server.create_backoff.settle): vm-down: out of memory"},
@@ -42,22 +42,22 @@ func TestFailedYoung(t *testing.T) {
 	if !slices.Equal(failed, want) {
 		t.Errorf("failed:\n%+v\nwant\n%+v", failed, want)
 	}
-	if again := s.FailedYoung(v, remove(plan.ReasonVMDown, "old", "young", "pending")); len(again) > 0 {
+	if again, _ := s.Ended(v, remove(plan.ReasonVMDown, "old", "young", "pending")); len(again) > 0 {
 		t.Errorf("counted twice: %+v", again)
 	}
 	known.pending("mute")
 	known.pending("judged")
 	s.Judged([]fleet.InstanceID{"judged"})
-	failed = s.FailedYoung(view(joined(s, 400), 400), remove(plan.ReasonRegistrationTimeout, "mute", "judged"))
+	failed, _ = s.Ended(view(joined(s, 400), 400), remove(plan.ReasonRegistrationTimeout, "mute", "judged"))
 	if len(failed) != 1 || failed[0].Reason != problems.ReasonNotRegistered ||
 		failed[0].Message != "instance mute did not register within 5m0s (server.garbage_collection.registration_timeout)" {
 		t.Errorf("failed: %+v", failed)
 	}
-	if got := s.FailedYoung(view(joined(s, 400), 400), remove(plan.ReasonScaleDown, "survivor")); len(got) > 0 {
+	if got, _ := s.Ended(view(joined(s, 400), 400), remove(plan.ReasonScaleDown, "survivor")); len(got) > 0 {
 		t.Errorf("a removal that was asked for counts as a failure: %+v", got)
 	}
 	lives := s.Living(joined(s, 400).Instances, fleet.Group{Key: web}, at(400), failed)
-	if len(lives) != 1 || lives[0] != (plan.Life{ID: "survivor", Began: began, Age: 390 * time.Second}) {
+	if len(lives) != 1 || lives[0] != (plan.Life{ID: "survivor", Age: 390 * time.Second}) {
 		t.Errorf("living are %+v", lives)
 	}
 }

@@ -1,6 +1,6 @@
-// Package pacing limits the creates of each group by the outcomes of its earlier ones: while the
-// provider refuses creates, or instances die young, it spaces single probes by an exponential
-// back-off, and afterwards raises step by step how many instances may be on probation.
+// Package pacing limits the creates of each group by the outcomes of its earlier ones: once too many
+// creates were refused, or too many instances ended early, creates go through a window, which
+// doubles with each success and halves with each failure (docs/lifecycle.md).
 //
 // Decisions depend only on the arguments: times, sizes and lives go in, a pace and news come out.
 // The windows of outcomes are rebuilt from the records when a term begins.
@@ -116,7 +116,7 @@ func (p *Pacer) Entries() int {
 // fail, so that their problem covers this one.
 func (p *Pacer) Refused(g fleet.Group, f Failure) (told bool) {
 	p.change(g, func(s *failureWindow) {
-		s.fail([]Failure{f}, nil, p.wait)
+		s.fail([]Failure{f}, scene{wait: p.wait})
 		told = s.failing()
 	})
 	return told
@@ -128,9 +128,19 @@ func (p *Pacer) Accepted(g fleet.Group, id fleet.InstanceID, began time.Time) {
 	p.change(g, func(s *failureWindow) { s.accept(id, began, g.Size) })
 }
 
-// Died records at least one instance that failed before it settled, given the living instances.
-func (p *Pacer) Died(g fleet.Group, failed []Failure, living []plan.Life) {
-	p.change(g, func(s *failureWindow) { s.fail(failed, living, p.wait) })
+// Died records at least one instance that failed before it settled. living returns the living
+// instances, if that is needed.
+func (p *Pacer) Died(g fleet.Group, failed []Failure, settings plan.Settings, living func() []plan.Life) {
+	p.change(g, func(s *failureWindow) { s.fail(failed, scene{g.Size, settings.Settle, living, p.wait}) })
+}
+
+// Done records instances that ended as they had announced.
+func (p *Pacer) Done(g fleet.Group, ids []fleet.InstanceID, at time.Time) {
+	p.change(g, func(s *failureWindow) {
+		for _, id := range ids {
+			s.done(id, at, g.Size)
+		}
+	})
 }
 
 // Converged ends the failing state of a converged group: its size was reduced, or creates

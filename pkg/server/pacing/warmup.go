@@ -12,10 +12,6 @@ import (
 
 // This file rebuilds the failure windows from the records when a term begins.
 
-// replayed is how many failures of a group are fully evaluated: enough for the maximum
-// back-off. Earlier ones are only recorded.
-const replayed = 40
-
 // longestDelete is how long a deletion takes at most, if nothing is wrong with it.
 const longestDelete = 10 * time.Minute
 
@@ -61,23 +57,14 @@ func (p *Pacer) warmUpGroup(g fleet.Group, records []*fleet.Instance, s plan.Set
 		}
 	}
 	slices.SortStableFunc(pasts, func(a, b past) int { return a.at.Compare(b.at) })
-	failures := 0
-	for _, one := range pasts {
-		if one.failed != nil {
-			failures++
-		}
-	}
-	p.change(g, func(streak *failureWindow) {
+	p.change(g, func(window *failureWindow) {
 		for _, one := range pasts {
 			if one.failed == nil {
-				one.take(streak)
+				one.take(window)
 				continue
 			}
-			if failures--; failures >= replayed {
-				streak.note(*one.failed)
-				continue
-			}
-			streak.fail([]Failure{*one.failed}, livingAt(records, g, one.at, now), p.wait)
+			living := func() []plan.Life { return livingAt(records, g, one.at, now) }
+			window.fail([]Failure{*one.failed}, scene{g.Size, s.Settle, living, p.wait})
 		}
 	})
 	return settled
@@ -92,7 +79,7 @@ func livingAt(records []*fleet.Instance, g fleet.Group, at, now time.Time) (all 
 		if _, most := lived(r, g, now); !r.Phase.Active() && !most.After(at) {
 			continue
 		}
-		all = append(all, plan.Life{ID: r.ID, Began: createdAt(r), Age: at.Sub(*r.RegisteredAt)})
+		all = append(all, plan.Life{ID: r.ID, Age: at.Sub(*r.RegisteredAt)})
 	}
 	return all
 }
@@ -116,7 +103,9 @@ func pastOf(r *fleet.Instance, g fleet.Group, s plan.Settings, now time.Time) (a
 	switch {
 	case plan.Settled(r, s, least):
 		at := plan.SettlesAt(r, s)
-		return append(all, past{at: at, take: func(s *failureWindow) { s.prove(r.ID, at, g.Size) }}), true
+		return append(all, past{at: at, take: func(s *failureWindow) { s.prove(r.ID, at) }}), true
+	case r.Reason == plan.ReasonShutdown && r.DeletedAt != nil:
+		all = append(all, past{at: most, take: func(s *failureWindow) { s.done(r.ID, most, g.Size) }})
 	case plan.Failure(r.Reason) && !plan.Settled(r, s, most):
 		f := Failure{ID: r.ID, Began: began, At: most, Message: cmp.Or(r.Failure, fmt.Sprintf("instance %s: %s", r.ID, r.Reason))}
 		f.Young, f.Reason = r.Reason != plan.ReasonCreateFailed, ReasonFor(r.Reason)

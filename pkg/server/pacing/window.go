@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -13,38 +14,32 @@ const (
 	callWindow = 20
 	// leastRefusals is the minimum number of refusals among them that counts as failing.
 	leastRefusals = 2
-	// mostDeaths is the maximum number of deaths that are remembered.
-	mostDeaths = 500
-	// deathsFade is how long a death is remembered while creates don't fail.
-	deathsFade = time.Hour
-	// freeProbation is the probation limit at which the limit is lifted.
-	freeProbation = 64
+	// widest is the width from which on the window limits nothing.
+	widest = 64
 )
 
-// failureWindow holds the outcomes of a group's latest creates and derives its pace. While the
-// provider refuses creates, or instances die young, the group backs off exponentially and
-// then tries one create. After a success two instances may be on probation, and one more after
-// each further success, so the limit doubles each time all of them succeed. It uses no clock
-// and no randomness, and is not safe for concurrent use.
+// failureWindow holds the outcomes of a group's latest creates and derives its pace. While too many
+// creates are refused, or too many instances end early, the group's creates go through a window: as
+// many as its width may be on probation. It begins at one, doubles with each success and halves
+// with each failure; while it is one, the group backs off exponentially. It uses no clock and no
+// randomness, and is not safe for concurrent use.
 type failureWindow struct {
-	infra  string         // the group's Infra hash: a change resets the window
-	calls  []answeredCall // at most callWindow
-	deaths []plan.Death   // in the order in which they were noticed
+	infra string         // the group's Infra hash: a change resets the window
+	calls []answeredCall // at most callWindow
+	early earlyEnds
 
-	refusedAt time.Time // since when creates count as refused; zero: they do not
-	dyingAt   time.Time // since when instances count as dying young; zero: they do not
-	failures  int
-	since     time.Time // of the first failure
-	level     int       // of the back-off
-	raisedAt  time.Time // when level was last raised
-	until     time.Time // no create before
-	last      Failure
+	width    int                // 0: any number may be on probation
+	shutAt   time.Time          // when width was last limited; instances proven by then don't count
+	settling bool               // instances on probation have to outlive those that ended early
+	oldest   time.Duration      // the highest age of these
+	proven   []fleet.InstanceID // past their probation
 
-	probation int                // when creates no longer fail: how many may be on probation; 0: any number
-	settling  bool               // instances on probation have to live for a while
-	oldest    time.Duration      // the highest age of a death since settling was set
-	foundAt   time.Time          // when the failures were detected; instances proven by then don't count
-	proven    []fleet.InstanceID // past their probation
+	failures int       // since the group began to fail
+	since    time.Time // of the first of them
+	last     Failure
+	level    int       // of the back-off
+	raisedAt time.Time // when level was last raised
+	until    time.Time // no create before
 }
 
 // answeredCall is one create that the provider has answered.
@@ -54,39 +49,71 @@ type answeredCall struct {
 	refused bool
 }
 
+// scene is what failures are judged by.
+type scene struct {
+	size   int                       // of the group
+	settle time.Duration             // plan.Settings.Settle
+	living func() []plan.Life        // is called only if it decides
+	wait   func(n int) time.Duration // draws the back-off of level n
+}
+
 // failing reports whether creates fail.
-func (s *failureWindow) failing() bool { return s.refusing() || s.dying() }
+func (s *failureWindow) failing() bool { return s.width == 1 }
 
-func (s *failureWindow) refusing() bool { return !s.refusedAt.IsZero() }
-func (s *failureWindow) dying() bool    { return !s.dyingAt.IsZero() }
-
-// fail records failures that were noticed together, given the living instances. wait draws
-// the back-off of level n.
-func (s *failureWindow) fail(failed []Failure, living []plan.Life, wait func(n int) time.Duration) {
-	was := s.failing()
+// fail records failures that were noticed together.
+func (s *failureWindow) fail(failed []Failure, by scene) {
 	for _, f := range failed {
 		s.note(f)
 	}
-	last := failed[len(failed)-1]
-	if last.Young {
-		s.judgeDeaths(last, living)
-	} else {
-		s.judgeRefusals(last)
+	at := s.last.At
+	switch {
+	case s.width > 0:
+		s.narrow(failed, at)
+		if !s.settling && s.last.Young && s.early.exceed(at, by) {
+			s.settle()
+		}
+	case s.last.Young && s.early.exceed(at, by):
+		s.width, s.shutAt = 1, at
+		s.settle()
+		s.failures, s.since = len(s.early.ends), s.early.ends[0].at
+	case s.refused():
+		s.width, s.shutAt = 1, at
+		s.failures, s.since = s.refusals()
 	}
-	if !s.failing() || last.Young && !s.dying() {
+	if !s.failing() {
 		return
 	}
-	if !was {
-		s.level, s.probation = 0, 0
-		s.foundAt, s.proven, s.settling = last.At, nil, s.dying()
-		s.failures, s.since = s.counted()
-	} else {
-		s.failures += len(failed)
-	}
 	for _, f := range failed {
-		s.raise(f, wait)
+		s.raise(f, by.wait)
 	}
 }
+
+// note records a failure without evaluating it.
+func (s *failureWindow) note(f Failure) {
+	s.last = f
+	if !f.Young {
+		s.answered(answeredCall{id: f.ID, at: f.At, refused: true})
+		return
+	}
+	s.early.add(earlyEnd{at: f.At, age: f.Age})
+	if s.settling {
+		s.oldest = max(s.oldest, f.Age)
+	}
+}
+
+// narrow halves the window for each failure.
+func (s *failureWindow) narrow(failed []Failure, at time.Time) {
+	if !s.failing() {
+		s.failures, s.since = 0, at
+	}
+	for range failed {
+		s.width = max(1, s.width/2)
+	}
+	s.failures += len(failed)
+}
+
+// settle has instances on probation outlive those that ended early.
+func (s *failureWindow) settle() { s.settling, s.oldest = true, s.early.oldest() }
 
 // raise raises the back-off after a failure, unless its create began before the last raise.
 func (s *failureWindow) raise(f Failure, wait func(n int) time.Duration) {
@@ -98,37 +125,11 @@ func (s *failureWindow) raise(f Failure, wait func(n int) time.Duration) {
 	s.until = f.At.Add(wait(s.level))
 }
 
-// note records a failure without evaluating it.
-func (s *failureWindow) note(f Failure) {
-	s.last = f
-	if !f.Young {
-		s.answered(answeredCall{id: f.ID, at: f.At, refused: true})
-		return
-	}
-	if !s.failing() {
-		s.deaths = slices.DeleteFunc(s.deaths, func(d plan.Death) bool { return f.At.Sub(d.At) > deathsFade })
-	}
-	s.deaths = append(s.deaths, plan.Death{Life: plan.Life{ID: f.ID, Began: f.Began, Age: f.Age}, At: f.At})
-	s.deaths = slices.Delete(s.deaths, 0, max(0, len(s.deaths)-mostDeaths))
-	if s.settling {
-		s.oldest = max(s.oldest, f.Age)
-	}
-}
-
-func (s *failureWindow) judgeDeaths(f Failure, living []plan.Life) {
-	if s.dying() || !plan.DyingYoung(s.deaths, living) {
-		return
-	}
-	s.dyingAt, s.settling = f.At, true
-	for _, d := range s.deaths {
-		s.oldest = max(s.oldest, d.Age)
-	}
-}
-
-func (s *failureWindow) judgeRefusals(f Failure) {
-	if n, _ := s.refusals(); !s.refusing() && n >= leastRefusals && 2*n >= len(s.calls) {
-		s.refusedAt = f.At
-	}
+// refused reports whether the provider refuses creates: half of those that it answered, and two
+// at the least.
+func (s *failureWindow) refused() bool {
+	n, _ := s.refusals()
+	return n >= leastRefusals && 2*n >= len(s.calls)
 }
 
 // refusals counts the refusals among the last calls. since is the time of the first.
@@ -144,24 +145,16 @@ func (s *failureWindow) refusals() (n int, since time.Time) {
 	return n, since
 }
 
-// counted returns the number of failures at detection, and the time of the first.
-func (s *failureWindow) counted() (n int, since time.Time) {
-	if s.dying() {
-		return len(s.deaths), s.deaths[0].At
-	}
-	return s.refusals()
-}
-
 // accept records that the provider accepted the create of an instance, which began at the
 // given time, in a group of the given size. Earlier failures of the same create are dropped.
 func (s *failureWindow) accept(id fleet.InstanceID, began time.Time, size int) {
 	s.calls = slices.DeleteFunc(s.calls, func(c answeredCall) bool { return c.id == id })
 	s.answered(answeredCall{id: id, at: began})
-	switch {
-	case s.dying():
-		s.refusedAt = time.Time{} // no success yet: the instance has to live
-	case !s.settling && (!s.refusing() || began.After(s.refusedAt)):
-		s.succeed(size)
+	if s.width > 0 && !s.settling && began.After(s.shutAt) {
+		s.succeed()
+		if s.unlimited(size) {
+			s.open()
+		}
 	}
 }
 
@@ -170,85 +163,86 @@ func (s *failureWindow) answered(c answeredCall) {
 	s.calls = slices.Delete(s.calls, 0, max(0, len(s.calls)-callWindow))
 }
 
-// survive records the living instances of a group of the given size. It ends the dying state
-// if they refute it, and counts instances past their probation. next is when calling it again
-// may have more effect; zero: never without an event.
+// survive records the living instances of a group of the given size: it counts those past their
+// probation. next is when calling it again may have more effect; zero: never without an event.
 func (s *failureWindow) survive(living []plan.Life, settings plan.Settings, size int, now time.Time) (next time.Time) {
-	if s.dying() {
-		after, ok := plan.RefutedIn(s.deaths, living)
-		switch {
-		case ok && after == 0:
-			s.refute()
-		case ok:
-			next = now.Add(after)
-		}
-	}
 	if !s.settling {
-		return next
+		return time.Time{}
 	}
 	proof := s.pace().ProvenAfter(settings)
+	slices.SortFunc(living, func(a, b plan.Life) int { return cmp.Compare(b.Age, a.Age) })
 	for _, l := range living {
 		lastsAt := now.Add(proof - l.Age)
 		if lastsAt.After(now) {
 			next = plan.Sooner(next, lastsAt)
 			continue
 		}
-		s.prove(l.ID, lastsAt, size)
+		s.prove(l.ID, lastsAt)
+		if left := settings.Settle - l.Age; left > 0 {
+			next = plan.Sooner(next, now.Add(left)) // makes good what ended early
+		}
+	}
+	if s.unlimited(size) {
+		s.early.makeGood(living, settings.Settle, now)
+		s.reopen(size)
 	}
 	return next
 }
 
-// prove records that an instance of a group of the given size ended its probation. Each
-// instance counts once; those that were past it before foundAt don't count.
-func (s *failureWindow) prove(id fleet.InstanceID, at time.Time, size int) {
-	if !s.settling || !at.After(s.foundAt) || slices.Contains(s.proven, id) {
-		return
-	}
-	s.proven = append(s.proven, id)
-	s.succeed(size)
-}
-
-// succeed ends the failing state, or raises the probation limit.
-func (s *failureWindow) succeed(size int) {
-	switch {
-	case s.failing():
-		*s = failureWindow{infra: s.infra, settling: s.settling, oldest: s.oldest, foundAt: s.foundAt, proven: s.proven, probation: 2}
-	case s.probation > 0:
-		s.probation++
-	}
-	if s.probation >= min(freeProbation, size) {
-		s.probation, s.settling, s.oldest, s.proven = 0, false, 0, nil
+// prove records that an instance ended its probation. Each instance counts once; those that were
+// past it when the window was shut don't count.
+func (s *failureWindow) prove(id fleet.InstanceID, at time.Time) {
+	if s.settling && at.After(s.shutAt) && !slices.Contains(s.proven, id) {
+		s.proven = append(s.proven, id)
+		s.succeed()
 	}
 }
 
-// refute ends the dying state that the survivors refuted. The deaths are remembered.
-func (s *failureWindow) refute() {
-	s.dyingAt, s.settling, s.oldest = time.Time{}, false, 0
-	if !s.refusing() {
-		*s = failureWindow{infra: s.infra, calls: s.calls, deaths: s.deaths}
+// done records that an instance of a group of the given size ended as it had announced: its job was
+// done. That is a success, and makes good one early end.
+func (s *failureWindow) done(id fleet.InstanceID, at time.Time, size int) {
+	s.early.makeGoodOne()
+	s.prove(id, at)
+	if s.settling {
+		s.reopen(size)
 	}
 }
+
+// succeed doubles the window.
+func (s *failureWindow) succeed() {
+	s.width = min(widest, 2*s.width)
+	s.failures, s.since, s.level, s.raisedAt, s.until, s.calls = 0, time.Time{}, 0, time.Time{}, time.Time{}, nil
+}
+
+// unlimited reports whether the window of a group of the given size limits nothing.
+func (s *failureWindow) unlimited(size int) bool { return s.width >= min(widest, size) }
+
+// reopen ends the window of a group of the given size if it limits nothing, and the early ends have
+// been made good.
+func (s *failureWindow) reopen(size int) {
+	if s.unlimited(size) && !s.early.above(size) {
+		s.open()
+	}
+}
+
+// open ends the window. What ended early counts until it is made good.
+func (s *failureWindow) open() { *s = failureWindow{infra: s.infra, early: s.early} }
 
 // pace returns the limits of the group's creates.
 func (s *failureWindow) pace() (p plan.Pace) {
+	if s.width == 0 {
+		return plan.Pace{}
+	}
+	p.Probation, p.NotBefore = s.width, s.until
 	if s.settling {
 		p.Settling, p.Proof = true, plan.ProofAfter(s.oldest)
 	}
-	switch {
-	case s.failing():
-		p.NotBefore, p.Probation = s.until, 1
-		return p
-	case s.probation > 0:
-		p.Probation = s.probation
-		return p
-	default:
-		return plan.Pace{}
-	}
+	return p
 }
 
 // blank reports whether s holds no information.
 func (s *failureWindow) blank() bool {
-	return !s.failing() && s.probation == 0 && len(s.calls) == 0 && len(s.deaths) == 0
+	return s.width == 0 && len(s.calls) == 0 && len(s.early.ends) == 0
 }
 
 // condition returns the failing state as shown to users, if creates fail.

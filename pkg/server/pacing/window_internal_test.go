@@ -15,12 +15,12 @@ import (
 // only begins it; "pass:40s" lets time pass.
 func TestStreak(t *testing.T) {
 	none, refused := plan.Pace{}, plan.Pace{Probation: 1}
-	young := func(proof time.Duration) plan.Pace { return plan.Pace{Probation: 1, Settling: true, Proof: proof} }
-	probation := func(n int) plan.Pace { return plan.Pace{Probation: n} }
+	width := func(n int) plan.Pace { return plan.Pace{Probation: n} }
 	lasting := func(n int, proof time.Duration) plan.Pace {
 		return plan.Pace{Probation: n, Settling: true, Proof: proof}
 	}
-	const first, second = 10 * time.Second, 12 * time.Second // if none lived, and if one died at 2 s
+	const first = 10 * time.Second // if none lived
+	four, five := some("d", 4, 1, "died"), some("d", 5, 1, "died")
 	for _, tt := range []struct {
 		name, story string
 		size        int
@@ -36,36 +36,44 @@ func TestStreak(t *testing.T) {
 		{"two of 200 that were accepted a moment ago are none", many(198, "accepted") + "x:refused y:refused", 200, none, 0},
 		{"only the last twenty count", many(100, "accepted") + some("n", 9, 1, "refused"), 9, none, 0},
 		{"and of these half", many(100, "accepted") + some("n", 10, 1, "refused"), 9, refused, 1},
-		{"refusals end with an accepted create", "a:refused b:refused c:accepted", 9, probation(2), 0},
+		{"refusals end with an accepted create", "a:refused b:refused c:accepted", 9, width(2), 0},
 		{"but not with one that began before", "c:began a:refused b:refused c:accepted", 9, refused, 1},
-		{"then one more for each", "a:refused b:refused c:accepted d:accepted e:accepted", 9, probation(4), 0},
-		{"until that bounds nothing", "a:refused b:refused c:accepted d:accepted e:accepted", 4, none, 0},
-		{"or is enough for any group", "a:refused b:refused " + many(63, "accepted"), 1000, none, 0},
-		{"not one sooner", "a:refused b:refused " + many(62, "accepted"), 1000, probation(63), 0},
+		{"the window doubles with each", "a:refused b:refused c:accepted d:accepted e:accepted", 9, width(8), 0},
+		{"and halves with a refusal", "a:refused b:refused c:accepted d:accepted e:accepted f:refused", 9, width(4), 0},
+		{"down to one", "a:refused b:refused c:accepted d:accepted e:refused f:refused", 9, refused, 1},
+		{"until that bounds nothing", "a:refused b:refused c:accepted d:accepted", 4, none, 0},
+		{"or is enough for any group", "a:refused b:refused " + many(6, "accepted"), 1000, none, 0},
+		{"not one sooner", "a:refused b:refused " + many(5, "accepted"), 1000, width(32), 0},
 		{"a create that came about after all was no failure", "a:refused a:accepted b:refused", 9, none, 0},
 		{"one of unknown outcome counts each time", "a:refused a:refused", 9, refused, 1},
-		{"a refusal and a death are no streak of either", "a:refused b:died", 9, none, 0},
+		{"a refusal and an early end are too few of either", "a:refused b:died", 9, none, 0},
 
-		{"one death is none", "a:died", 9, none, 0},
-		{"two are, where none has lived", "a:died b:died", 9, young(first), 1},
-		{"two are not among 200 that are as young", many(200, "accepted") + "m7:died m8:died", 200, none, 0},
-		{"nor is every second of them", many(40, "accepted") + some("m", 20, 2, "died"), 40, none, 0},
-		{"but most of them are", many(40, "accepted") + "pass:1m " + many(30, "died"), 40, young(200 * time.Second), 1},
-		{"until the others have outlived them", many(9, "accepted") + "m0:died m1:died m2:died m3:died pass:10s", 9, none, 0},
-		{"replacements that all die are, beside any number that live",
-			many(200, "accepted") + "a:accepted a:died b:accepted b:died c:accepted c:died", 201, young(11 * time.Second), 1},
-		{"deaths do not end with an accepted create", "a:died b:died c:accepted", 9, young(first), 1},
-		{"but when one has lasted", "a:died b:died c:accepted pass:10s", 9, lasting(2, first), 0},
-		{"for longer than those that died", "a:accepted pass:1s a:died b:died c:accepted pass:10s", 9, young(second), 1},
-		{"for long enough", "a:accepted pass:1s a:died b:died c:accepted pass:12s", 9, lasting(2, second), 0},
-		{"then with each that has", "a:died b:died c:accepted pass:10s d:accepted pass:10s", 9, lasting(3, first), 0},
-		{"each of them once", "a:died b:died c:accepted pass:10s pass:1m pass:1h", 9, lasting(2, first), 0},
-		{"never longer than it takes to settle", "a:accepted pass:100s a:died b:died c:accepted pass:2m", 9, lasting(2, 202*time.Second), 0},
-		{"one death among refusals is none", "a:refused b:refused c:died d:accepted", 9, probation(2), 0},
-		{"two make it deaths", "a:refused b:refused c:died d:died e:accepted", 9, young(first), 2},
-		{"when it is over the history begins anew", "a:died b:died c:accepted pass:10s d:died", 9, lasting(2, first), 0},
-		{"and may fail anew", "a:died b:died c:accepted pass:10s d:died e:died", 9, young(first), 1},
-		{"a death is forgotten after an hour", "a:died pass:61m b:died", 9, none, 0},
+		{"any group may lose three early", "a:died pass:1h b:died pass:1h c:died", 1, none, 0},
+		{"but not four", "a:died pass:1h b:died pass:1h c:died pass:1h d:died", 9, lasting(1, first), 1},
+		{"or half of it in one moment", four, 9, none, 0},
+		{"but not more", five, 9, lasting(1, first), 1},
+		{"and not in two moments", "a:died b:died c:died pass:5s d:died", 9, lasting(1, first), 1},
+		{"a large group may lose a fifth", some("d", 8, 1, "died"), 40, none, 0},
+		{"and no more", some("d", 9, 1, "died"), 40, lasting(1, first), 1},
+		{"one that settles makes good one", "d0:died d1:died d2:died m:accepted pass:2m d3:died", 9, none, 0},
+		{"but no second one", "d0:died d1:died d2:died m:accepted pass:2m d3:died pass:9s d4:died", 9, lasting(1, first), 1},
+		{"and none that comes after it", many(9, "accepted") + "pass:2m " + five, 9, lasting(1, first), 1},
+		{"an accepted create is no success then", five + "m:accepted", 9, lasting(1, first), 1},
+		{"but one that lasts", five + "m:accepted pass:10s", 9, lasting(2, first), 0},
+		{"for longer than those that ended", "d4:accepted pass:1s " + five + "m:accepted pass:10s", 9, lasting(1, 16*time.Second), 1},
+		{"each doubles the window", five + "m:accepted pass:10s n:accepted pass:10s", 9, lasting(4, first), 0},
+		{"each of them once", five + "m:accepted pass:10s pass:1m pass:1h", 9, lasting(2, first), 0},
+		{"one that is done is a success", five + "m:accepted m:done", 9, lasting(2, first), 0},
+		{"and makes good one", "d0:died d1:died d2:died m:accepted m:done d3:died", 9, none, 0},
+		{"so a pool of one-job machines may lose some", many(9, "accepted") + five + many(9, "done"), 9, none, 0},
+		{"which is not over before enough is made good", five + "m:accepted n:accepted o:accepted pass:10s", 8, lasting(8, first), 0},
+		{"but then", five + "m:accepted n:accepted o:accepted pass:2m", 8, none, 0},
+		{"what was not made good still counts", five + "m:accepted n:accepted o:accepted pass:2m e0:died e1:died", 8, lasting(1, first), 1},
+		{"each early end halves it", five + "m:accepted n:accepted pass:10s o:died", 9, lasting(2, first), 0},
+		{"down to one again", five + "m:accepted pass:10s o:died", 9, lasting(1, first), 1},
+		{"never longer than it takes to settle", "d4:accepted pass:100s " + five + "m:accepted pass:2m", 9, lasting(2, 210*time.Second), 0},
+		{"one early end among refusals is none", "a:refused b:refused c:died d:accepted", 9, width(2), 0},
+		{"more than it may lose make the others last", "a:refused b:refused " + five + "e:accepted", 9, lasting(1, first), 6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, now := tell(tt.story, tt.size)
@@ -133,7 +141,10 @@ func (x *told) play(name, what string) {
 	switch what {
 	case "refused", "died":
 		delete(x.registered, name)
-		x.s.fail([]Failure{f}, x.living(), func(n int) time.Duration { return time.Duration(n) * time.Hour })
+		x.s.fail([]Failure{f}, scene{x.size, 2 * time.Minute, x.living, func(n int) time.Duration { return time.Duration(n) * time.Hour }})
+	case "done":
+		delete(x.registered, name)
+		x.s.done(id, x.now, x.size)
 	case "accepted":
 		x.registered[name] = x.now
 		x.s.accept(id, x.began[name], x.size)
@@ -142,7 +153,7 @@ func (x *told) play(name, what string) {
 
 func (x *told) living() (all []plan.Life) {
 	for name, at := range x.registered {
-		all = append(all, plan.Life{ID: fleet.InstanceID(name), Began: x.began[name], Age: x.now.Sub(at)})
+		all = append(all, plan.Life{ID: fleet.InstanceID(name), Age: x.now.Sub(at)})
 	}
 	return all
 }

@@ -30,9 +30,9 @@ func ConditionOf(i *Instance, s Settings, takeover, now time.Time) Condition {
 	shutAt := shutDownAt(i, &s)
 	switch {
 	case i.VM == VMDown:
-		return Condition{Reason: ReasonVMDown, Lost: true}
+		return ended(i, ReasonVMDown)
 	case i.VM == VMGone && !unmade(i):
-		return Condition{Reason: ReasonVMGone, Lost: true}
+		return ended(i, ReasonVMGone)
 	case i.Health.Notice != nil:
 		return Condition{Reason: ReasonNotice, Lost: true}
 	case reached(shutAt, now):
@@ -42,6 +42,15 @@ func ConditionOf(i *Instance, s Settings, takeover, now time.Time) Condition {
 	default:
 		return Condition{Worsens: Sooner(silentAt, shutAt)}
 	}
+}
+
+// ended returns the condition of an instance whose machine is found to have ended. If its agent had
+// said that it shuts down, it did what it announced.
+func ended(i *Instance, reason string) Condition {
+	if !i.Health.ShuttingDownAt.IsZero() {
+		reason = ReasonShutdown
+	}
+	return Condition{Reason: reason, Lost: true}
 }
 
 // unmade reports whether the instance's create is not made yet or its outcome is unknown.

@@ -59,7 +59,7 @@ func TestNext(t *testing.T) {
 		{"shutting down, asked to leave", "size=1 leaving=a drain=0s | a running shutting=10s",
 			"create scale-up | delete a asked-to-leave | wake +20s"},
 		{"shutting down, grace over", "size=1 | a running shutting=30s", "create scale-up | drain a shut-down +5m0s"},
-		{"shutting down, VM down", "size=1 | a running shutting=1s down", "create scale-up | delete a vm-down"},
+		{"shutting down, VM down", "size=1 | a running shutting=1s down", "create scale-up | delete a shut-down"},
 
 		{"unhealthy: one more first", "size=2 | a running silent=3m | b running", "create replacement"},
 		{"unhealthy: exactly due", "size=1 | a running silent=2m59s", "wake +1s"},

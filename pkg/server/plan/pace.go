@@ -25,7 +25,7 @@ type Pace struct {
 const leastProof = 10 * time.Second
 
 // ProofAfter returns how long an instance has to live to end its probation, if the oldest that
-// died young reached age: twice as long, and at least 10 s longer.
+// ended early reached age: twice as long, and at least 10 s longer.
 func ProofAfter(age time.Duration) time.Duration { return age + max(age, leastProof) }
 
 // ProvenAfter returns how long after its registration an instance's probation ends.
@@ -50,4 +50,10 @@ func (p Pace) Equal(o Pace) bool {
 	at := p.NotBefore
 	p.NotBefore = o.NotBefore
 	return p == o && at.Equal(o.NotBefore)
+}
+
+// Life is the lifetime of an instance that was built from its group's current definition.
+type Life struct {
+	ID  fleet.InstanceID
+	Age time.Duration // since its registration
 }

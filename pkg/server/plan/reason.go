@@ -31,11 +31,12 @@ const (
 
 // Failure reports whether a removal for this reason, of an instance that had not settled,
 // counts as a failure of the definition that the instance was built from. A removal that was
-// requested or announced by the provider does not, nor does a create that never began.
+// requested, or announced by the machine or the provider, does not, nor does a create that never
+// began.
 func Failure(reason string) bool {
 	reason, _, _ = strings.Cut(reason, ":") // details from the provider may follow
 	switch reason {
-	case ReasonCreateFailed, ReasonVMDown, ReasonVMGone, ReasonShutdown, ReasonUnhealthy, ReasonRegistrationTimeout:
+	case ReasonCreateFailed, ReasonVMDown, ReasonVMGone, ReasonUnhealthy, ReasonRegistrationTimeout:
 		return true
 	default:
 		return false

@@ -32,7 +32,7 @@ func TestSettled(t *testing.T) {
 // TestFailure covers every reason, so that a new one must be added here.
 func TestFailure(t *testing.T) {
 	for reason, want := range map[string]bool{
-		plan.ReasonCreateFailed: true, plan.ReasonVMDown: true, plan.ReasonVMGone: true, plan.ReasonShutdown: true,
+		plan.ReasonCreateFailed: true, plan.ReasonVMDown: true, plan.ReasonVMGone: true, plan.ReasonShutdown: false,
 		plan.ReasonUnhealthy: true, plan.ReasonRegistrationTimeout: true, plan.ReasonVMDown + ": exit code 137": true,
 		plan.ReasonScaleDown: false, plan.ReasonLeaving: false, plan.ReasonGroupRemoved: false, plan.ReasonReplaceAsked: false,
 		plan.ReasonDeleteAsked: false, plan.ReasonNotice: false, plan.ReasonCreateTimeout: false, plan.ReasonStray: false,

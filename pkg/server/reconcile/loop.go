@@ -277,11 +277,16 @@ func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, de
 	l.launcher.set(v, slices.Concat(unrecorded, h.creates[:len(lost)], h.resumes, h.creates[len(lost):]))
 }
 
-// judge records the instances that a decision removes as failed before they settled. If that
-// changes the pace, the group is decided again.
+// judge records the instances that a decision removes before they settled: as failed, or since
+// they did what they announced. If that changes the pace, the group is decided again.
 func (l *Loop) judge(v plan.View, actions []plan.Action) {
-	if failed := l.observed.FailedYoung(v, actions); len(failed) > 0 {
-		l.pacer.Died(v.Group, failed, l.observed.Living(v.Instances, v.Group, v.Now, failed))
+	failed, done := l.observed.Ended(v, actions)
+	if len(done) > 0 {
+		l.pacer.Done(v.Group, done, v.Now)
+	}
+	if len(failed) > 0 {
+		living := func() []plan.Life { return l.observed.Living(v.Instances, v.Group, v.Now, failed) }
+		l.pacer.Died(v.Group, failed, v.Settings, living)
 	}
 	if !l.pacer.Pace(v.Group).Equal(v.Pace) {
 		l.schedule.Mark(v.Group.Key)

@@ -22,12 +22,17 @@ var usual = fair.Rate{PerSecond: 10, Burst: 20, Concurrency: 16}
 
 // mortal ends every machine of a group a while after it runs, until it is cured.
 func (s *shard) mortal(key fleet.GroupKey, life time.Duration) (cure func()) {
+	return s.after(life, key, func(id fleet.InstanceID) { s.world.Kill(id) })
+}
+
+// after ends every machine of a group a while after it runs, until it is cured.
+func (s *shard) after(life time.Duration, key fleet.GroupKey, end func(fleet.InstanceID)) (cure func()) {
 	p := s.world.Open(scope, "death")
 	ctx, cure := context.WithCancel(s.t.Context())
 	go func() {
 		_ = p.Watch(ctx, func(e provider.Event) {
 			if spec, ok := s.world.Spec(e.VM.ID); ok && e.VM.State == provider.StateRunning && spec.Tags[provider.TagGroup] == key.Name {
-				time.AfterFunc(life, func() { s.world.Kill(e.VM.ID) })
+				time.AfterFunc(life, func() { end(e.VM.ID) })
 			}
 		})
 	}()
@@ -109,6 +114,36 @@ func TestDeathsInAFreshFleetAreMadeUpForAtOnce(t *testing.T) {
 	})
 }
 
+// TestOneJobMachinesKeepTheirPool: machines that do one job, say goodbye and power off are replaced
+// at once, for ever.
+func TestOneJobMachinesKeepTheirPool(t *testing.T) {
+	for _, job := range []time.Duration{time.Second, 15 * time.Second, 10 * time.Minute} {
+		t.Run(job.String(), func(t *testing.T) {
+			bubble(t, fake.Config{CreateLatency: fake.Fixed(50 * time.Millisecond)}, func(t *testing.T, s *shard) {
+				s.adjust = func(c *reconcile.Config) { c.CreateRate = usual }
+				s.wanted.settings.Settle = settle
+				s.after(job+time.Second, web, func(id fleet.InstanceID) {
+					s.term.AgentReport(id, fleet.Report{At: time.Now(), ShuttingDown: true})
+					s.agents.drop(s.term, id)
+					time.Sleep(100 * time.Millisecond)
+					s.world.Kill(id)
+				})
+				s.size(web, 3)
+				s.lead()
+				const span = 20 * time.Minute
+				pass(span)
+				want := int(3 * span / (job + 2*time.Second)) // each is replaced within a second
+				if n := len(s.createsOf(web)); n < want {
+					t.Errorf("%d made in %s, want %d", n, span, want)
+				}
+				if c, ok := s.term.CreatesFailing(web); ok {
+					t.Errorf("said to fail: %+v", c)
+				}
+			})
+		})
+	}
+}
+
 // TestMachinesThatDieYoungHoldUpNobodyElse: a group whose machines die young does not delay the
 // creates of others, and reports that its creates fail.
 func TestMachinesThatDieYoungHoldUpNobodyElse(t *testing.T) {
@@ -133,7 +168,7 @@ func TestMachinesThatDieYoungHoldUpNobodyElse(t *testing.T) {
 					t.Errorf("another group's 20 took %s, %s without this one", took, ideal)
 				}
 				pass(4*time.Minute - took)
-				if n := len(s.createsOf(web)); n > 120 {
+				if n := len(s.createsOf(web)); n > 150+20 {
 					t.Errorf("%d creates in five minutes for a group of 100 whose machines don't live", n)
 				}
 				began := len(s.createsOf(web))

@@ -1,0 +1,174 @@
+package pacing_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/server/pacing"
+	"github.com/nstance/nstance/pkg/server/plan"
+)
+
+const settle = 2 * time.Minute
+
+// machine is one of a simulated group.
+type machine struct {
+	id         fleet.InstanceID
+	began      time.Time
+	registered time.Time // zero: never
+	ends       time.Time // when its end is noticed; zero: never
+}
+
+func (m machine) age(now time.Time) time.Duration {
+	if m.registered.IsZero() || m.registered.After(now) {
+		return 0
+	}
+	return now.Sub(m.registered)
+}
+
+// simulated is a group whose machines are made as soon as the pace allows it.
+type simulated struct {
+	pacer   *pacing.Pacer
+	group   fleet.Group
+	now     time.Time
+	alive   []machine
+	next    func(began time.Time) machine
+	made    int
+	onProbe int // of these, made through the window
+}
+
+func newSimulated(size int, now time.Time, next func(began time.Time) machine) *simulated {
+	key := fleet.GroupKey{Tenant: "t", Name: "g"}
+	wait := func(n int) time.Duration { return min(time.Second<<min(n, 12), 5*time.Minute) }
+	return &simulated{
+		pacer: pacing.New(wait, func(pacing.News) {}),
+		group: fleet.Group{Key: key, Size: size}, now: now, next: next,
+	}
+}
+
+func (s *simulated) lives() (all []plan.Life) {
+	for _, m := range s.alive {
+		if !m.registered.IsZero() && !m.registered.After(s.now) {
+			all = append(all, plan.Life{ID: m.id, Age: m.age(s.now)})
+		}
+	}
+	return all
+}
+
+// step buries what ended, makes what the pace allows, and goes on to the next moment at which
+// something happens.
+func (s *simulated) step() {
+	settings := plan.Settings{Settle: settle}
+	var failed []pacing.Failure
+	s.alive = slices.DeleteFunc(s.alive, func(m machine) bool {
+		gone := !m.ends.IsZero() && !m.ends.After(s.now)
+		if gone && m.age(s.now) < settle {
+			failed = append(failed, pacing.Failure{ID: m.id, Began: m.began, At: s.now, Young: true, Age: m.age(s.now)})
+		}
+		return gone
+	})
+	if len(failed) > 0 {
+		s.pacer.Died(s.group, failed, settings, s.lives)
+	}
+	pace, next := s.pacer.At(s.group, s.lives, settings, s.now)
+	s.create(pace, settings)
+	if pace.NotBefore.After(s.now) {
+		next = plan.Sooner(next, pace.NotBefore)
+	}
+	for _, m := range s.alive {
+		next = plan.Sooner(next, m.ends)
+		if m.registered.After(s.now) {
+			next = plan.Sooner(next, m.registered)
+		}
+	}
+	s.now = s.now.Add(time.Hour)
+	if !next.IsZero() {
+		s.now = next
+	}
+}
+
+func (s *simulated) create(pace plan.Pace, settings plan.Settings) {
+	if pace.NotBefore.After(s.now) {
+		return
+	}
+	probed := 0
+	for _, m := range s.alive {
+		if m.registered.IsZero() || m.age(s.now) < pace.ProvenAfter(settings) {
+			probed++
+		}
+	}
+	for len(s.alive) < s.group.Size && (pace.Probation == 0 || probed < pace.Probation) {
+		m := s.next(s.now)
+		s.made++
+		m.id, m.began = fleet.InstanceID(fmt.Sprint(s.made)), s.now
+		s.alive = append(s.alive, m)
+		s.pacer.Accepted(s.group, m.id, s.now)
+		probed++
+		if pace.Probation > 0 {
+			s.onProbe++
+		}
+	}
+}
+
+// TestABadImageIsFoundSoon: whatever the times at which its machines boot, register and end, a
+// definition whose machines all end early costs one and a half times the group, and probes.
+func TestABadImageIsFoundSoon(t *testing.T) {
+	for seed := range uint64(10_000) {
+		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same each time
+		upTo := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most) + 1)) }
+		size := 1 + r.IntN(40)
+		boot, late, lives, notice := upTo(5*time.Minute), upTo(time.Minute), upTo(settle-time.Second), upTo(5*time.Second)
+		never := r.IntN(3) == 0
+		s := newSimulated(size, time.Unix(1e9, 0), func(began time.Time) (m machine) {
+			up := began.Add(upTo(boot))
+			if never && r.IntN(2) == 0 {
+				m.ends = began.Add(boot + time.Minute)
+				return m
+			}
+			m.registered = up.Add(upTo(late))
+			m.ends = m.registered.Add(min(upTo(lives)+upTo(notice), settle-time.Millisecond))
+			return m
+		})
+		for began := s.now; s.now.Sub(began) < time.Hour; {
+			s.step()
+		}
+		if most := size + max(3, size/2); s.made-s.onProbe > most {
+			t.Fatalf("seed %d: of a group of %d, %d were made without the window, want at most %d", seed, size, s.made-s.onProbe, most)
+		}
+		if s.onProbe == 0 {
+			t.Fatalf("seed %d: nothing was probed", seed)
+		}
+	}
+}
+
+// TestHalfOfAFleetIsMadeGoodAtOnce: machines of any age, up to half of the group, are replaced at
+// once if they end in one moment.
+func TestHalfOfAFleetIsMadeGoodAtOnce(t *testing.T) {
+	for seed := range uint64(10_000) {
+		r := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // the same each time
+		size := 1 + r.IntN(200)
+		s := newSimulated(size, time.Unix(1e9, 0), func(began time.Time) machine { return machine{registered: began} })
+		for n := range size {
+			s.alive = append(s.alive, machine{
+				id: fleet.InstanceID(fmt.Sprint("old", n)), registered: s.now.Add(-time.Duration(r.Int64N(int64(2 * settle)))),
+			})
+		}
+		began := s.now
+		lost := (size + 1) / 2
+		if size > 6 {
+			lost = size / 2
+		}
+		for _, n := range r.Perm(size)[:lost] {
+			s.alive[n].ends = began.Add(time.Duration(r.Int64N(int64(4 * time.Second))))
+		}
+		for s.now.Before(began.Add(5 * time.Second)) {
+			s.step()
+		}
+		if s.made != lost || s.onProbe != 0 {
+			t.Fatalf("seed %d: of %d, %d ended in one moment; %d were made, %d of them through the window", seed, size, lost, s.made, s.onProbe)
+		}
+	}
+}
