@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,6 +22,9 @@ const (
 	statusLatency     = 5 * time.Millisecond
 	// replacementOwn is the allowed time beside one store write and one status call.
 	replacementOwn = 10 * time.Millisecond
+	// replacementSettle is the time after which the agents' machines have settled: more than half of
+	// them end, which would be an image that is broken if they had not.
+	replacementSettle = 2 * time.Second
 )
 
 // replacements is a server with its store, its provider and 200 agents. The provider sends no
@@ -65,13 +69,15 @@ func measureReplacement(ctx context.Context, b *bench) ([]figure, error) {
 	defer r.people.close()
 	r.machines.created = r.people.born
 	var store object.Store = watchedStore{mem.New(mem.Config{Latency: storeLatency}), r.creations.wrote}
-	addrs, err := prepare(ctx, store, shard{Size: replacementAgents, Unlimited: true, NoDrain: true})
+	addrs, err := prepare(ctx, store, shard{
+		Size: replacementAgents, Unlimited: true, NoDrain: true, Settle: replacementSettle.String(),
+	})
 	if err != nil {
 		return nil, err
 	}
 	n := node{ID: "server", Store: store, Provider: r.machines, CacheDir: dir, Addrs: addrs, Logger: logger}
 	stop := n.start(ctx)
-	if err := r.settle(ctx); err != nil {
+	if err := errors.Join(r.settle(ctx), retry.Wait(ctx, replacementSettle)); err != nil {
 		return nil, fmt.Errorf("%w (server: %w)", err, stop())
 	}
 	figures, err := b.profiled(ctx, "replacement", func() ([]figure, error) { return r.all(ctx) })

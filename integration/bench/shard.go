@@ -39,6 +39,7 @@ type shard struct {
 	Files     bool           `json:"files"` // of the template: one that depends on a var, two that don't
 	// RegistrationTimeout is a duration; empty: the default.
 	RegistrationTimeout string `json:"registration_timeout,omitempty"`
+	Settle              string `json:"settle,omitempty"` // likewise
 }
 
 // keys returns the keys of the shard's groups; the first one is groupKey.
@@ -65,6 +66,9 @@ func (s shard) config() ([]byte, error) {
 	}
 	if s.RegistrationTimeout != "" {
 		server["garbage_collection"] = map[string]any{"registration_timeout": s.RegistrationTimeout}
+	}
+	if s.Settle != "" {
+		server["create_backoff"] = map[string]any{"settle": s.Settle}
 	}
 	template := map[string]any{"kind": kind, "arch": "amd64", "subnet_pool": "workers"}
 	if s.Files {
