@@ -124,7 +124,7 @@ func (h *holder) pause(ctx context.Context, failures int, err error) {
 	wait := backoff.Draw(failures, h.Random)
 	level := slog.LevelWarn
 	if rpc.Revoked(err) || rpc.Shared(err) || h.Expired != nil && h.Expired() {
-		wait += revokedWait
+		wait += min(revokedWait, h.ReportInterval)
 		level = slog.LevelError
 	}
 	h.Logger.LogAttrs(ctx, level, "lost the server", slog.Any("error", err), slog.Duration("retry_in", wait))

@@ -1,6 +1,10 @@
 package config
 
-import "github.com/nstance/nstance/pkg/fleet"
+import (
+	"time"
+
+	"github.com/nstance/nstance/pkg/fleet"
+)
 
 // Server is the configuration of a shard's servers. Changes of Provider and Bind take effect
 // only at a restart.
@@ -99,6 +103,11 @@ type Health struct {
 	ReportInterval Duration `json:"report_interval"`
 	MissedReports  int      `json:"missed_reports"`
 	ShutdownGrace  Duration `json:"shutdown_grace"`
+}
+
+// Silence returns for how long an agent may be silent.
+func (h Health) Silence() time.Duration {
+	return time.Duration(h.ReportInterval) * time.Duration(h.MissedReports)
 }
 
 // GarbageCollection is the timing of the sweeps and retention.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -63,9 +64,19 @@ func (s *Server) leaderConfig(fence *election.Term) leader.Config {
 		Instances: s.addresses.instances, OperatorAddr: s.addresses.advertised.Operator,
 		Servers:      identities.Servers{DNS: s.addresses.dns, IPs: s.addresses.ips},
 		Replacements: s.measure.Replacements,
-		Running:      s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text }, Cut: s.services.agents.Cut,
+		Running:      s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text },
+		Cut: s.services.agents.Cut, Called: s.called,
 		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Uniform: s.cfg.uniform, Logger: s.cfg.Logger,
 	}
+}
+
+// called returns when the agent of an instance without a record last called: now, if it has an open
+// stream.
+func (s *Server) called(id fleet.InstanceID) time.Time {
+	if s.services.agents.Connected(id) {
+		return s.cfg.Now()
+	}
+	return s.services.judge.Called(id)
 }
 
 // publish starts serving callers with a term.

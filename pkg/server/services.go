@@ -29,6 +29,7 @@ type services struct {
 	registration, operator, agent *grpc.Server
 	election                      *http.Server
 	agents                        *agents.Service
+	judge                         *agents.Judge // of agents
 	operators                     *operators.Service
 	listeners                     *listeners
 	audit                         *audit.Log
@@ -38,6 +39,7 @@ type services struct {
 func (s *Server) newServices(l *listeners) (_ *services, err error) {
 	v := &services{listeners: l, election: s.electionServer(), audit: s.audit}
 	v.agents = agents.New(agents.Config{Shard: ofTerm(s, (*leader.Term).Agents), Renew: s.newRenewal().Renew, Now: s.cfg.Now})
+	v.judge = agents.NewJudge(s.ledger, s.cfg.Now)
 	v.operators = operators.New(operators.Config{Shard: ofTerm(s, (*leader.Term).Operators), Renew: s.newRenewal().Renew})
 
 	base := rpc.ServerConfig{
@@ -49,7 +51,7 @@ func (s *Server) newServices(l *listeners) (_ *services, err error) {
 	if v.operator, err = rpc.NewServer(s.operatorServer(base, v.operators)); err != nil {
 		return nil, err
 	}
-	if v.agent, err = rpc.NewServer(s.agentServer(base, v.agents)); err != nil {
+	if v.agent, err = rpc.NewServer(s.agentServer(base, v.agents, v.judge)); err != nil {
 		return nil, err
 	}
 	return v, nil
@@ -96,9 +98,9 @@ func (s *Server) operatorServer(c rpc.ServerConfig, o *operators.Service) rpc.Se
 	return c
 }
 
-func (s *Server) agentServer(c rpc.ServerConfig, a *agents.Service) rpc.ServerConfig {
+func (s *Server) agentServer(c rpc.ServerConfig, a *agents.Service, j *agents.Judge) rpc.ServerConfig {
 	c.Name, c.TLS, c.Gate = "agent", s.trust.tls.Server(), gate{s, func(a election.Addrs) string { return a.Agent }}
-	c.Judge = agents.NewJudge(s.ledger, s.cfg.Now)
+	c.Judge = j
 	c.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterAgentServiceServer(r, a) }
 	return c
 }

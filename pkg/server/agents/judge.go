@@ -13,16 +13,20 @@ import (
 
 // Judge implements rpc.Judge: it refuses callers whose instance is shutting down or gone.
 // Because a lagging cache must not refuse an existing instance, a cache miss is looked up in
-// the store.
+// the store. It remembers when callers without a record called, since their machines work.
 type Judge struct {
 	ledger *ledger.Ledger
 	absent *negativeCache
+	calls  *calls
 }
 
 // NewJudge returns a judge that uses the records of a ledger.
 func NewJudge(l *ledger.Ledger, now func() time.Time) *Judge {
-	return &Judge{ledger: l, absent: newNegativeCache(now)}
+	return &Judge{ledger: l, absent: newNegativeCache(now), calls: newCalls(now)}
 }
+
+// Called returns when the agent of an instance without a record last called; zero: never.
+func (j *Judge) Called(id fleet.InstanceID) time.Time { return j.calls.last(id) }
 
 var _ rpc.Judge = (*Judge)(nil)
 
@@ -36,6 +40,7 @@ func (j *Judge) Known(caller pki.Caller) (verdict error, ok bool) {
 		return verdictOn(id, tenant, phase, caller), true
 	}
 	if j.absent.has(recordKey{caller.Tenant, id}) {
+		j.calls.add(id)
 		return rpc.CertificateRevoked.Errorf("there is no instance %s", id), true
 	}
 	return nil, false
@@ -47,6 +52,7 @@ func (j *Judge) Verify(ctx context.Context, caller pki.Caller) error {
 	i, err := j.absent.fetch(ctx, caller.Tenant, id, j.ledger.Fetch)
 	switch {
 	case errors.Is(err, ledger.ErrNotFound):
+		j.calls.add(id)
 		return rpc.CertificateRevoked.Errorf("there is no instance %s", id)
 	case err != nil:
 		return rpc.Unavailable.Errorf("look up instance %s: %w", id, err)

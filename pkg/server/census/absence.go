@@ -69,7 +69,7 @@ type Roll struct {
 }
 
 // Exceeds reports whether so many VMs are absent that the provider may be misconfigured.
-func (r Roll) Exceeds() bool { return r.Absent > Limit(r.Records) }
+func (r Roll) Exceeds() bool { return r.Absent > Limit(r.Records, r.Records) }
 
 // Text describes the roll as a problem, given the absent instances whose agents are connected.
 func (r Roll) Text(connected []fleet.InstanceID) string {
@@ -79,7 +79,7 @@ func (r Roll) Text(connected []fleet.InstanceID) string {
 			"connected: %s. So the provider is probably misconfigured. Nothing is created or deleted until this is resolved. Check the "+
 			"provider's credentials, account, region and endpoint (docker: engine, process: dir). This ends automatically when the "+
 			"provider finds the VMs again, or when none of their agents has been connected for %s.",
-		r.Absent, r.Records, Limit(r.Records), r.Connected, names, ComeBack)
+		r.Absent, r.Records, Limit(r.Records, r.Records), r.Connected, names, ComeBack)
 }
 
 // Verdict is the result of the absence check.

@@ -17,6 +17,7 @@ type Census struct {
 	Claimed   []provider.VM    // VMs claimed only by a malformed object
 	Nameless  bool             // a malformed object does not name its instance, so it may belong to any VM
 	Live      int              // number of records without tombstones
+	All       int              // number of VMs that exist and of tombstones
 }
 
 // Pair is a record and its VM.
@@ -59,6 +60,7 @@ func Compare(records []fleet.Instance, claims Claims, vms []provider.VM) Census 
 	byID := make(map[fleet.InstanceID][]provider.VM, len(vms))
 	for _, vm := range vms {
 		if vm.State.Exists() {
+			c.All++
 			byID[vm.ID] = append(byID[vm.ID], vm)
 		}
 	}
@@ -82,6 +84,7 @@ func Compare(records []fleet.Instance, claims Claims, vms []provider.VM) Census 
 
 func (c *Census) match(r fleet.Instance, vms []provider.VM) {
 	if r.Phase == fleet.Deleted {
+		c.All++
 		c.Leftovers = append(c.Leftovers, vms...)
 		return
 	}

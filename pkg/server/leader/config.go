@@ -51,6 +51,8 @@ type Config struct {
 	Stuck func() string
 	// Cut ends the streams of an instance that is being removed.
 	Cut func(fleet.InstanceID)
+	// Called returns when the agent of an instance without a record last called (reconcile.Config).
+	Called func(fleet.InstanceID) time.Time
 
 	// Replacements measures replacements. Optional.
 	Replacements *measure.Replacements
@@ -66,7 +68,7 @@ func (c Config) check() error {
 	for _, set := range []bool{
 		c.Fence != nil, c.Ledger != nil, c.Static != nil, c.Boot != nil, c.Writer != "", c.Store != nil, c.Operators != nil, c.Secrets != nil,
 		c.Provider != nil, c.Listing != nil, c.CA != nil, c.Bundle != nil, c.NonceKey != nil, c.Running != nil, c.Stuck != nil, c.Cut != nil,
-		c.ConfigLook > 0, c.Now != nil, c.Random != nil, c.Uniform != nil, c.Logger != nil,
+		c.Called != nil, c.ConfigLook > 0, c.Now != nil, c.Random != nil, c.Uniform != nil, c.Logger != nil,
 	} {
 		if !set {
 			return errors.New("leader: a field of the config is missing")

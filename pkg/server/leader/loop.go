@@ -7,6 +7,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/fair"
 	"github.com/nstance/nstance/pkg/server/groups"
@@ -25,7 +26,7 @@ func (t *Term) loopConfig() reconcile.Config {
 		},
 		Uniform:    t.cfg.Uniform,
 		CreateRate: tuned.CreateRate, CreateBackoff: tuned.CreateBackoff, MaxSurge: tuned.MaxSurge,
-		RequestTimeout: tuned.RequestTimeout, SweepInterval: tuned.SweepInterval,
+		RequestTimeout: tuned.RequestTimeout, SweepInterval: tuned.SweepInterval, Quiet: tuned.Quiet, Called: t.cfg.Called,
 		FirstSweep: time.Duration(shard.Server.LeaderElection.LeaseDuration),
 		First:      t.vms, Listing: t.cfg.Listing,
 		Certified:     func(id fleet.InstanceID, shown []netip.Addr) []netip.Addr { return t.known.Certified(id, shown) },
@@ -44,6 +45,7 @@ func tuning(c *config.Shard) reconcile.Tuning {
 		CreateBackoff:  time.Duration(s.CreateBackoff.Max),
 		MaxSurge:       s.Rotation.MaxSurge,
 		RequestTimeout: time.Duration(s.RequestTimeout), SweepInterval: time.Duration(s.GarbageCollection.Interval),
+		Quiet: time.Duration(s.GarbageCollection.RegistrationTimeout) + s.Health.Silence() + rpc.Backoff().Limit,
 	}
 }
 

@@ -9,12 +9,12 @@ import (
 )
 
 // Roll counts the instances for census.Weigh, and returns the absent ones whose agents are
-// connected, sorted. records is the number of records at the last census. If few are absent, or
+// connected, sorted. records is the number of records at the last census. If none is absent, or
 // all absent are silent and awaited is false, it returns early, with a zero Roll.
 func (s *State) Roll(records int, awaited bool) (r census.Roll, connected []fleet.InstanceID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.absent) <= census.Limit(0) || !awaited && !s.absentConnected() {
+	if len(s.absent) == 0 || !awaited && !s.absentConnected() {
 		return census.Roll{}, nil
 	}
 	r.Records = records

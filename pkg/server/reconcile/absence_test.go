@@ -108,6 +108,40 @@ func TestYoungDeathDuringAFailover(t *testing.T) {
 	})
 }
 
+// The same in a shard of one or two machines, of which all are not found.
+func TestSmallShardWhoseProviderLooksAtAnotherWorldHolds(t *testing.T) {
+	for _, size := range []int{1, 2} {
+		for _, takeover := range []bool{true, false} {
+			t.Run(fmt.Sprintf("size=%d,takeover=%v", size, takeover), func(t *testing.T) {
+				bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+					blind := s.blinded(true)
+					s.size(web, size)
+					s.lead()
+					pass(3 * time.Minute)
+					ids := s.expectRunning(web, size)
+					blind.setBlind(true)
+					if takeover {
+						_ = s.stop()
+						s.lead()
+					}
+					pass(10 * time.Minute)
+					if s.creates() != size || s.deletes() != 0 {
+						t.Errorf("%d creates and %d deletes, want %d and 0: %s", s.creates(), s.deletes(), size, s.dump())
+					}
+					if s.term.held().Reason != problems.ReasonAbsent {
+						t.Errorf("held %+v", s.term.held())
+					}
+					blind.setBlind(false)
+					pass(3 * time.Minute)
+					if now := s.expectRunning(web, size); !slices.Equal(now, ids) || s.term.held().Message != "" {
+						t.Errorf("want the same, and no hold: %q", s.term.held().Message)
+					}
+				})
+			})
+		}
+	}
+}
+
 // A misconfigured provider finds no machine while agents are connected: nothing is created or
 // deleted, and a problem is reported.
 func TestProviderThatLooksAtAnotherWorldHolds(t *testing.T) {

@@ -141,6 +141,7 @@ func benchLoop(b *testing.B, p provider.Provider) (*ledger, *reconcile.Loop, *wa
 		NewID:         func(kind string, now time.Time) (fleet.InstanceID, error) { return fleet.NewID(kind, now, random) },
 		CreateBackoff: time.Minute, Uniform: func() float64 { return 0.5 },
 		CreateRate: fair.Rate{Concurrency: 16}, RequestTimeout: time.Minute, SweepInterval: time.Hour, FirstSweep: time.Hour,
+		Quiet: time.Hour, Called: func(fleet.InstanceID) time.Time { return time.Time{} },
 		Problems: noProblems{b},
 		Logger:   slog.New(slog.DiscardHandler),
 	})

@@ -88,7 +88,7 @@ func (s *shard) churn(round, groups, size int) {
 			s.bucket.take(ids[0])
 		}
 	}
-	pass(5 * time.Minute)
+	pass(2 * quiet)
 	s.refuseEdits(errors.New("the store is down"))
 	for _, key := range keys {
 		s.wanted.edit(key, func(g *fleet.Group) { g.Removed, g.Size = true, 0 })

@@ -97,6 +97,10 @@ type Config struct {
 	MaxSurge       fleet.Surge   // instances of the whole shard beyond its size while groups rotate
 	RequestTimeout time.Duration // of each call to the provider
 	SweepInterval  time.Duration
+	Quiet          time.Duration // how long an agent does not call at most, if it works
+	// Called returns when the agent of an instance without a record last called with a valid
+	// certificate; zero: never. Safe for concurrent use.
+	Called func(fleet.InstanceID) time.Time
 	// Uniform draws from [0, 1). Safe for concurrent use.
 	Uniform func() float64
 	// FirstSweep is the delay of the first sweep after the takeover, if shorter than
@@ -159,6 +163,7 @@ func (c Config) check() error {
 		want(c.Problems != nil, "Problems", "a set"),
 		want(c.Logger != nil, "Logger", "a logger"),
 		want(c.Uniform != nil, "Uniform", "a function"),
+		want(c.Called != nil, "Called", "a function"),
 		want(c.FirstSweep > 0, "FirstSweep", "more than 0"),
 		c.tuning().check())
 }
@@ -177,12 +182,13 @@ type Tuning struct {
 	MaxSurge       fleet.Surge
 	RequestTimeout time.Duration // applies to new calls to the provider
 	SweepInterval  time.Duration // from the end of a sweep to the start of the next
+	Quiet          time.Duration // how long an agent does not call at most, if it works
 }
 
 func (c Config) tuning() Tuning {
 	return Tuning{
 		CreateRate: c.CreateRate, CreateBackoff: c.CreateBackoff, MaxSurge: c.MaxSurge,
-		RequestTimeout: c.RequestTimeout, SweepInterval: c.SweepInterval,
+		RequestTimeout: c.RequestTimeout, SweepInterval: c.SweepInterval, Quiet: c.Quiet,
 	}
 }
 
@@ -193,7 +199,8 @@ func (t Tuning) check() error {
 		want(t.CreateRate.Concurrency >= 1, "CreateRate.Concurrency", "at least 1"),
 		want(t.CreateBackoff > 0, "CreateBackoff", "more than 0"),
 		want(t.RequestTimeout > 0, "RequestTimeout", "more than 0"),
-		want(t.SweepInterval > 0, "SweepInterval", "more than 0"))
+		want(t.SweepInterval > 0, "SweepInterval", "more than 0"),
+		want(t.Quiet > 0, "Quiet", "more than 0"))
 }
 
 // limitsOf returns the limits of calls to the provider.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/provider"
@@ -64,6 +65,9 @@ func (s *sweeper) removeOrphan(ctx context.Context, vm provider.VM) error {
 	}
 	if _, err := s.recallOne(ctx, vm); err != nil {
 		return err
+	}
+	if !s.orphans.Quiet(vm, time.Now().Add(-s.tuning.Load().Quiet)) {
+		return nil
 	}
 	if !got.Found || got.VM.State == provider.StateDeleting || !got.VM.State.Exists() || s.meant(vm) {
 		return nil

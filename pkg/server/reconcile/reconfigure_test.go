@@ -15,7 +15,7 @@ import (
 func tuning(change func(*reconcile.Tuning)) reconcile.Tuning {
 	t := reconcile.Tuning{
 		CreateBackoff: 5 * time.Minute,
-		CreateRate:    fair.Rate{Concurrency: 16}, RequestTimeout: 30 * time.Second, SweepInterval: 2 * time.Minute,
+		CreateRate:    fair.Rate{Concurrency: 16}, RequestTimeout: 30 * time.Second, SweepInterval: 2 * time.Minute, Quiet: quiet,
 	}
 	if change != nil {
 		change(&t)

@@ -120,6 +120,7 @@ type shard struct {
 	targets  []string                    // of the load balancer www
 	cleared  map[string][]fleet.GroupKey // by reason
 	settled  []string                    // the reasons of the shard's problems that were over
+	callers  map[fleet.InstanceID]bool   // agents that call all the time, though they have no record
 
 	term *term
 }
@@ -135,8 +136,8 @@ type term struct {
 
 func newShard(t *testing.T, cfg fake.Config) *shard {
 	s := &shard{
-		cleared: map[string][]fleet.GroupKey{},
-		t:       t, bucket: newBucket(), world: fake.New(cfg), built: map[fleet.InstanceID]fleet.GroupKey{},
+		cleared: map[string][]fleet.GroupKey{}, callers: map[fleet.InstanceID]bool{},
+		t: t, bucket: newBucket(), world: fake.New(cfg), built: map[fleet.InstanceID]fleet.GroupKey{},
 		random: rand.NewChaCha8([32]byte{byte(cfg.Seed), byte(cfg.Seed >> 8)}),
 		wanted: &wanted{groups: map[fleet.GroupKey]fleet.Group{}, settings: plan.Settings{
 			ReportInterval: 10 * time.Second, MissedReports: 3, ShutdownGrace: 30 * time.Second,
@@ -180,6 +181,25 @@ func (s *shard) uniform() float64 {
 	return rand.New(s.random).Float64()
 }
 
+// quiet is how long an agent does not call at most.
+const quiet = 5 * time.Minute
+
+func (s *shard) called(id fleet.InstanceID) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.callers[id] {
+		return time.Now()
+	}
+	return time.Time{}
+}
+
+// setCalls says whether the agent of an instance without a record calls.
+func (s *shard) setCalls(id fleet.InstanceID, calls bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.callers[id] = calls
+}
+
 // lead starts the next server.
 func (s *shard) lead() {
 	l := s.bucket.lead()
@@ -195,6 +215,7 @@ func (s *shard) lead() {
 		Uniform:        s.uniform,
 		MaxSurge:       fleet.Surge{Percent: 100},
 		RequestTimeout: 30 * time.Second, SweepInterval: 2 * time.Minute, FirstSweep: 30 * time.Second,
+		Quiet: quiet, Called: s.called,
 		NotLeader: func(err error) bool { return strings.Contains(err.Error(), errNotLeader.Error()) },
 		Problems:  recordedProblems{set, s},
 		Logger:    logger,

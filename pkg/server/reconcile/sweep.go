@@ -24,6 +24,9 @@ import (
 // records there are.
 const relistPage = 1000
 
+// noListing is the limit of vanished records while no listing is in progress.
+const noListing = -1
+
 // sweeper compares the provider's VMs with the ledger in both directions. One goroutine
 // sweeps; the other methods are safe for concurrent use.
 type sweeper struct {
@@ -43,7 +46,7 @@ type sweeper struct {
 	absence *absenceCheck
 	retuned chan struct{}          // capacity 1: the interval may have changed
 	held    atomic.Pointer[string] // why the loop holds; empty: it does not
-	limit   atomic.Int64           // how many records may vanish in the listing in progress; 0: none in progress
+	limit   atomic.Int64           // how many records may vanish in the listing in progress; noListing: none is
 
 	accounted atomic.Bool // the records of all listed VMs have been read by key or are in memory
 
@@ -75,7 +78,7 @@ func newSweeper(l *Loop) *sweeper {
 	s := &sweeper{
 		ledger: l.cfg.Ledger, groups: l.cfg.Groups, schedule: l.schedule, observed: l.observed, cloud: l.cloud, writeBack: l.writeBack,
 		reports: l.reports, workers: &l.workers, tuning: &l.tuning, log: l.log, creates: l.launcher, again: l.poller, absence: l.absence,
-		retuned: make(chan struct{}, 1), orphans: census.NewOrphans(), removing: map[string]bool{},
+		retuned: make(chan struct{}, 1), orphans: census.NewOrphans(l.cfg.Called), removing: map[string]bool{},
 		deletes: newSlots(l.cfg.CreateRate.Concurrency),
 	}
 	s.hold("")
@@ -90,13 +93,13 @@ func (s *sweeper) start(ctx context.Context, records []fleet.Instance, vms []pro
 	found := s.absorb(ctx, c, asked)
 	s.claim(c.Claimed)
 	s.orphans.Lose(c.Orphans, time.Now())
-	held, problem := s.orphans.Judge(c, time.Now())
+	held, problem := s.orphans.Judge(c, s.tuning.Load().Quiet, time.Now())
 	if s.hold(whyHeld(held, problem)); held {
 		s.reports.tellHeld(ruleSweep, problems.ReasonOrphans, problem)
 	}
 	s.reportOrphans(problem, held)
 	s.reportMalformed()
-	if len(found.Unlisted) > census.Limit(c.Live) { // no decisions before this is confirmed
+	if len(found.Unlisted) > census.Limit(c.Live, c.Live) { // no decisions before this is confirmed
 		s.confirm(ctx, found)
 	} else {
 		s.workers.Go(func() { s.confirm(ctx, found) })
@@ -167,7 +170,7 @@ func (s *sweeper) sweep(ctx context.Context, n int) error {
 	s.absence.records.Store(int64(c.Live))
 	found := s.absorb(ctx, c, asked)
 	s.claim(c.Claimed)
-	held, problem := s.orphans.Judge(c, time.Now())
+	held, problem := s.orphans.Judge(c, s.tuning.Load().Quiet, time.Now())
 	s.goOn(whyHeld(held, problem))
 	doomed := s.orphans.Nominate(c, held || s.absence.problem.Load() != nil, s.atSize)
 	s.observed.Forget(s.creates.underWay(), time.Now())
@@ -217,14 +220,14 @@ func (s *sweeper) goOn(held string) {
 // hold sets why the loop holds (empty: it does not) and ends the limit of a listing.
 func (s *sweeper) hold(why string) {
 	s.held.Store(&why)
-	s.limit.Store(0)
+	s.limit.Store(noListing)
 }
 
 // suspended reports whether no pass may run now: the loop holds, or too many records have
 // vanished in the listing in progress.
 func (s *sweeper) suspended() bool {
-	limit := int(s.limit.Load())
-	return *s.held.Load() != "" || (limit > 0 && s.ledger.Vanished() > limit)
+	limit := s.limit.Load()
+	return *s.held.Load() != "" || (limit != noListing && s.ledger.Vanished() > int(limit))
 }
 
 // Accounted reports whether the provider's VMs have been listed in this term and their records
@@ -245,7 +248,8 @@ func liveRecords(l Ledger) (n int) {
 // relist applies external changes of the records. Passes run meanwhile, unless so many records
 // vanish that the store may be lost.
 func (s *sweeper) relist(ctx context.Context) error {
-	s.limit.Store(int64(census.Limit(liveRecords(s.ledger))))
+	live := liveRecords(s.ledger)
+	s.limit.Store(int64(census.Limit(live, live)))
 	stale := s.suspended() // by the count of the previous listing, until Relist resets it
 	began := time.Now()
 	appeared, vanished, err := s.ledger.Relist(ctx)
@@ -253,7 +257,7 @@ func (s *sweeper) relist(ctx context.Context) error {
 		s.orphans.LoseRecord(id, began)
 	}
 	if err != nil {
-		s.limit.Store(0)
+		s.limit.Store(noListing)
 		s.schedule.MarkAll()
 		return problems.Because(problems.ReasonStorage, fmt.Errorf("list the records: %w", err))
 	}

@@ -19,13 +19,46 @@ func (s *shard) vmsOf(id fleet.InstanceID) []provider.VM {
 	return slices.DeleteFunc(s.world.VMs(), func(vm provider.VM) bool { return vm.ID != id })
 }
 
+// The VM of a record that was removed is no stray while its agent calls; the group is complete
+// without it.
 func TestRecordRemovedUnderALivingAgent(t *testing.T) {
 	bubble(t, fake.Config{Boot: fake.Fixed(30 * time.Second)}, func(t *testing.T, s *shard) {
 		s.size(web, 3)
 		s.lead()
 		pass(3 * time.Minute)
 		victim := s.expectRunning(web, 3)[1]
+		full, _ := s.bucket.get(victim)
+		s.setCalls(victim, true)
 		s.bucket.take(victim)
+		pass(time.Hour)
+		if len(s.vmsOf(victim)) != 1 || len(s.logged("stray VM deleted")) != 0 {
+			t.Fatalf("a working machine was deleted as a stray: %s", s.dump())
+		}
+		s.expectRunning(web, 3)
+		told := s.reported(problems.ReasonOrphans)
+		if len(told) == 0 || !strings.Contains(told[0].Message, string(victim)) || told[0].Blocks {
+			t.Errorf("problems: %v", told)
+		}
+		s.bucket.place(full)
+		pass(5 * time.Minute)
+		s.expectRunning(web, 3)
+		if over := s.ended(); !slices.Equal(over, []string{problems.ReasonOrphans}) {
+			t.Errorf("told of the end of %q", over)
+		}
+	})
+}
+
+// A machine that calls no more is a stray, but only after as long as an agent may be silent.
+func TestRecordRemovedUnderASilentAgent(t *testing.T) {
+	bubble(t, fake.Config{Boot: fake.Fixed(30 * time.Second)}, func(t *testing.T, s *shard) {
+		s.size(web, 3)
+		s.lead()
+		pass(3 * time.Minute)
+		victim := s.expectRunning(web, 3)[1]
+		s.setCalls(victim, true)
+		s.bucket.take(victim)
+		pass(30 * time.Minute)
+		s.setCalls(victim, false)
 		for range 600 { // replacement first
 			pass(time.Second)
 			if len(s.vmsOf(victim)) == 0 {
@@ -64,7 +97,7 @@ func TestOrphanStaysUntilTheGroupRunsWithoutIt(t *testing.T) {
 	})
 }
 
-func TestStrayVMIsDeletedAfterTwoSweeps(t *testing.T) {
+func TestStrayVMIsDeletedWhenItsAgentIsQuiet(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.size(web, 2)
 		s.lead()
@@ -79,13 +112,13 @@ func TestStrayVMIsDeletedAfterTwoSweeps(t *testing.T) {
 		foreign := scope.Tags(fleet.Instance{ID: stray})
 		foreign[provider.TagShard] = "two"
 		s.world.Plant(foreign)
-		pass(2 * time.Minute)
+		pass(quiet)
 		if n := len(s.world.VMs()); n != 5 {
-			t.Errorf("%d VMs after one sweep, want all 5", n)
+			t.Errorf("%d VMs before their agents were quiet for long enough, want all 5", n)
 		}
-		pass(2 * time.Minute)
+		pass(4 * time.Minute)
 		if n := len(s.world.VMs()); n != 3 { // two of ours and the other shard's
-			t.Errorf("%d VMs after two sweeps, want 3: %s", n, s.dump())
+			t.Errorf("%d VMs after that, want 3: %s", n, s.dump())
 		}
 		if now := s.expectRunning(web, 2); !slices.Equal(now, own) {
 			t.Errorf("the group changed from %v to %v", own, now)
@@ -158,6 +191,34 @@ func TestEmptyStoreUnderALivingFleetHolds(t *testing.T) {
 			t.Errorf("%d creates after the records came back", n)
 		}
 	})
+}
+
+// The limit is never all that there are: a shard of one or two machines on another bucket keeps
+// them, though no agent calls.
+func TestEmptyStoreUnderASmallFleetHolds(t *testing.T) {
+	for size := range 3 {
+		bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+			s.size(web, size+1)
+			s.lead()
+			pass(time.Minute)
+			ids := s.expectRunning(web, size+1)
+			if err := s.stop(); err != nil {
+				t.Fatal(err)
+			}
+			full, creates := s.bucket.all(), s.creates()
+			s.bucket.take(ids...)
+			s.lead()
+			pass(time.Hour)
+			if s.creates() != creates || s.deletes() != 0 {
+				t.Errorf("%d creates and %d deletes on an empty store", s.creates()-creates, s.deletes())
+			}
+			s.bucket.place(full...)
+			pass(3 * time.Minute)
+			if got := s.expectRunning(web, size+1); !slices.Equal(got, ids) || s.term.held().Message != "" {
+				t.Errorf("want the same, and no hold: %q", s.term.held().Message)
+			}
+		})
+	}
 }
 
 func TestHoldEndsWhenTheVMsAreRemoved(t *testing.T) {
