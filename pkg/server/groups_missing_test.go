@@ -46,6 +46,31 @@ func elevenOf(t *testing.T) (s *site, p *process, listing *objecttest.Listing) {
 	return s, p, listing
 }
 
+// TestAcknowledgedIsStored: a change to what a group has already, while its object is away unnoticed,
+// is acknowledged only with the object in the store.
+func TestAcknowledgedIsStored(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p, _ := elevenOf(t)
+		machines := s.living()
+		object := groupAt("default", "job")
+		for _, size := range []int32{9, 9, 10} {
+			s.remove(object)
+			if got, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "job", Size: ptr(size)}); err != nil || got.GetSize() != size {
+				t.Fatalf("size %d: %v, %v", size, got, err)
+			}
+			if text := s.get(object); !strings.Contains(text, fmt.Sprintf(`"size":%d`, size)) {
+				t.Errorf("size %d was acknowledged, stored is %s", size, text)
+			}
+		}
+		p.awaitSize("job", 10)
+		for _, id := range machines {
+			if !slices.Contains(s.living(), id) {
+				t.Errorf("%s is gone", id)
+			}
+		}
+	})
+}
+
 // idle waits until the groups have been reread, and gives clients new certificates afterwards.
 func (p *process) idle() {
 	time.Sleep(70 * time.Minute)

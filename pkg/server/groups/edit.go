@@ -26,7 +26,7 @@ type edit struct {
 	change func(now groupNow) (config.GroupRecord, error)
 	asked  bool // by a caller that acts on the result; the loop then reconciles the group at once
 	// durable: the record is written even if it is unchanged, unless it is known to be written
-	// in this term. Requested edits always are.
+	// in this term. Asked edits are written in any case: what they answer is stored.
 	durable bool
 	// replaces: a record that can't be read is overwritten; leaves: it is left as it is,
 	// without an error.
@@ -116,7 +116,7 @@ func (w *groupWrite) release() {
 }
 
 // decide implements ledger.GroupEdit.
-func (w *groupWrite) decide(state ledger.GroupState) (next config.GroupRecord, store bool, refusal error) {
+func (w *groupWrite) decide(state ledger.GroupState) (next config.GroupRecord, write ledger.GroupWrite, refusal error) {
 	w.release()
 	key := w.edit.key
 	if w.groups.follow(key) { // changed externally, perhaps to an invalid record
@@ -126,7 +126,7 @@ func (w *groupWrite) decide(state ledger.GroupState) (next config.GroupRecord, s
 	now, durable := w.groups.now(key)
 	switch {
 	case state.Err != nil && w.edit.leaves:
-		return now.record, false, nil
+		return now.record, ledger.WriteNothing, nil
 	case state.Err != nil && !w.edit.replaces:
 		return refuse(w.unreadable(state.Err))
 	}
@@ -139,7 +139,7 @@ func (w *groupWrite) decide(state ledger.GroupState) (next config.GroupRecord, s
 	case next.Unreadable():
 		return refuse(w.unreadable(state.Err))
 	case !next.Stored(), w.idle() && durable && next.Same(now.record):
-		return next, false, nil
+		return next, ledger.WriteNothing, nil
 	}
 	return w.admit(now.record, next)
 }
@@ -148,21 +148,24 @@ func (w *groupWrite) decide(state ledger.GroupState) (next config.GroupRecord, s
 func (w *groupWrite) idle() bool { return !w.edit.asked && !w.edit.durable }
 
 // admit accepts a record to be written if it can be read again and fits the quota.
-func (w *groupWrite) admit(was, next config.GroupRecord) (config.GroupRecord, bool, error) {
+func (w *groupWrite) admit(was, next config.GroupRecord) (config.GroupRecord, ledger.GroupWrite, error) {
 	if _, err := next.Encode(); err != nil {
 		return refuse(rpc.Exhausted.Errorf("%w", err))
 	}
-	if w.edit.asked {
-		release, err := w.groups.reserve(w.edit.key, was, next)
-		if err != nil {
-			return refuse(err)
-		}
-		w.reserved = release
+	if !w.edit.asked {
+		return next, ledger.WriteOnce, nil
 	}
-	return next, true, nil
+	release, err := w.groups.reserve(w.edit.key, was, next)
+	if err != nil {
+		return refuse(err)
+	}
+	w.reserved = release
+	return next, ledger.WriteAlways, nil
 }
 
-func refuse(err error) (config.GroupRecord, bool, error) { return config.GroupRecord{}, false, err }
+func refuse(err error) (config.GroupRecord, ledger.GroupWrite, error) {
+	return config.GroupRecord{}, ledger.WriteNothing, err
+}
 
 // ErrUnreadable is in every error about a group's record that can't be read.
 var ErrUnreadable = errors.New("can't be read")
@@ -174,16 +177,16 @@ func (w *groupWrite) unreadable(err error) error {
 
 // refuseDurably refuses an edit only once the record is one of this term. If there is no
 // record, a tombstone is written.
-func (w *groupWrite) refuseDurably(is config.GroupRecord, err error) (config.GroupRecord, bool, error) {
+func (w *groupWrite) refuseDurably(is config.GroupRecord, err error) (config.GroupRecord, ledger.GroupWrite, error) {
 	if is.Stored() {
-		return is, true, err
+		return is, ledger.WriteOnce, err
 	}
 	tenant := w.edit.key.Tenant
 	if n := tombstonesOf(w.groups, tenant); n >= maxTombstones {
 		return refuse(rpc.Exhausted.Errorf("tenant %q has %d tombstones of groups: wait until they are pruned, "+
 			"and do not call for groups that do not exist: %w", tenant, n, err))
 	}
-	return is.Forget(w.groups.cfg.Now()), true, err
+	return is.Forget(w.groups.cfg.Now()), ledger.WriteOnce, err
 }
 
 // now returns the state that an edit of a group applies to, and whether the store has it.

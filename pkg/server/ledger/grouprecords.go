@@ -152,12 +152,20 @@ func (l *Ledger) readGroup(ctx context.Context, key fleet.GroupKey) error {
 	return nil
 }
 
-// GroupEdit decides on a group's next record. It may be called again, with a newer state,
-// after a conflict. If store is false, nothing is written, and EditGroup returns refusal at
-// once. Otherwise next is written, unless the stored version is equal and known to be written
-// in this term, and refusal is returned once that is durable: the refusal depends on the
-// record, and no late write of an earlier term may invalidate it.
-type GroupEdit func(now GroupState) (next config.GroupRecord, store bool, refusal error)
+// GroupEdit decides on a group's next record, and on its write. It may be called again, with a
+// newer state, after a conflict. EditGroup returns refusal once the write is durable: the refusal
+// depends on the record, and no late write of an earlier term may invalidate it.
+type GroupEdit func(now GroupState) (next config.GroupRecord, write GroupWrite, refusal error)
+
+// GroupWrite says whether an edit is written.
+type GroupWrite int
+
+// The values of GroupWrite.
+const (
+	WriteNothing GroupWrite = iota
+	WriteOnce               // unless the known version is equal and was written in this term
+	WriteAlways             // so that the answer says what the store has, even if the object was removed
+)
 
 // errLater is the error of editing a record that a later term wrote.
 var errLater = fmt.Errorf("%w: a later term wrote the record", ErrUnknown)
@@ -206,12 +214,12 @@ func (w *Writer) tryEditGroup(ctx context.Context, key fleet.GroupKey, edit Grou
 		w.fence.RiseAbove(now.Record.Epoch)
 		return nil, fmt.Errorf("%w: written in epoch %d, this is %d", errLater, now.Record.Epoch, w.fence.Epoch())
 	}
-	next, store, refusal := edit(now)
-	if !store {
+	next, write, refusal := edit(now)
+	if write == WriteNothing {
 		return refusal, nil
 	}
 	e, _ := o.entry(key)
-	if now.Err == nil && e.landed == w.fence.Epoch() && next.Same(now.Record) && !o.doubted(key) {
+	if write == WriteOnce && now.Err == nil && e.landed == w.fence.Epoch() && next.Same(now.Record) && !o.doubted(key) {
 		return refusal, w.fence.Act(ctx, func(context.Context) error { return nil })
 	}
 	next.Header = config.Header{Epoch: w.fence.Epoch(), Rev: w.nextRev(now), Writer: w.ledger.cfg.Writer}

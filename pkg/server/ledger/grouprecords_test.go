@@ -35,14 +35,16 @@ func decoded(text string) configs.GroupRecord {
 
 // resize returns an edit that sets the size.
 func resize(n int) ledger.GroupEdit {
-	return func(ledger.GroupState) (configs.GroupRecord, bool, error) {
-		return decoded(fmt.Sprintf(`{"size": %d}`, n)), true, nil
+	return func(ledger.GroupState) (configs.GroupRecord, ledger.GroupWrite, error) {
+		return decoded(fmt.Sprintf(`{"size": %d}`, n)), ledger.WriteOnce, nil
 	}
 }
 
 // keeps returns an edit that changes nothing and is refused.
 func keeps(refusal error) ledger.GroupEdit {
-	return func(now ledger.GroupState) (configs.GroupRecord, bool, error) { return now.Record, true, refusal }
+	return func(now ledger.GroupState) (configs.GroupRecord, ledger.GroupWrite, error) {
+		return now.Record, ledger.WriteOnce, refusal
+	}
 }
 
 func edit(t *testing.T, w *ledger.Writer, key fleet.GroupKey, e ledger.GroupEdit) {
@@ -73,7 +75,7 @@ func counting(inner object.Store) (*objecttest.Faults, counted) {
 }
 
 // TestEditGroup: an edit is one conditional write; a no-op edit needs none if the record is of
-// this term, and one otherwise, also for a refusal.
+// this term, unless it is always written, and one otherwise, also for a refusal.
 func TestEditGroup(t *testing.T) {
 	store, calls := counting(mem.New(mem.Config{HashETags: true}))
 	l := open(t, config(t, store))
@@ -95,12 +97,18 @@ func TestEditGroup(t *testing.T) {
 	}
 	edit(t, w, web, keeps(nil))
 	puts(0)
+	edit(t, w, web, func(now ledger.GroupState) (configs.GroupRecord, ledger.GroupWrite, error) {
+		return now.Record, ledger.WriteAlways, nil
+	})
+	puts(1)
 	none := errors.New("none")
 	if refusal, err := w.EditGroup(t.Context(), web, still, keeps(none)); !errors.Is(refusal, none) || err != nil {
 		t.Errorf("refused: %v, %v", refusal, err)
 	}
 	puts(0)
-	refuse := func(ledger.GroupState) (configs.GroupRecord, bool, error) { return configs.GroupRecord{}, false, none }
+	refuse := func(ledger.GroupState) (configs.GroupRecord, ledger.GroupWrite, error) {
+		return configs.GroupRecord{}, ledger.WriteNothing, none
+	}
 	absent := fleet.GroupKey{Tenant: "default", Name: "no"}
 	if refusal, err := w.EditGroup(t.Context(), absent, still, refuse); !errors.Is(refusal, none) || err != nil {
 		t.Errorf("refused at once: %v, %v", refusal, err)
@@ -126,9 +134,9 @@ func TestEditGroupConflicts(t *testing.T) {
 	w := l.Lead(term{epoch: 3})
 	put(t, inner, webAt, `{"epoch":2,"rev":9000000,"writer":"other","size":9}`)
 	var seen []int
-	edit(t, w, web, func(now ledger.GroupState) (configs.GroupRecord, bool, error) {
+	edit(t, w, web, func(now ledger.GroupState) (configs.GroupRecord, ledger.GroupWrite, error) {
 		seen = append(seen, sizeOf(now.Record))
-		return decoded(`{"size": 1}`), true, nil
+		return decoded(`{"size": 1}`), ledger.WriteOnce, nil
 	})
 	if !slices.Equal(seen, []int{-1, 9}) || l.GroupState(web).Record.Rev != 9000001 {
 		t.Errorf("decided on %v, and wrote %+v", seen, l.GroupState(web).Record)
