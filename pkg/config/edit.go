@@ -38,7 +38,21 @@ type Change struct {
 	MaxSurge     *fleet.Surge
 	OnDemand     *fleet.OnDemand
 	Remove       []fleet.InstanceID // instances to remove for the new size; needs Size
+	Gone         int                // how many more were named to be removed, and were gone already
 	Create       bool               // create a new group; needs Template
+}
+
+// SizeFrom returns the size after a change of a group of the given size. If all that a smaller size
+// takes away are named, it shrinks by those that were still there, and takes no other.
+func (c Change) SizeFrom(size int) int {
+	if c.Size == nil {
+		return size
+	}
+	by := size - *c.Size
+	if by > len(c.Remove)+c.Gone {
+		return *c.Size
+	}
+	return max(*c.Size, size-len(c.Remove))
 }
 
 // rebuilt reports whether a change affects more than the size. A group that the provider would

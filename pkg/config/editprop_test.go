@@ -101,3 +101,26 @@ func edit(t *rapid.T, s *config.Shard, key fleet.GroupKey, r config.GroupRecord)
 	}
 	return next, nil
 }
+
+// A change that names instances shrinks a group by no more than those that were still there, unless
+// it asks for more than all that it names; and it never grows or shrinks it beyond what it asks for.
+func TestSizeOfAChangeThatNames(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		size, asked := rapid.IntRange(0, 20).Draw(rt, "size"), rapid.IntRange(0, 20).Draw(rt, "asked")
+		c := config.Change{Size: &asked, Gone: rapid.IntRange(0, 5).Draw(rt, "gone")}
+		c.Remove = make([]fleet.InstanceID, rapid.IntRange(0, 5).Draw(rt, "there"))
+		got := c.SizeFrom(size)
+		named := len(c.Remove) + c.Gone
+		switch {
+		case asked >= size || size-asked > named || c.Gone == 0:
+			if got != asked {
+				rt.Fatalf("size %d, want %d as asked", got, asked)
+			}
+		case got < asked || size-got > len(c.Remove):
+			rt.Fatalf("%d of %d go, %d were named and there", size-got, size, len(c.Remove))
+		}
+		if again := (config.Change{Size: &asked, Gone: named}).SizeFrom(got); again != got {
+			rt.Fatalf("repeated when all that it names are gone, it leads from %d to %d", got, again)
+		}
+	})
+}

@@ -39,6 +39,10 @@ func (s *Shard) checkedChange(key fleet.GroupKey, was GroupRecord, c Change, che
 		c.Remove = nil // already reported
 	}
 	before := was.entry()
+	if c.Size != nil && c.Gone > 0 {
+		current, _, _ := s.resolve(key, before)
+		c.Size = new(c.SizeFrom(current.Size))
+	}
 	after, err := before.changed(c)
 	if err != nil {
 		problems.addf("vars", "%v", err)

@@ -195,6 +195,36 @@ func TestUnreadableIsNotGone(t *testing.T) {
 	})
 }
 
+// TestNamedOneThatDiedBefore: of three, one is named to go and died a moment before: its replacement
+// and the innocent others stay, however often that is repeated.
+func TestNamedOneThatDiedBefore(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(3))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("web", 3)
+		before := s.living()
+		s.world.Kill(before[0])
+		p.awaitPhase(before[0], isDeleted)
+		p.awaitSize("web", 3)
+		for range 3 {
+			resp, err := p.operator("default").UpsertGroup(within(t),
+				&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(2)), Remove: []string{string(before[0])}})
+			if err != nil || resp.GetGroup().GetSize() != 3 || len(resp.GetAlreadyGone()) != 1 {
+				t.Fatalf("answered %v, %v; want a size of 3", resp, err)
+			}
+		}
+		p.awaitSize("web", 3)
+		now := s.living()
+		for _, id := range before[1:] {
+			if !slices.Contains(now, id) {
+				t.Errorf("%s went, which was not named: %v live", id, now)
+			}
+		}
+	})
+}
+
 // TestAlreadyGone: a leaving instance that is gone already is returned, without an error; one
 // that lives in another group is an error.
 func TestAlreadyGone(t *testing.T) {

@@ -202,7 +202,7 @@ func TestScaleOnCondition(t *testing.T) {
 		t.Errorf("requests %v", have)
 	}
 	r := c.run("group", "scale", "web", "1", "--wait", "--remove", "gone-1,here,gone-2", "-o", "json").
-		want(t, cli.ExitOK, "dev-1/web: already gone: gone-1, gone-2\n")
+		want(t, cli.ExitOK, "dev-1/web: already gone: gone-1, gone-2; the size is 1\n")
 	if groups := decode[[]group](t, r.out); !slices.Equal(groups[0].AlreadyGone, []string{"gone-1", "gone-2"}) {
 		t.Errorf("output %s", r.out)
 	}

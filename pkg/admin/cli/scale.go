@@ -130,7 +130,7 @@ func (a *app) upsert(cmd *cobra.Command, req *nstancev1.UpsertGroupRequest, wait
 	case len(shards) < 2:
 	case etag != "":
 		return usagef("--if-etag: %.80q belongs to a group of one shard: add --shard NAME", etag)
-	case len(req.GetRemove()) > 0: // a shard without the instance would remove its oldest instead
+	case len(req.GetRemove()) > 0: // it would be gone already for the others
 		return usagef("--remove: %.80q is an instance of one shard: add --shard NAME", req.GetRemove()[0])
 	}
 	if !req.GetCreate() && req.Size != nil && req.GetSize() == 0 {
@@ -141,21 +141,28 @@ func (a *app) upsert(cmd *cobra.Command, req *nstancev1.UpsertGroupRequest, wait
 	groups, err := client.UpsertGroup(cmd.Context(), shards, req)
 	for _, g := range groups {
 		if len(g.AlreadyGone) > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%s: already gone: %s\n", g.Shard, g.GetKey(), strings.Join(g.AlreadyGone, ", "))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%s: already gone: %s; the size is %d\n",
+				g.Shard, g.GetKey(), strings.Join(g.AlreadyGone, ", "), g.GetSize())
 		}
 	}
 	if wait {
-		for _, g := range groups { // a response may show a later change already
-			if req.Size != nil {
-				g.Size = req.GetSize()
-			}
-		}
+		ask(groups, req)
 		err = errors.Join(err, a.await(cmd, client, shards, groups))
 	}
 	if len(groups) == 0 {
 		return err
 	}
 	return errors.Join(printAll(cmd.OutOrStdout(), a.format, groups, groupColumns()), err)
+}
+
+// ask sets the size of groups to the one that a request leads to, since a response may show a later
+// change already.
+func ask(groups []admin.Group, req *nstancev1.UpsertGroupRequest) {
+	for _, g := range groups {
+		if req.Size != nil && len(g.AlreadyGone) == 0 {
+			g.Size = req.GetSize()
+		}
+	}
 }
 
 // await waits for groups, each in its own shard, and updates groups in place.

@@ -2,6 +2,7 @@ package shardgroup
 
 import (
 	"errors"
+	"slices"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -25,6 +26,8 @@ type known struct {
 	policy bool
 	// gone reports whether an instance is certainly gone.
 	gone func(id string) bool
+	// instances are the group's, as far as is known.
+	instances []*nstancev1.InstanceStatus
 }
 
 // decide returns the request that changes a shard's group to the spec, conditional on the
@@ -54,7 +57,7 @@ func decide(want *v1beta1.NstanceShardGroupSpec, have known) (*nstancev1.UpsertG
 	size := *want.Size
 	sized := anew || size != g.GetSize()
 	if !anew && (sized || !have.taken) {
-		r.Remove = staying(want.Remove, have.gone)
+		r.Remove = have.leaving(want)
 	}
 	if sized || len(r.Remove) > 0 {
 		r.Size = new(size)
@@ -75,6 +78,43 @@ func sets(r *nstancev1.UpsertGroupRequest) bool {
 // deleted has to be created anew.
 func exists(g *nstancev1.GroupStatus) bool {
 	return g != nil && g.GetEtag() != "" && shards.Condition(g, "Removed") == nil
+}
+
+// leaving returns the instances to remove. One that went before a smaller size was taken has been
+// replaced meanwhile: the youngest goes in its place, not one that has worked for longer.
+func (k known) leaving(want *v1beta1.NstanceShardGroupSpec) []string {
+	ids := staying(want.Remove, k.gone)
+	by := int(k.group.GetSize() - *want.Size)
+	return append(ids, k.youngest(min(by, len(want.Remove))-len(ids), ids)...)
+}
+
+// youngest returns up to n of the instances that keep the group at size, without the given ones;
+// none if fewer than the group's size are known.
+func (k known) youngest(n int, without []string) (ids []string) {
+	var all []*nstancev1.InstanceStatus
+	for _, i := range k.instances {
+		if fills(i) {
+			all = append(all, i)
+		}
+	}
+	if len(all) < int(k.group.GetSize()) {
+		return nil // the replacement is not known yet
+	}
+	slices.SortStableFunc(all, func(a, b *nstancev1.InstanceStatus) int {
+		return b.GetCreatedAt().AsTime().Compare(a.GetCreatedAt().AsTime())
+	})
+	for _, i := range all {
+		if len(ids) < n && !slices.Contains(without, i.GetId()) {
+			ids = append(ids, i.GetId())
+		}
+	}
+	return ids
+}
+
+// fills reports whether an instance counts towards its group's size.
+func fills(i *nstancev1.InstanceStatus) bool {
+	const pending, running = nstancev1.InstancePhase_INSTANCE_PHASE_PENDING, nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING
+	return !i.GetOnDemand() && (i.GetPhase() == pending || i.GetPhase() == running)
 }
 
 // staying returns the instances that may still exist.

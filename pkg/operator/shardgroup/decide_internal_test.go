@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -138,6 +139,21 @@ func TestDecide(t *testing.T) {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(2)), Remove: []v1beta1.InstanceID{idB}}, known{group: group(), taken: true},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.Size, r.Remove = new(int32(2)), []string{idB} }),
 		},
+		"remove with a new size, replaced already": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(2)), Remove: []v1beta1.InstanceID{idA}},
+			known{group: group(), taken: true, gone: func(id string) bool { return id == idA }, instances: aged("old", idB, "young")},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Size, r.Remove = new(int32(2)), []string{"young"} }),
+		},
+		"remove with a new size, one of two replaced already": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(1)), Remove: []v1beta1.InstanceID{idA, idB}},
+			known{group: group(), taken: true, gone: func(id string) bool { return id == idA }, instances: aged("old", "young", idB)},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Size, r.Remove = new(int32(1)), []string{idB, "young"} }),
+		},
+		"remove with a new size, the replacement not known": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(2)), Remove: []v1beta1.InstanceID{idA}},
+			known{group: group(), taken: true, gone: func(id string) bool { return id == idA }, instances: aged("old", "other")},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Size = new(int32(2)) }),
+		},
 		"vars changed": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Vars: vars("a", "2")}, known{group: group(), vars: digest(vars("a", "1"))},
 			with(func(r *nstancev1.UpsertGroupRequest) { r.Vars = structOf(t, map[string]any{"a": 2}) }),
@@ -178,6 +194,16 @@ func TestDecide(t *testing.T) {
 			}
 		})
 	}
+}
+
+// aged are running instances, the oldest first.
+func aged(ids ...string) (all []*nstancev1.InstanceStatus) {
+	for n, id := range ids {
+		all = append(all, &nstancev1.InstanceStatus{
+			Id: id, Phase: nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING, CreatedAt: &timestamppb.Timestamp{Seconds: int64(n)},
+		})
+	}
+	return all
 }
 
 // TestDecideRejectsInvalidSpecs, which can't be sent.

@@ -118,7 +118,7 @@ func (x *one) known(v shardView) known {
 		surge: surge && !v.last.tookSurge(), policy: policy && !v.last.tookOnDemand(),
 		taken: x.object.Status.ObservedGeneration == x.object.Generation || v.last.accepted(x.object.Generation),
 		vars:  cmp.Or(v.last.took(), x.object.Annotations[annotationVars]),
-		gone:  x.gone,
+		gone:  x.gone, instances: x.Shards.Instances(x.shard(), x.group()),
 	}
 }
 

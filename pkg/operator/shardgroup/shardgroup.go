@@ -27,6 +27,8 @@ type Shards interface {
 	State(shard string) (shards.State, bool)
 	Group(shard, group string) *nstancev1.GroupStatus
 	Instance(shard, id string) *nstancev1.InstanceStatus
+	// Instances returns the known instances of a group.
+	Instances(shard, group string) []*nstancev1.InstanceStatus
 	// Missing reports whether the instance certainly does not exist.
 	Missing(shard, group, id string) bool
 	UpsertGroup(ctx context.Context, shard string, r *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error)

@@ -182,6 +182,7 @@ func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupReque
 		return c, nil, rpc.InvalidField("size", "required beside remove: want the new size")
 	}
 	c.Remove, gone, err = leaving(all, key, req.GetRemove())
+	c.Gone = len(slices.Compact(slices.Sorted(slices.Values(gone))))
 	return c, gone, err
 }
 

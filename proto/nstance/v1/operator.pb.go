@@ -1890,7 +1890,8 @@ type UpsertGroupRequest struct {
 	InstanceType *string                `protobuf:"bytes,4,opt,name=instance_type,json=instanceType,proto3,oneof" json:"instance_type,omitempty"`
 	SubnetPool   *string                `protobuf:"bytes,5,opt,name=subnet_pool,json=subnetPool,proto3,oneof" json:"subnet_pool,omitempty"`
 	Vars         *structpb.Struct       `protobuf:"bytes,6,opt,name=vars,proto3" json:"vars,omitempty"`
-	// The ids of instances to remove, in the same write. Those already gone are ignored.
+	// The ids of instances to remove, in the same write. If all that a smaller size takes
+	// away are named, it shrinks by those that are not already gone.
 	Remove []string `protobuf:"bytes,7,rep,name=remove,proto3" json:"remove,omitempty"`
 	// If set, the group changes only if this is its etag; an empty one means that there
 	// must be no such group. Otherwise ABORTED.

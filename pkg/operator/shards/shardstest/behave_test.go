@@ -73,10 +73,13 @@ func TestScale(t *testing.T) {
 			t.Error(err)
 		}
 		// The oldest is removed first, but a named one before.
-		resp, err := up(&nstancev1.UpsertGroupRequest{Size: proto.Int32(1), Remove: []string{all[2].GetId(), "knd01h455vb4pex5vsknk084sn02q"}})
+		_, err = up(&nstancev1.UpsertGroupRequest{Size: proto.Int32(1), Remove: []string{all[2].GetId()}})
 		code(t, err, codes.OK)
-		if len(resp.GetAlreadyGone()) != 1 {
-			t.Errorf("already gone: %v", resp.GetAlreadyGone())
+		// One that is gone takes no other with it.
+		resp, err := up(&nstancev1.UpsertGroupRequest{Size: proto.Int32(0), Remove: []string{"knd01h455vb4pex5vsknk084sn02q"}})
+		code(t, err, codes.OK)
+		if len(resp.GetAlreadyGone()) != 1 || resp.GetGroup().GetSize() != 1 {
+			t.Errorf("already gone: %v, size %d", resp.GetAlreadyGone(), resp.GetGroup().GetSize())
 		}
 		expect(t, s, "web", "draining running draining")
 		if g := s.Group("web"); g.GetActualSize() != 1 || g.GetDrainingSize() != 2 || len(g.GetInstances()) != 3 {

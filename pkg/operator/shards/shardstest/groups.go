@@ -121,7 +121,7 @@ func (s *state) upsert(req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGrou
 	if g == nil || g.removed {
 		s.define(name, changed(definition{}, req), nil)
 		g = s.groups[name]
-	} else if d := changed(g.definition, req); !d.equal(g.definition) || len(ids) > 0 {
+	} else if d := changed(g.definition, sized(req, int(g.size), ids, gone)); !d.equal(g.definition) || len(ids) > 0 {
 		g.definition = d
 		s.redefine(g)
 	}
@@ -129,6 +129,17 @@ func (s *state) upsert(req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGrou
 	resp := &nstancev1.UpsertGroupResponse{Group: s.groupStatus(g), AlreadyGone: gone}
 	s.converge()
 	return resp, nil
+}
+
+// sized returns a request with the size that it leads to: if all that a smaller size takes away are
+// named, it shrinks by those that are not gone.
+func sized(req *nstancev1.UpsertGroupRequest, size int, ids, gone []string) *nstancev1.UpsertGroupRequest {
+	if req.Size == nil || size-int(req.GetSize()) > len(ids)+len(gone) {
+		return req
+	}
+	out := proto.CloneOf(req)
+	out.Size = new(max(req.GetSize(), int32(size-len(ids)))) //nolint:gosec // a test's size
+	return out
 }
 
 // changed applies a request to a definition: only set fields change.
