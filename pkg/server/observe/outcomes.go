@@ -78,7 +78,7 @@ func (s *State) Ended(v plan.View, actions []plan.Action) (failed []pacing.Failu
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range actions {
-		announced := a.Reason == plan.ReasonShutdown
+		announced := plan.Announced(a.Reason)
 		if a.ID == "" || !announced && !plan.Failure(a.Reason) {
 			continue
 		}
@@ -133,7 +133,7 @@ func (s Snapshot) Evidence() string {
 }
 
 func explain(reason, why string) string {
-	if why != "" && endOfMachine(reason) {
+	if why != "" && (endOfMachine(reason) || reason == plan.ReasonShutdown) {
 		return reason + ": " + why
 	}
 	return reason

@@ -14,8 +14,8 @@ const (
 	earlyShare = 5
 	// momentShare is the part that it may lose early in one moment: half.
 	momentShare = 2
-	// mostEarly is how many early ends are kept: more than any group may have.
-	mostEarly = 10_000
+	// earlyFor is for how long an early end counts.
+	earlyFor = 24 * time.Hour
 	// oneMoment covers the delay between reports of agents, of the provider and of broken streams
 	// about what happened at one time.
 	oneMoment = 5 * time.Second
@@ -34,14 +34,20 @@ type earlyEnds struct {
 	goodAt time.Time  // instances that had settled by then have been counted
 }
 
-// add records one more. Only the latest are kept.
-func (e *earlyEnds) add(one earlyEnd) {
+// add records one more in a group of the given size. Those of the last day are kept, and no more
+// than the group has instances, so that a group which recovers makes them good.
+func (e *earlyEnds) add(one earlyEnd, size int) {
 	e.ends = append(e.ends, one)
-	e.ends = slices.Delete(e.ends, 0, max(0, len(e.ends)-mostEarly))
+	old := 0
+	for old < len(e.ends) && one.at.Sub(e.ends[old].at) > earlyFor {
+		old++
+	}
+	e.ends = e.ends[max(old, len(e.ends)-max(size, leastEarly+1)):]
 }
 
 // exceed reports whether a group has lost more than it may lose early: a fifth of its size, or
-// three, or half of it in one moment. It removes what has been made good by the given time.
+// three, or half of it if what exceeds these fell in one moment. It removes what has been made good
+// by the given time.
 //
 // So a bad definition is found before more than half of the group has been replaced, while the
 // loss of a zone or of a host is made good at once.
@@ -54,11 +60,11 @@ func (e *earlyEnds) exceed(at time.Time, by scene) bool {
 }
 
 func (e *earlyEnds) above(size int) bool {
-	n := len(e.ends)
-	if n <= max(leastEarly, size/earlyShare) {
+	n, may := len(e.ends), max(leastEarly, size/earlyShare)
+	if n <= may {
 		return false
 	}
-	return n > size/momentShare || e.ends[n-1].at.Sub(e.ends[0].at) >= oneMoment
+	return n > size/momentShare || e.ends[n-1].at.Sub(e.ends[may].at) >= oneMoment
 }
 
 // makeGood removes one end for each instance that settled after it.
@@ -76,12 +82,12 @@ func (e *earlyEnds) makeGood(living []plan.Life, settle time.Duration, now time.
 			made++
 		}
 	}
-	e.ends, e.goodAt = slices.Clone(e.ends[made:]), now
+	e.ends, e.goodAt = e.ends[made:], now
 }
 
 func (e *earlyEnds) makeGoodOne() {
 	if len(e.ends) > 0 {
-		e.ends = slices.Clone(e.ends[1:])
+		e.ends = e.ends[1:]
 	}
 }
 

@@ -73,8 +73,9 @@ func (s *simulated) step() {
 	if len(failed) > 0 {
 		s.pacer.Died(s.group, failed, settings, s.lives)
 	}
-	pace, next := s.pacer.At(s.group, s.lives, settings, s.now)
+	pace, _ := s.pacer.At(s.group, s.lives, settings, s.now)
 	s.create(pace, settings)
+	_, next := s.pacer.At(s.group, s.lives, settings, s.now)
 	if pace.NotBefore.After(s.now) {
 		next = plan.Sooner(next, pace.NotBefore)
 	}
@@ -156,10 +157,17 @@ func TestHalfOfAFleetIsMadeGoodAtOnce(t *testing.T) {
 				id: fleet.InstanceID(fmt.Sprint("old", n)), registered: s.now.Add(-time.Duration(r.Int64N(int64(2 * settle)))),
 			})
 		}
-		began := s.now
+		began, before := s.now, 0
+		if size > 6 {
+			before = r.IntN(max(3, size/5) + 1)
+		}
+		for n := range before { // which may be lost one by one
+			s.pacer.Died(s.group, []pacing.Failure{{ID: fleet.InstanceID(fmt.Sprint("lost", n)), At: s.now.Add(-time.Hour), Young: true}},
+				plan.Settings{Settle: settle}, func() []plan.Life { return nil })
+		}
 		lost := (size + 1) / 2
 		if size > 6 {
-			lost = size / 2
+			lost = size/2 - before
 		}
 		for _, n := range r.Perm(size)[:lost] {
 			s.alive[n].ends = began.Add(time.Duration(r.Int64N(int64(4 * time.Second))))
@@ -169,6 +177,36 @@ func TestHalfOfAFleetIsMadeGoodAtOnce(t *testing.T) {
 		}
 		if s.made != lost || s.onProbe != 0 {
 			t.Fatalf("seed %d: of %d, %d ended in one moment; %d were made, %d of them through the window", seed, size, lost, s.made, s.onProbe)
+		}
+	}
+}
+
+// TestARecoveredGroupIsLimitedByNothing: after any outage in which all its machines ended early, a
+// group whose machines live is at size soon, and grows at once then.
+func TestARecoveredGroupIsLimitedByNothing(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // the same each time
+		size := 1 + r.IntN(200)
+		start := time.Unix(1e9, 0)
+		recovers := start.Add(time.Duration(r.Int64N(int64(48 * time.Hour))))
+		s := newSimulated(size, start, func(began time.Time) machine {
+			m := machine{registered: began}
+			if began.Before(recovers) {
+				m.ends = began.Add(time.Duration(1 + r.Int64N(int64(settle)-1)))
+			}
+			return m
+		})
+		for s.now.Before(recovers.Add(time.Hour)) {
+			s.step()
+		}
+		if len(s.alive) != size {
+			t.Fatalf("seed %d: an hour after the outage %d of %d live", seed, len(s.alive), size)
+		}
+		s.pacer.Converged(s.group)
+		s.group.Size, s.onProbe = 1000, 0
+		s.step()
+		if len(s.alive) != s.group.Size || s.onProbe > 0 {
+			t.Fatalf("seed %d: %d of %d were made at once, %d through the window", seed, len(s.alive), s.group.Size, s.onProbe)
 		}
 	}
 }

@@ -143,12 +143,10 @@ func (p *Pacer) Done(g fleet.Group, ids []fleet.InstanceID, at time.Time) {
 	})
 }
 
-// Converged ends the failing state of a converged group: its size was reduced, or creates
-// succeeded although their answers were lost.
+// Converged ends the window of a converged group, of which all instances have settled: whatever
+// failed before is made good.
 func (p *Pacer) Converged(g fleet.Group) {
-	if p.Failing(g.Key) {
-		p.change(g, func(s *failureWindow) { *s = failureWindow{infra: s.infra} })
-	}
+	p.change(g, func(s *failureWindow) { *s = failureWindow{infra: s.infra} })
 }
 
 // Drop forgets a group that is gone or has size zero.

@@ -104,7 +104,7 @@ func pastOf(r *fleet.Instance, g fleet.Group, s plan.Settings, now time.Time) (a
 	case plan.Settled(r, s, least):
 		at := plan.SettlesAt(r, s)
 		return append(all, past{at: at, take: func(s *failureWindow) { s.prove(r.ID, at) }}), true
-	case r.Reason == plan.ReasonShutdown && r.DeletedAt != nil:
+	case plan.Announced(r.Reason) && r.DeletedAt != nil:
 		all = append(all, past{at: most, take: func(s *failureWindow) { s.done(r.ID, most, g.Size) }})
 	case plan.Failure(r.Reason) && !plan.Settled(r, s, most):
 		f := Failure{ID: r.ID, Began: began, At: most, Message: cmp.Or(r.Failure, fmt.Sprintf("instance %s: %s", r.ID, r.Reason))}

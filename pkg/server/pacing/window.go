@@ -2,6 +2,7 @@ package pacing
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ type failureWindow struct {
 	early earlyEnds
 
 	width    int                // 0: any number may be on probation
-	shutAt   time.Time          // when width was last limited; instances proven by then don't count
+	shutAt   time.Time          // when width was set to one; instances proven by then don't count
 	settling bool               // instances on probation have to outlive those that ended early
 	oldest   time.Duration      // the highest age of these
 	proven   []fleet.InstanceID // past their probation
@@ -63,18 +64,17 @@ func (s *failureWindow) failing() bool { return s.width == 1 }
 // fail records failures that were noticed together.
 func (s *failureWindow) fail(failed []Failure, by scene) {
 	for _, f := range failed {
-		s.note(f)
+		s.note(f, by.size)
 	}
 	at := s.last.At
 	switch {
 	case s.width > 0:
 		s.narrow(failed, at)
 		if !s.settling && s.last.Young && s.early.exceed(at, by) {
-			s.settle()
+			s.settle(at)
 		}
 	case s.last.Young && s.early.exceed(at, by):
-		s.width, s.shutAt = 1, at
-		s.settle()
+		s.settle(at)
 		s.failures, s.since = len(s.early.ends), s.early.ends[0].at
 	case s.refused():
 		s.width, s.shutAt = 1, at
@@ -88,14 +88,14 @@ func (s *failureWindow) fail(failed []Failure, by scene) {
 	}
 }
 
-// note records a failure without evaluating it.
-func (s *failureWindow) note(f Failure) {
+// note records a failure in a group of the given size without evaluating it.
+func (s *failureWindow) note(f Failure, size int) {
 	s.last = f
 	if !f.Young {
 		s.answered(answeredCall{id: f.ID, at: f.At, refused: true})
 		return
 	}
-	s.early.add(earlyEnd{at: f.At, age: f.Age})
+	s.early.add(earlyEnd{at: f.At, age: f.Age}, size)
 	if s.settling {
 		s.oldest = max(s.oldest, f.Age)
 	}
@@ -112,8 +112,10 @@ func (s *failureWindow) narrow(failed []Failure, at time.Time) {
 	s.failures += len(failed)
 }
 
-// settle has instances on probation outlive those that ended early.
-func (s *failureWindow) settle() { s.settling, s.oldest = true, s.early.oldest() }
+// settle begins the window anew: instances on probation have to outlive those that ended early.
+func (s *failureWindow) settle(at time.Time) {
+	s.width, s.shutAt, s.settling, s.oldest, s.proven = 1, at, true, s.early.oldest(), nil
+}
 
 // raise raises the back-off after a failure, unless its create began before the last raise.
 func (s *failureWindow) raise(f Failure, wait func(n int) time.Duration) {
@@ -171,6 +173,9 @@ func (s *failureWindow) survive(living []plan.Life, settings plan.Settings, size
 	}
 	proof := s.pace().ProvenAfter(settings)
 	slices.SortFunc(living, func(a, b plan.Life) int { return cmp.Compare(b.Age, a.Age) })
+	s.proven = slices.DeleteFunc(s.proven, func(id fleet.InstanceID) bool {
+		return !slices.ContainsFunc(living, func(l plan.Life) bool { return l.ID == id })
+	})
 	for _, l := range living {
 		lastsAt := now.Add(proof - l.Age)
 		if lastsAt.After(now) {
@@ -190,9 +195,9 @@ func (s *failureWindow) survive(living []plan.Life, settings plan.Settings, size
 }
 
 // prove records that an instance ended its probation. Each instance counts once; those that were
-// past it when the window was shut don't count.
+// past it when the window was shut don't count, nor do any once it can't get wider.
 func (s *failureWindow) prove(id fleet.InstanceID, at time.Time) {
-	if s.settling && at.After(s.shutAt) && !slices.Contains(s.proven, id) {
+	if s.settling && s.width < widest && at.After(s.shutAt) && !slices.Contains(s.proven, id) {
 		s.proven = append(s.proven, id)
 		s.succeed()
 	}
@@ -234,6 +239,9 @@ func (s *failureWindow) pace() (p plan.Pace) {
 		return plan.Pace{}
 	}
 	p.Probation, p.NotBefore = s.width, s.until
+	if s.width >= widest {
+		p.Probation = math.MaxInt32
+	}
 	if s.settling {
 		p.Settling, p.Proof = true, plan.ProofAfter(s.oldest)
 	}

@@ -29,6 +29,12 @@ const (
 	ReasonCreateFailed        = "create-failed" // the create was definitely refused: nothing was made
 )
 
+// Announced reports whether a removal is for what the instance's agent had announced.
+func Announced(reason string) bool {
+	reason, _, _ = strings.Cut(reason, ":") // details from the provider may follow
+	return reason == ReasonShutdown
+}
+
 // Failure reports whether a removal for this reason, of an instance that had not settled,
 // counts as a failure of the definition that the instance was built from. A removal that was
 // requested, or announced by the machine or the provider, does not, nor does a create that never
