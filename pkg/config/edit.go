@@ -38,21 +38,30 @@ type Change struct {
 	MaxSurge     *fleet.Surge
 	OnDemand     *fleet.OnDemand
 	Remove       []fleet.InstanceID // instances to remove for the new size; needs Size
-	Gone         int                // how many more were named to be removed, and were gone already
-	Create       bool               // create a new group; needs Template
+	// Left are those that were named to be removed, and have left the group's size already: they are
+	// gone, or drain. They may be in Remove too.
+	Left   []fleet.InstanceID
+	Create bool // create a new group; needs Template
 }
 
-// SizeFrom returns the size after a change of a group of the given size. If all that a smaller size
-// takes away are named, it shrinks by those that were still there, and takes no other.
-func (c Change) SizeFrom(size int) int {
+// SizeFrom returns the size after a change of a group of the given size, some instances of which are
+// leaving for it. If all that a smaller size takes away are named, it shrinks by those that were
+// still there, and takes no other.
+func (c Change) SizeFrom(size int, leaving []fleet.InstanceID) int {
 	if c.Size == nil {
 		return size
 	}
-	by := size - *c.Size
-	if by > len(c.Remove)+c.Gone {
+	named, there := map[fleet.InstanceID]bool{}, map[fleet.InstanceID]bool{}
+	for _, id := range slices.Concat(c.Remove, c.Left) {
+		named[id] = true
+		if !slices.Contains(c.Left, id) && !slices.Contains(leaving, id) {
+			there[id] = true
+		}
+	}
+	if size-*c.Size > len(named) {
 		return *c.Size
 	}
-	return max(*c.Size, size-len(c.Remove))
+	return max(*c.Size, size-len(there))
 }
 
 // rebuilt reports whether a change affects more than the size. A group that the provider would

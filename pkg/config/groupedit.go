@@ -39,9 +39,9 @@ func (s *Shard) checkedChange(key fleet.GroupKey, was GroupRecord, c Change, che
 		c.Remove = nil // already reported
 	}
 	before := was.entry()
-	if c.Size != nil && c.Gone > 0 {
+	if c.Size != nil && len(c.Remove)+len(c.Left) > 0 {
 		current, _, _ := s.resolve(key, before)
-		c.Size = new(c.SizeFrom(current.Size))
+		c.Size = new(c.SizeFrom(current.Size, current.Leaving))
 	}
 	after, err := before.changed(c)
 	if err != nil {

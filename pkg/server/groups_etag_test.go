@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
@@ -218,6 +219,39 @@ func TestNamedOneThatDiedBefore(t *testing.T) {
 		p.awaitSize("web", 3)
 		now := s.living()
 		for _, id := range before[1:] {
+			if !slices.Contains(now, id) {
+				t.Errorf("%s went, which was not named: %v live", id, now)
+			}
+		}
+	})
+}
+
+// TestNamedOnesThatStillLeave: of two that are named one is gone and the other leaves for as long as
+// it drains: repeated meanwhile, the call takes no third.
+func TestNamedOnesThatStillLeave(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(5))}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("web", 5)
+		before := s.living()
+		s.world.Kill(before[0])
+		p.awaitPhase(before[0], isDeleted)
+		p.awaitSize("web", 5)
+		for range 5 {
+			resp, err := p.operator("default").UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{
+				Key: "web", Size: ptr(int32(3)), Remove: []string{string(before[0]), string(before[1])},
+			})
+			if err != nil || resp.GetGroup().GetSize() != 4 {
+				t.Fatalf("answered %v, %v; want a size of 4", resp, err)
+			}
+			time.Sleep(time.Second)
+		}
+		p.awaitPhase(before[1], isDeleted)
+		p.awaitSize("web", 4)
+		now := s.living()
+		for _, id := range before[2:] {
 			if !slices.Contains(now, id) {
 				t.Errorf("%s went, which was not named: %v live", id, now)
 			}

@@ -155,11 +155,11 @@ func (a *app) upsert(cmd *cobra.Command, req *nstancev1.UpsertGroupRequest, wait
 	return errors.Join(printAll(cmd.OutOrStdout(), a.format, groups, groupColumns()), err)
 }
 
-// ask sets the size of groups to the one that a request leads to, since a response may show a later
-// change already.
+// ask sets the size of groups to the one that a request asks for, since a response may show a later
+// change already. If it names instances, only the response says what size it leads to.
 func ask(groups []admin.Group, req *nstancev1.UpsertGroupRequest) {
 	for _, g := range groups {
-		if req.Size != nil && len(g.AlreadyGone) == 0 {
+		if req.Size != nil && len(req.GetRemove()) == 0 {
 			g.Size = req.GetSize()
 		}
 	}

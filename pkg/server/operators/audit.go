@@ -97,7 +97,7 @@ type wish func(before fleet.Group) (after fleet.Group)
 func upserted(c config.Change) wish {
 	return func(g fleet.Group) fleet.Group {
 		setIfGiven(&g.Template, c.Template)
-		g.Size = c.SizeFrom(g.Size)
+		g.Size = c.SizeFrom(g.Size, g.Leaving)
 		setIfGiven(&g.InstanceType, c.InstanceType)
 		setIfGiven(&g.SubnetPool, c.SubnetPool)
 		setIfGiven(&g.MaxSurge, c.MaxSurge)

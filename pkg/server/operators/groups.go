@@ -182,8 +182,21 @@ func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupReque
 		return c, nil, rpc.InvalidField("size", "required beside remove: want the new size")
 	}
 	c.Remove, gone, err = leaving(all, key, req.GetRemove())
-	c.Gone = len(slices.Compact(slices.Sorted(slices.Values(gone))))
+	c.Left = left(all, c.Remove, gone)
 	return c, gone, err
+}
+
+// left returns those of the named instances that are gone or drain.
+func left(all Instances, named []fleet.InstanceID, gone []string) (ids []fleet.InstanceID) {
+	for _, id := range named {
+		if i, _ := all.Get(id); i.Phase == fleet.Draining {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range gone {
+		ids = append(ids, fleet.InstanceID(id))
+	}
+	return ids
 }
 
 // leaving splits the named instances into those to remove and those already gone. A repeated
