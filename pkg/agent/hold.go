@@ -17,9 +17,6 @@ import (
 )
 
 const (
-	// revokedWait is the back-off after a refusal: the instance is about to be removed, or
-	// another machine keeps its identity. Retrying more often does not help.
-	revokedWait = time.Minute
 	// lastReportWait bounds how long a stopping agent waits for the server to receive its last
 	// report.
 	lastReportWait = 2 * time.Second
@@ -124,7 +121,7 @@ func (h *holder) pause(ctx context.Context, failures int, err error) {
 	wait := backoff.Draw(failures, h.Random)
 	level := slog.LevelWarn
 	if rpc.Revoked(err) || rpc.Shared(err) || h.Expired != nil && h.Expired() {
-		wait += min(revokedWait, h.ReportInterval)
+		wait += min(rpc.RefusedWait, h.ReportInterval)
 		level = slog.LevelError
 	}
 	h.Logger.LogAttrs(ctx, level, "lost the server", slog.Any("error", err), slog.Duration("retry_in", wait))

@@ -9,6 +9,10 @@ import (
 // SteadyAfter is how long a stream must have been open for its failure to reset the back-off.
 const SteadyAfter = 10 * time.Second
 
+// RefusedWait is how long a client waits, besides the back-off, after a server refused its
+// certificate. Retrying more often does not help.
+const RefusedWait = time.Minute
+
 // Backoff is the back-off between attempts to reach a server. Even the first delay is
 // jittered, so that the clients of a restarted server do not reconnect at the same moment.
 func Backoff() retry.Backoff {

@@ -62,7 +62,7 @@ func Missed(r fleet.Instance, s Search, asked time.Time) Finding {
 
 // Roll counts a shard's instances by whether their VMs are present.
 type Roll struct {
-	Records   int // without tombstones
+	Records   int // active or draining instances
 	Absent    int // of Records: the provider does not find the VM, or does not list it and a Get failed
 	Connected int // of Absent: the agent's stream is open nevertheless
 	Found     int // active or draining instances whose VM the provider shows

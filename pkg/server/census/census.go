@@ -17,7 +17,7 @@ type Census struct {
 	Claimed   []provider.VM    // VMs claimed only by a malformed object
 	Nameless  bool             // a malformed object does not name its instance, so it may belong to any VM
 	Live      int              // number of records without tombstones
-	All       int              // number of VMs that exist and of tombstones
+	All       int              // number of VMs that exist, of records without one, and of tombstones
 }
 
 // Pair is a record and its VM.
@@ -96,6 +96,7 @@ func (c *Census) match(r fleet.Instance, vms []provider.VM) {
 		return r.Provider.ID == "" || vm.ProviderID == r.Provider.ID
 	})
 	if own < 0 {
+		c.All++
 		c.Missing = append(c.Missing, r)
 		return
 	}

@@ -45,7 +45,8 @@ func tuning(c *config.Shard) reconcile.Tuning {
 		CreateBackoff:  time.Duration(s.CreateBackoff.Max),
 		MaxSurge:       s.Rotation.MaxSurge,
 		RequestTimeout: time.Duration(s.RequestTimeout), SweepInterval: time.Duration(s.GarbageCollection.Interval),
-		Quiet: time.Duration(s.GarbageCollection.RegistrationTimeout) + s.Health.Silence() + rpc.Backoff().Limit,
+		// Agents keep the interval that they were made with, and wait for no longer if they are refused.
+		Quiet: max(time.Duration(s.GarbageCollection.RegistrationTimeout)+s.Health.Silence(), rpc.RefusedWait+2*rpc.Backoff().Limit),
 	}
 }
 

@@ -8,6 +8,9 @@ import (
 	"github.com/nstance/nstance/pkg/server/plan"
 )
 
+// smallShard is the number of records up to which all are counted each time.
+const smallShard = 20
+
 // Roll counts the instances for census.Weigh, and returns the absent ones whose agents are
 // connected, sorted. records is the number of records at the last census. If none is absent, or
 // all absent are silent and awaited is false, it returns early, with a zero Roll.
@@ -30,7 +33,9 @@ func (s *State) Roll(records int, awaited bool) (r census.Roll, connected []flee
 	}
 	r.Connected = len(connected)
 	slices.Sort(connected)
-	if r.Exceeds() { // by the last census, which may be stale
+	// The last census may be stale, and counts those that are being deleted, which are most of a
+	// small shard at times.
+	if r.Exceeds() || records <= smallShard {
 		r.Records, r.Found = s.found()
 	}
 	return r, connected
@@ -46,15 +51,14 @@ func (s *State) absentConnected() bool {
 	return false
 }
 
-// found counts the records without tombstones, and the active or draining ones whose VM the
-// provider shows.
+// found counts the active and draining instances, and those of them whose VM the provider shows.
 func (s *State) found() (records, found int) {
 	for _, r := range s.records.Instances() {
-		if r.Phase != fleet.Deleted {
-			records++
+		if !r.Phase.Active() && r.Phase != fleet.Draining {
+			continue
 		}
-		i := s.instances[r.ID]
-		if i != nil && i.vm == plan.VMAlive && !i.absent() && (r.Phase.Active() || r.Phase == fleet.Draining) {
+		records++
+		if i := s.instances[r.ID]; i != nil && i.vm == plan.VMAlive && !i.absent() {
 			found++
 		}
 	}

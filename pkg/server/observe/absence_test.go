@@ -100,11 +100,24 @@ func TestRoll(t *testing.T) {
 		t.Errorf("within the limit: %+v", r)
 	}
 	r, connected := s.Roll(7, false)
-	if want := (census.Roll{Records: 7, Absent: 5, Connected: 2, Found: 1}); r != want {
+	if want := (census.Roll{Records: 6, Absent: 5, Connected: 2, Found: 1}); r != want {
 		t.Errorf("beyond the limit: %+v, want %+v", r, want)
 	}
 	if !slices.Equal(connected, []fleet.InstanceID{"absent1", "absent3"}) {
 		t.Errorf("connected are %v", connected)
+	}
+}
+
+// TestRollOfASmallShard: one that is being deleted does not make the only other one a small part.
+func TestRollOfASmallShard(t *testing.T) {
+	known := records{}
+	s := observe.New(known, true, began)
+	s.See(at(1), lacks(known.running("only", 0), 1))
+	leaving := known.running("leaving", 0)
+	leaving.Phase = fleet.Deleting
+	known.add(leaving)
+	if r, _ := s.Roll(2, true); !r.Exceeds() {
+		t.Errorf("all are absent, and %+v is within the limit", r)
 	}
 }
 

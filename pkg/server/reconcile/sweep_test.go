@@ -48,6 +48,28 @@ func TestRecordRemovedUnderALivingAgent(t *testing.T) {
 	})
 }
 
+// A shard with one machine that has a record, beside one that has none and calls, replaces it.
+func TestTheOnlyRecordedMachineIsReplaced(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.size(web, 1)
+		s.lead()
+		pass(time.Minute)
+		first := s.expectRunning(web, 1)[0]
+		s.setCalls(first, true)
+		stray, _ := s.newID("knd", time.Now())
+		s.setCalls(stray, true)
+		s.world.Plant(scope.Tags(fleet.Instance{ID: stray, Tenant: web.Tenant, Group: web.Name}))
+		_ = s.stop()
+		s.lead()
+		pass(3 * time.Minute)
+		s.world.Vanish(first)
+		pass(10 * time.Minute)
+		if now := s.expectRunning(web, 1); now[0] == first || len(s.vmsOf(stray)) != 1 || s.term.held().Message != "" {
+			t.Errorf("%v run, held %q: %s", now, s.term.held().Message, s.dump())
+		}
+	})
+}
+
 // A machine that calls no more is a stray, but only after as long as an agent may be silent.
 func TestRecordRemovedUnderASilentAgent(t *testing.T) {
 	bubble(t, fake.Config{Boot: fake.Fixed(30 * time.Second)}, func(t *testing.T, s *shard) {
