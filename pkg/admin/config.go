@@ -158,7 +158,8 @@ func (c *Client) refresh(ctx context.Context, shards []client.Shard, accept []st
 // removalsIn returns the removals that an error names.
 func removalsIn(err error) (all []Removal) {
 	for _, f := range rpc.Failures(err) {
-		if f.Type == rpc.GroupRemoved || f.Type == rpc.GroupEmptied {
+		switch f.Type {
+		case rpc.GroupRemoved, rpc.GroupEmptied, rpc.GroupSizeUnset:
 			all = append(all, Removal{Group: f.Subject, Description: f.Description})
 		}
 	}

@@ -47,8 +47,6 @@ func applyDefaults(s *Shard, seen map[string]bool) {
 	}
 	s.Defaults.Userdata = completeUserdata(s.Defaults.Userdata)
 	for name, template := range s.Templates {
-		one := 1
-		setDefault(d, join("templates", name)+".size", &template.Size, &one)
 		template.Userdata = completeUserdata(template.Userdata)
 		s.Templates[name] = template
 	}

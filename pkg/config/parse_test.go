@@ -51,7 +51,6 @@ func TestDefaults(t *testing.T) {
 		{"gc.request_retention", s.GarbageCollection.RequestRetention.Std(), 7 * 24 * time.Hour},
 		{"on_demand.create_timeout", s.OnDemand.CreateTimeout.Std(), 10 * time.Minute},
 		{"expiry", s.Expiry, config.Expiry{}},
-		{"template.size", *shard.Templates["knd"].Size, 1},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s is %v, want %v", c.field, c.got, c.want)

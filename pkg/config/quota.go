@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -99,12 +100,25 @@ func (e Entry) withoutSize() Entry {
 
 // sizeWith returns a group's size by its static definition, if any, and its entry.
 func (s *Shard) sizeWith(static Group, entry Entry) int {
-	template := static.Template
-	if template == "" {
+	if static.Template == "" {
 		if entry.Removed {
 			return 0
 		}
-		template = value(entry.Template)
+		static.Template = value(entry.Template)
 	}
-	return value(entry.Size, static.Size, s.Templates[template].Size)
+	size, _ := s.sizeOf(static, entry)
+	return size
+}
+
+// defaultSize is the size of a group for which neither its definition nor its template sets one.
+const defaultSize = 1
+
+// sizeOf returns a group's size, and whether anything sets it. A group whose template is unknown
+// has no default.
+func (s *Shard) sizeOf(g Group, entry Entry) (size int, isSet bool) {
+	template, known := s.Templates[g.Template]
+	if says := cmp.Or(entry.Size, g.Size, template.Size); says != nil || !known {
+		return value(says), says != nil
+	}
+	return defaultSize, false
 }

@@ -26,11 +26,11 @@ func (s *Shard) unknown(key fleet.GroupKey, entry Entry) fleet.Group {
 
 // recordMissing describes a group whose record is missing but whose definition is known.
 func recordMissing(isStatic bool) string {
-	what, reset := "record", "restores the record"
+	what, reset := "record of this group", "restores the record"
 	if isStatic {
-		what, reset = "override", "returns to the static definition"
+		what, reset = "override of this group, or the config that the shard had accepted,", "returns to the static definition"
 	}
-	return "the " + what + " of this group is not in object storage, or is older than the last known version, although it was not deleted. " +
+	return "the " + what + " is not in object storage, or is older than the last known version, although it was not deleted. " +
 		"The last known version stays in effect: no working instance is removed or replaced. Resetting the group " + reset +
 		", changing it stores it with the change, and deleting a dynamic group removes its instances"
 }
@@ -64,7 +64,8 @@ func (s *Shard) resolve(key fleet.GroupKey, entry Entry) (group fleet.Group, wro
 		group, wrong = s.build(key, static, entry)
 		group.FilesHeld = len(wrong) > 0
 		wrong = append(wrong, s.concerned(key, static).becomes(filesGoOn)...)
-		group.Static, group.StaticSize = true, value(static.Size, s.Templates[static.Template].Size)
+		group.Static = true
+		group.StaticSize, _ = s.sizeOf(static, Entry{})
 		if entry.Missing {
 			group.RecordMissing = recordMissing(true)
 		}
@@ -135,8 +136,9 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 		Revision:      entry.Revision,
 		MaxSurge:      value(entry.Rotation, g.Rotation, template.Rotation).MaxSurge,
 		Userdata:      value(template.Userdata, defaults.Userdata),
-		Size:          value(entry.Size, g.Size, template.Size),
 	}
+	size, isSet := s.sizeOf(g, entry)
+	out.Size, out.SizeUnset = size, !isSet
 	out.Subnets = slices.Clone(s.Server.SubnetPools[out.SubnetPool].Subnets)
 	wrong := slices.Clone(entry.unreadable)
 	if len(out.Vars) > maxVars {

@@ -11,6 +11,7 @@ type Group struct {
 	Arch     string
 
 	Size         int
+	SizeUnset    bool // nothing sets Size, so it is the default
 	InstanceType string
 	SubnetPool   string
 	Subnets      []string // the pool's provider subnets, in order of preference

@@ -17,7 +17,10 @@ type Failure struct {
 const (
 	GroupRemoved = "GROUP_REMOVED" // the config removes the group, and that was not accepted
 	GroupEmptied = "GROUP_EMPTIED" // the config sets the group's size to 0, and that was not accepted
-	GroupKept    = "GROUP_KEPT"    // the group's removal was accepted, but the config keeps it
+	// GroupSizeUnset: the config no longer sets the group's size, the default is smaller, and that
+	// was not accepted.
+	GroupSizeUnset = "GROUP_SIZE_UNSET"
+	GroupKept      = "GROUP_KEPT" // the group's removal was accepted, but the config keeps it
 )
 
 // PreconditionError is FAILED_PRECONDITION with every failure as a violation of

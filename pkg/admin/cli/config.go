@@ -55,6 +55,10 @@ func (a *app) configStatus() *cobra.Command {
 		all, err := client.ConfigStatus(cmd.Context(), shards)
 		for _, c := range all {
 			printOverrides(cmd.ErrOrStderr(), c.Shard, c.GetSizeOverrides())
+			for _, s := range c.GetShrunk() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: group %s/%s: the running config made it smaller, from %d to %d\n",
+					c.Shard, s.GetTenant(), s.GetGroup(), s.GetSizeBefore(), s.GetSize())
+			}
 		}
 		return errors.Join(printAll(cmd.OutOrStdout(), a.format, all, configColumns()), err)
 	})
@@ -86,7 +90,8 @@ func (a *app) configRefresh() *cobra.Command {
 		Use: "refresh", Short: "Reload the config of shards", Args: cobra.NoArgs,
 		Long: "Reload the config of shards. An invalid config changes nothing, and all its violations\n" +
 			"are listed.\n\n" +
-			"A config that removes groups with instances, or sets their size to 0, needs confirmation:\n" +
+			"A config that removes groups with instances, sets their size to 0, or sets it no more, needs\n" +
+			"confirmation: " +
 			"at the prompt on a terminal, otherwise with --yes, or --accept-removal with each group's name.",
 	}
 	yes := yesFlag(cmd)

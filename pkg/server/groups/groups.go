@@ -25,12 +25,13 @@ import (
 	"github.com/nstance/nstance/pkg/server/writes"
 )
 
-// Config configures groups. All fields but Past are required.
+// Config configures groups. All fields but Past and First are required.
 type Config struct {
 	Records  writes.Records
 	Fence    Fence
 	Static   *config.Shard // that the term begins with
 	Past     *config.Shard // the alternative that the takeover did not choose; nil: there is none
+	First    bool          // no config that was accepted before can be read
 	Checks   func(*config.Shard) config.Checks
 	Problems *problems.Set
 	// Changed is called when the given groups have to be reconciled; no key means all.

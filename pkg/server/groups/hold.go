@@ -76,6 +76,9 @@ func (l living) beyond(g *Groups, key fleet.GroupKey) (beyond int) {
 			beyond = max(beyond, group.Size-size+replaced)
 		}
 	}
+	if g.cfg.First {
+		return beyond // there may have been a larger size: those beyond need not be replacements
+	}
 	return beyond + newOf(g, key)
 }
 

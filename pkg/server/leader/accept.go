@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/server/groups"
+	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/server/preview"
 	"github.com/nstance/nstance/pkg/server/writes"
 )
 
@@ -150,12 +153,31 @@ func (a *acceptance) store(ctx context.Context, c candidate, last appliedConfig)
 // edits.
 func (a *acceptance) swap(c candidate, last appliedConfig) error {
 	c.recorded = true
+	c.shrunk = a.shrunk(c.Accepted, last)
 	if c.shard == a.config.shard() && bytes.Equal(c.body, last.body) {
 		a.config.swap(c.Accepted)
 		return nil
 	}
 	defer a.altered()
 	return c.swap(c.shard, func() { a.groups.Become(c.shard); a.config.swap(c.Accepted) })
+}
+
+// shrunk returns the groups that c makes smaller by half or more, and logs them. Those of a config
+// that is accepted anew stay.
+func (a *acceptance) shrunk(c Accepted, last appliedConfig) (all []operators.Shrunk) {
+	before := a.others(c, last)
+	if len(before) == 0 {
+		return a.config.now().shrunk
+	}
+	for _, g := range preview.Of(preview.Input{From: before[0], To: c.shard, Records: a.groups.Records()}).Groups {
+		if g.Change == preview.Removed || g.Size == g.SizeBefore || g.Size*2 > g.SizeBefore {
+			continue
+		}
+		all = append(all, operators.Shrunk{Key: g.Key, SizeBefore: g.SizeBefore, Size: g.Size})
+		a.cfg.Logger.Warn("config makes a group smaller by half or more", slog.String("group", g.Key.String()),
+			slog.Int("size_before", g.SizeBefore), slog.Int("size", g.Size))
+	}
+	return all
 }
 
 // others returns the static configs that c replaces, the most recent first. One with the same

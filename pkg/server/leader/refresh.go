@@ -46,6 +46,7 @@ func (r *refresher) Status() operators.ConfigStatus {
 	return operators.ConfigStatus{
 		ETag: string(c.info.ETag), LastModified: c.info.ModTime, Size: c.info.Size,
 		RunningApplied: c.fromApplied, Problems: c.problems, RestartRequired: slices.Clone(c.restart), Awaits: slices.Clone(c.awaits),
+		Shrunk: slices.Clone(c.shrunk),
 	}
 }
 

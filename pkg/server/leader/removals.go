@@ -45,21 +45,23 @@ func liveByGroup(all []fleet.Instance) map[fleet.GroupKey]live {
 	return groups
 }
 
-// removals returns the groups that have instances under one static config and would be emptied
-// by the next, which does not define them or sets their size to 0. Groups that outlive their
+// removals returns the groups that have instances under one static config and would lose them by
+// the next without a size that says so: it does not define them, sets their size to 0, or sets
+// no size any more, so that the default would apply. Groups that outlive their
 // definition by their own record are left out, and so are disabled groups, whose machines
 // stay. A defined group that may have unknown instances counts as having some. Sorted by key.
 func removals(from, to *config.Shard, records config.GroupRecords, groups map[fleet.GroupKey]live) (all []operators.Removal) {
 	for key, l := range groups {
 		was, is := keptBy(from, key, records[key]), keptBy(to, key, succeed(from, to, key, records[key]))
-		r := operators.Removal{Key: key, Emptied: is == empty}
-		if was == whole && is != whole {
+		loses := was.loses(is)
+		r := operators.Removal{Key: key, Emptied: is.part == empty, SizeUnset: is.part == unset, Keeps: is.keeps()}
+		if loses {
 			r.Instances = l.managed // otherwise they stay, or leave according to the previous config
 		}
-		if was != gone && is == gone {
+		if was.part != gone && is.part == gone {
 			r.Instances = slices.Concat(r.Instances, l.onDemand)
 		}
-		if len(r.Instances) > 0 || l.perhaps && was == whole && is != whole {
+		if len(r.Instances) > r.Keeps || l.perhaps && loses {
 			r.Instances = slices.Sorted(slices.Values(r.Instances))
 			all = append(all, r)
 		}
@@ -68,27 +70,50 @@ func removals(from, to *config.Shard, records config.GroupRecords, groups map[fl
 	return all
 }
 
-// kept is what becomes of a group's instances; higher means more are kept.
-type kept int
+// part is how much of a group a config keeps; higher means more.
+type part int
 
 const (
-	gone  kept = iota // all are removed
-	empty             // the managed ones are removed
-	whole             // as many as desired stay
+	gone  part = iota // nothing
+	empty             // the on-demand instances
+	unset             // as many as the default size, since no size is set
+	whole             // as many as desired
 )
+
+// kept is what a config keeps of a group.
+type kept struct {
+	part part
+	size int // at most
+}
 
 func keptBy(static *config.Shard, key fleet.GroupKey, r config.GroupRecord) kept {
 	group, defined, _ := static.ResolveGroup(key, r)
 	switch {
 	case defined && group.Disabled != "":
-		return whole
+		return kept{whole, config.MaxGroupSize}
 	case !defined || group.Removed:
-		return gone
+		return kept{part: gone}
 	case group.Size == 0:
-		return empty
+		return kept{part: empty}
+	case group.SizeUnset:
+		return kept{unset, group.Size}
 	default:
-		return whole
+		return kept{whole, group.Size}
 	}
+}
+
+// loses reports whether the next config removes managed instances that this one keeps, without
+// setting a smaller size that leaves some.
+func (k kept) loses(next kept) bool {
+	return k.part > empty && next.part < k.part && (next.part != unset || next.size < k.size)
+}
+
+// keeps returns how many managed instances a group keeps that loses others.
+func (k kept) keeps() int {
+	if k.part == unset {
+		return k.size
+	}
+	return 0
 }
 
 // succeed returns a group's record after a switch from one static config to another.
@@ -105,21 +130,29 @@ func mayRemove(from, to *config.Shard) bool {
 		}
 	}
 	for _, key := range from.StaticGroups() {
-		if keptBy(to, key, config.GroupRecord{}) < keptBy(from, key, config.GroupRecord{}) {
+		if keptBy(to, key, config.GroupRecord{}).part < keptBy(from, key, config.GroupRecord{}).part {
 			return true
 		}
 	}
 	for name, template := range from.Templates { // groups created by the API may inherit their size
 		next, is := to.Templates[name]
-		if is && sized(template) && !sized(next) {
+		if is && sizes(next) < sizes(template) {
 			return true
 		}
 	}
 	return false
 }
 
-func sized(t config.Template) bool {
-	return t.Size != nil && *t.Size > 0
+// sizes returns how much of a group a template keeps that sets no size of its own.
+func sizes(t config.Template) part {
+	switch {
+	case t.Size == nil:
+		return unset
+	case *t.Size == 0:
+		return empty
+	default:
+		return whole
+	}
 }
 
 // removalCheck determines what a static config removes from a term's groups.
@@ -190,7 +223,7 @@ func (c removalCheck) unasked(last appliedConfig, next Accepted) error {
 func (c removalCheck) areGone(accepted []fleet.GroupKey) error {
 	var stay []rpc.Failure
 	for _, key := range accepted {
-		if group, ok := c.groups.Group(key); ok && (group.Disabled != "" || !group.Removed && group.Size > 0) {
+		if group, ok := c.groups.Group(key); ok && (group.Disabled != "" || !group.Removed && group.Size > 0 && !group.SizeUnset) {
 			stay = append(stay, keptFailure(key))
 		}
 	}
@@ -214,7 +247,7 @@ func keptError(stay []rpc.Failure) error {
 
 // staysBy reports whether a group still has instances under the next static config.
 func (c removalCheck) staysBy(from, to *config.Shard, key fleet.GroupKey) bool {
-	return keptBy(to, key, succeed(from, to, key, c.groups.Records()[key])) == whole
+	return keptBy(to, key, succeed(from, to, key, c.groups.Records()[key])).part == whole
 }
 
 // unaccepted is the refusal of a config with removals that were not accepted.

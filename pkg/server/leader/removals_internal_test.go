@@ -37,7 +37,7 @@ func TestRemovals(t *testing.T) {
 	}
 	leaving := []fleet.Instance{instance(1, "web", fleet.Draining, false), instance(2, "web", fleet.Deleted, false)}
 	onDemand := []fleet.Instance{instance(1, "web", fleet.Running, true)}
-	web0 := strings.Replace(web3, "3", "0", 1)
+	web0, web1 := strings.Replace(web3, "3", "0", 1), strings.Replace(web3, `, "size": 3`, "", 1)
 	running := []fleet.Instance{instance(1, "web", fleet.Running, false), instance(2, "web", fleet.Pending, false)}
 	for name, c := range map[string]struct {
 		from, to string
@@ -45,28 +45,43 @@ func TestRemovals(t *testing.T) {
 		all      []fleet.Instance
 		want     string
 	}{
-		"the same":                        {web3, web3, nil, running, ""},
-		"gone":                            {web3, ``, nil, running, "default/web removed 2"},
-		"gone, and none is there":         {web3, ``, nil, nil, ""},
-		"gone, and all leave already":     {web3, ``, nil, leaving, ""},
-		"gone, with on-demand ones alone": {web0, ``, nil, onDemand, "default/web removed 1"},
-		"gone, and it has an entry":       {web3, ``, size(1), running, ""},
-		"gone, and its entry has size 0":  {web3, ``, size(0), running, ""},
-		"of size 0":                       {web3, web0, nil, running, "default/web emptied 2"},
-		"of size 0, on-demand ones stay":  {web3, web0, nil, onDemand, ""},
-		"of size 0, and the entry counts": {web3, web0, size(2), running, ""},
-		"smaller":                         {web3, strings.Replace(web3, "3", "1", 1), nil, running, ""},
-		"it was none before":              {``, ``, nil, running, ""},
-		"renamed":                         {web3, strings.Replace(web3, "web", "www", 1), nil, running, "default/web removed 2"},
+		"the same":                         {web3, web3, nil, running, ""},
+		"gone":                             {web3, ``, nil, running, "default/web removed 2"},
+		"gone, and none is there":          {web3, ``, nil, nil, ""},
+		"gone, and all leave already":      {web3, ``, nil, leaving, ""},
+		"gone, with on-demand ones alone":  {web0, ``, nil, onDemand, "default/web removed 1"},
+		"gone, and it has an entry":        {web3, ``, size(1), running, ""},
+		"gone, and its entry has size 0":   {web3, ``, size(0), running, ""},
+		"of size 0":                        {web3, web0, nil, running, "default/web emptied 2"},
+		"of size 0, on-demand ones stay":   {web3, web0, nil, onDemand, ""},
+		"of size 0, and the entry counts":  {web3, web0, size(2), running, ""},
+		"smaller":                          {web3, strings.Replace(web3, "3", "1", 1), nil, running, ""},
+		"its size is lost":                 {web3, web1, nil, running, "default/web unset 2 to 1"},
+		"its size is lost, one is there":   {web3, web1, nil, running[:1], ""},
+		"a size of 1 is lost":              {strings.Replace(web3, "3", "1", 1), web1, nil, running, ""},
+		"a size is lost, the entry counts": {web3, web1, size(2), running, ""},
+		"it never had a size":              {web1, web1 + " ", nil, running, ""},
+		"no size, then gone":               {web1, ``, nil, running, "default/web removed 2"},
+		"no size, then size 0":             {web1, web0, nil, running, "default/web emptied 2"},
+		"no size, then a size":             {web1, web3, nil, running, ""},
+		"it was none before":               {``, ``, nil, running, ""},
+		"renamed":                          {web3, strings.Replace(web3, "web", "www", 1), nil, running, "default/web removed 2"},
 	} {
 		from, to := parsed(t, "GROUPS", c.from), parsed(t, "GROUPS", c.to)
 		var have []string
 		for _, r := range removals(from, to, c.records, liveByGroup(c.all)) {
 			how := "removed"
-			if r.Emptied {
+			switch {
+			case r.Emptied:
 				how = "emptied"
+			case r.SizeUnset:
+				how = "unset"
 			}
-			have = append(have, fmt.Sprintf("%s %s %d", r.Key, how, len(r.Instances)))
+			line := fmt.Sprintf("%s %s %d", r.Key, how, len(r.Instances))
+			if r.Keeps > 0 {
+				line += fmt.Sprintf(" to %d", r.Keeps)
+			}
+			have = append(have, line)
 		}
 		if got := strings.Join(have, ", "); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -114,7 +129,11 @@ func TestTextsShowRemovals(t *testing.T) {
 	groups := func(r *rapid.T, which string) string {
 		var lines []string
 		for _, name := range []string{"a", "b", "c"} {
-			if size := rapid.IntRange(-1, 2).Draw(r, which+name); size >= 0 {
+			switch size := rapid.IntRange(-2, 2).Draw(r, which+name); size {
+			case -2:
+				lines = append(lines, fmt.Sprintf(`%q: { "template": "knd" }`, name))
+			case -1:
+			default:
 				lines = append(lines, fmt.Sprintf(`%q: { "template": "knd", "size": %d }`, name, size))
 			}
 		}
@@ -131,8 +150,8 @@ func TestTextsShowRemovals(t *testing.T) {
 					records[key] = ofSize(size)
 				}
 			}
-			if rapid.Bool().Draw(r, "instance of "+name) {
-				all = append(all, instance(n, name, fleet.Running, rapid.Bool().Draw(r, "on demand")))
+			for k := range rapid.IntRange(0, 3).Draw(r, "instances of "+name) {
+				all = append(all, instance(10*n+k, name, fleet.Running, rapid.Bool().Draw(r, "on demand")))
 			}
 		}
 		found := removals(from, to, records, liveByGroup(all))

@@ -32,6 +32,8 @@ type Accepted struct {
 	// awaits are the removals that the valid config/ needs to be confirmed, if that is why
 	// applied/ runs. Sorted by key.
 	awaits []operators.Removal
+	// shrunk are the groups that it made smaller by half or more, sorted by key.
+	shrunk []operators.Shrunk
 
 	// last is applied/ as it was read with it.
 	last appliedConfig

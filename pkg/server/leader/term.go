@@ -178,9 +178,11 @@ func (t *Term) groupsConfig() groups.Config {
 		Records: t.records, Fence: t.cfg.Fence, Static: t.config.shard(), Checks: t.cfg.Static.Checks, Problems: t.problems,
 		Changed: t.regrouped, Altered: t.altered, Doubt: t.doubts.request, Now: t.cfg.Now, Uniform: t.cfg.Uniform, Logger: t.cfg.Logger,
 	}
-	if other := t.config.now().other; other != nil {
+	now := t.config.now()
+	if other := now.other; other != nil {
 		cfg.Past = other.shard
 	}
+	cfg.First = now.last.shard == nil
 	return cfg
 }
 

@@ -37,13 +37,25 @@ type ConfigStatus struct {
 	RestartRequired []string
 	// Awaits lists the removals in config/ that must be accepted, sorted by key.
 	Awaits []Removal
+	// Shrunk lists the groups that the running config made smaller by half or more when this
+	// server switched to it, sorted by key.
+	Shrunk []Shrunk
 }
 
 // Removal is a group with instances that a config removes.
 type Removal struct {
 	Key       fleet.GroupKey
 	Emptied   bool               // the group stays, with size 0
-	Instances []fleet.InstanceID // to be removed, sorted
+	SizeUnset bool               // the group stays, with the default size, as nothing sets one
+	Keeps     int                // how many of Instances stay
+	Instances []fleet.InstanceID // to be removed but for Keeps, sorted
+}
+
+// Shrunk is a group that the running config made smaller by half or more.
+type Shrunk struct {
+	Key        fleet.GroupKey
+	SizeBefore int
+	Size       int
 }
 
 // GetConfigStatus describes the running static config. It concerns the whole shard, so only
@@ -63,6 +75,11 @@ func (s *Service) GetConfigStatus(ctx context.Context, _ *nstancev1.GetConfigSta
 	}
 	for _, r := range c.Awaits {
 		resp.AwaitsConfirmation = append(resp.AwaitsConfirmation, r.message())
+	}
+	for _, s := range c.Shrunk {
+		resp.Shrunk = append(resp.Shrunk, &nstancev1.GroupShrunk{
+			Tenant: s.Key.Tenant, Group: s.Key.Name, SizeBefore: int32(s.SizeBefore), Size: int32(s.Size),
+		})
 	}
 	for _, p := range c.Problems {
 		resp.Violations = append(resp.Violations, &nstancev1.Violation{Field: p.Path, Description: p.Message})

@@ -38,27 +38,36 @@ func (r Removal) firstIDs() (ids []string) {
 	return ids
 }
 
+// goes returns how many instances are removed.
+func (r Removal) goes() int { return max(0, len(r.Instances)-r.Keeps) }
+
 func (r Removal) message() *nstancev1.GroupRemoval {
 	return &nstancev1.GroupRemoval{
-		Tenant: r.Key.Tenant, Group: r.Key.Name, Emptied: r.Emptied,
-		Instances: int32(len(r.Instances)), InstanceIds: r.firstIDs(),
+		Tenant: r.Key.Tenant, Group: r.Key.Name, Emptied: r.Emptied, SizeUnset: r.SizeUnset,
+		Instances: int32(r.goes()), InstanceIds: r.firstIDs(),
 	}
 }
 
 // Failure returns the failed precondition for a removal that was not accepted.
 func (r Removal) Failure() rpc.Failure {
 	kind, what := rpc.GroupRemoved, "removed"
-	if r.Emptied {
+	switch {
+	case r.Emptied:
 		kind, what = rpc.GroupEmptied, "set to size 0"
+	case r.SizeUnset:
+		kind, what = rpc.GroupSizeUnset, fmt.Sprintf("no size is set any more, in the group or its template, so that it would be %d", r.Keeps)
 	}
 	if len(r.Instances) == 0 {
 		return rpc.Failure{Type: kind, Subject: r.Key.String(), Description: what + "; not known yet whether it has instances"}
 	}
 	noun := "instances"
-	if len(r.Instances) == 1 {
+	if r.goes() == 1 {
 		noun = "instance"
 	}
-	text := fmt.Sprintf("%s, which deletes %d %s: %s", what, len(r.Instances), noun, strings.Join(r.firstIDs(), ", "))
+	if r.Keeps > 0 {
+		noun += fmt.Sprintf(" of these %d", len(r.Instances))
+	}
+	text := fmt.Sprintf("%s, which deletes %d %s: %s", what, r.goes(), noun, strings.Join(r.firstIDs(), ", "))
 	if more := len(r.Instances) - maxRemovalIDs; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

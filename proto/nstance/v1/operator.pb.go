@@ -385,11 +385,14 @@ type GetConfigStatusResponse struct {
 	// The fields of the running config that take effect only after this server restarts;
 	// until then it uses the values from its start.
 	RestartRequired []string `protobuf:"bytes,6,rep,name=restart_required,json=restartRequired,proto3" json:"restart_required,omitempty"`
-	// The groups with instances that config/ removes or empties, if it is not running for
-	// that reason: a refresh that names all of them accepts it.
+	// The groups with instances that config/ removes, empties or no longer sets the size of,
+	// if it is not running for that reason: a refresh that names all of them accepts it.
 	AwaitsConfirmation []*GroupRemoval `protobuf:"bytes,7,rep,name=awaits_confirmation,json=awaitsConfirmation,proto3" json:"awaits_confirmation,omitempty"`
 	// Sorted by tenant and group.
 	SizeOverrides []*SizeOverride `protobuf:"bytes,8,rep,name=size_overrides,json=sizeOverrides,proto3" json:"size_overrides,omitempty"`
+	// The groups that the running config made smaller by half or more when this server
+	// switched to it, sorted by tenant and group.
+	Shrunk        []*GroupShrunk `protobuf:"bytes,9,rep,name=shrunk,proto3" json:"shrunk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -480,6 +483,82 @@ func (x *GetConfigStatusResponse) GetSizeOverrides() []*SizeOverride {
 	return nil
 }
 
+func (x *GetConfigStatusResponse) GetShrunk() []*GroupShrunk {
+	if x != nil {
+		return x.Shrunk
+	}
+	return nil
+}
+
+// GroupShrunk is a group that a config made smaller.
+type GroupShrunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	SizeBefore    int32                  `protobuf:"varint,3,opt,name=size_before,json=sizeBefore,proto3" json:"size_before,omitempty"`
+	Size          int32                  `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupShrunk) Reset() {
+	*x = GroupShrunk{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupShrunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupShrunk) ProtoMessage() {}
+
+func (x *GroupShrunk) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupShrunk.ProtoReflect.Descriptor instead.
+func (*GroupShrunk) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GroupShrunk) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *GroupShrunk) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupShrunk) GetSizeBefore() int32 {
+	if x != nil {
+		return x.SizeBefore
+	}
+	return 0
+}
+
+func (x *GroupShrunk) GetSize() int32 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
 // SizeOverride is a static group whose size was set through this API and overrides the
 // one in the running static config. ResetGroup drops it.
 type SizeOverride struct {
@@ -495,7 +574,7 @@ type SizeOverride struct {
 
 func (x *SizeOverride) Reset() {
 	*x = SizeOverride{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[4]
+	mi := &file_nstance_v1_operator_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +586,7 @@ func (x *SizeOverride) String() string {
 func (*SizeOverride) ProtoMessage() {}
 
 func (x *SizeOverride) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[4]
+	mi := &file_nstance_v1_operator_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +599,7 @@ func (x *SizeOverride) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizeOverride.ProtoReflect.Descriptor instead.
 func (*SizeOverride) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{4}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SizeOverride) GetTenant() string {
@@ -551,24 +630,29 @@ func (x *SizeOverride) GetSize() int32 {
 	return 0
 }
 
-// GroupRemoval is a group with instances that a config removes or empties.
+// GroupRemoval is a group with instances that a config removes, empties or no longer sets
+// the size of.
 type GroupRemoval struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Group  string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// True: the config sets its size to 0. False: the config does not have the group.
+	// True: the config sets its size to 0. False, unless size_unset: the config does not have
+	// the group.
 	Emptied bool `protobuf:"varint,3,opt,name=emptied,proto3" json:"emptied,omitempty"`
 	// The number of instances to be removed.
 	Instances int32 `protobuf:"varint,4,opt,name=instances,proto3" json:"instances,omitempty"`
-	// Up to ten of them, sorted.
-	InstanceIds   []string `protobuf:"bytes,5,rep,name=instance_ids,json=instanceIds,proto3" json:"instance_ids,omitempty"`
+	// Up to ten of them, sorted; if size_unset, of the group's instances, of which some stay.
+	InstanceIds []string `protobuf:"bytes,5,rep,name=instance_ids,json=instanceIds,proto3" json:"instance_ids,omitempty"`
+	// True: neither the group nor its template sets a size any more, so that the default
+	// would apply.
+	SizeUnset     bool `protobuf:"varint,6,opt,name=size_unset,json=sizeUnset,proto3" json:"size_unset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupRemoval) Reset() {
 	*x = GroupRemoval{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[5]
+	mi := &file_nstance_v1_operator_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -580,7 +664,7 @@ func (x *GroupRemoval) String() string {
 func (*GroupRemoval) ProtoMessage() {}
 
 func (x *GroupRemoval) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[5]
+	mi := &file_nstance_v1_operator_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -593,7 +677,7 @@ func (x *GroupRemoval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRemoval.ProtoReflect.Descriptor instead.
 func (*GroupRemoval) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{5}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GroupRemoval) GetTenant() string {
@@ -631,6 +715,13 @@ func (x *GroupRemoval) GetInstanceIds() []string {
 	return nil
 }
 
+func (x *GroupRemoval) GetSizeUnset() bool {
+	if x != nil {
+		return x.SizeUnset
+	}
+	return false
+}
+
 type Violation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A path such as groups.default.web.size.
@@ -642,7 +733,7 @@ type Violation struct {
 
 func (x *Violation) Reset() {
 	*x = Violation{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[6]
+	mi := &file_nstance_v1_operator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +745,7 @@ func (x *Violation) String() string {
 func (*Violation) ProtoMessage() {}
 
 func (x *Violation) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[6]
+	mi := &file_nstance_v1_operator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +758,7 @@ func (x *Violation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Violation.ProtoReflect.Descriptor instead.
 func (*Violation) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{6}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Violation) GetField() string {
@@ -699,7 +790,7 @@ type RefreshConfigRequest struct {
 
 func (x *RefreshConfigRequest) Reset() {
 	*x = RefreshConfigRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[7]
+	mi := &file_nstance_v1_operator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +802,7 @@ func (x *RefreshConfigRequest) String() string {
 func (*RefreshConfigRequest) ProtoMessage() {}
 
 func (x *RefreshConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[7]
+	mi := &file_nstance_v1_operator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +815,7 @@ func (x *RefreshConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshConfigRequest.ProtoReflect.Descriptor instead.
 func (*RefreshConfigRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{7}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RefreshConfigRequest) GetAcceptRemovals() []string {
@@ -750,7 +841,7 @@ type RefreshConfigResponse struct {
 
 func (x *RefreshConfigResponse) Reset() {
 	*x = RefreshConfigResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[8]
+	mi := &file_nstance_v1_operator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +853,7 @@ func (x *RefreshConfigResponse) String() string {
 func (*RefreshConfigResponse) ProtoMessage() {}
 
 func (x *RefreshConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[8]
+	mi := &file_nstance_v1_operator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +866,7 @@ func (x *RefreshConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshConfigResponse.ProtoReflect.Descriptor instead.
 func (*RefreshConfigResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{8}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RefreshConfigResponse) GetOutcome() RefreshOutcome {
@@ -824,7 +915,7 @@ type PreviewConfigRequest struct {
 
 func (x *PreviewConfigRequest) Reset() {
 	*x = PreviewConfigRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[9]
+	mi := &file_nstance_v1_operator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -836,7 +927,7 @@ func (x *PreviewConfigRequest) String() string {
 func (*PreviewConfigRequest) ProtoMessage() {}
 
 func (x *PreviewConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[9]
+	mi := &file_nstance_v1_operator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -849,7 +940,7 @@ func (x *PreviewConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewConfigRequest.ProtoReflect.Descriptor instead.
 func (*PreviewConfigRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{9}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PreviewConfigRequest) GetText() []byte {
@@ -870,7 +961,7 @@ type PreviewConfigResponse struct {
 
 func (x *PreviewConfigResponse) Reset() {
 	*x = PreviewConfigResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	mi := &file_nstance_v1_operator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +973,7 @@ func (x *PreviewConfigResponse) String() string {
 func (*PreviewConfigResponse) ProtoMessage() {}
 
 func (x *PreviewConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	mi := &file_nstance_v1_operator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +986,7 @@ func (x *PreviewConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewConfigResponse.ProtoReflect.Descriptor instead.
 func (*PreviewConfigResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{10}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PreviewConfigResponse) GetEtag() string {
@@ -932,7 +1023,7 @@ type ConfigPreview struct {
 
 func (x *ConfigPreview) Reset() {
 	*x = ConfigPreview{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	mi := &file_nstance_v1_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1035,7 @@ func (x *ConfigPreview) String() string {
 func (*ConfigPreview) ProtoMessage() {}
 
 func (x *ConfigPreview) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	mi := &file_nstance_v1_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1048,7 @@ func (x *ConfigPreview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigPreview.ProtoReflect.Descriptor instead.
 func (*ConfigPreview) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{11}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ConfigPreview) GetGroups() []*GroupPreview {
@@ -1024,7 +1115,7 @@ type GroupPreview struct {
 
 func (x *GroupPreview) Reset() {
 	*x = GroupPreview{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	mi := &file_nstance_v1_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1127,7 @@ func (x *GroupPreview) String() string {
 func (*GroupPreview) ProtoMessage() {}
 
 func (x *GroupPreview) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	mi := &file_nstance_v1_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1140,7 @@ func (x *GroupPreview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPreview.ProtoReflect.Descriptor instead.
 func (*GroupPreview) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{12}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GroupPreview) GetTenant() string {
@@ -1150,7 +1241,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[13]
+	mi := &file_nstance_v1_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1253,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[13]
+	mi := &file_nstance_v1_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1266,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{13}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListGroupsRequest) GetPageSize() int32 {
@@ -1215,7 +1306,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[14]
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1318,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[14]
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1331,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{14}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*GroupStatus {
@@ -1287,7 +1378,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1390,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1403,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetGroupRequest) GetKey() string {
@@ -1331,7 +1422,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1434,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1447,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetGroupResponse) GetGroup() *GroupStatus {
@@ -1414,7 +1505,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1517,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1530,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GroupStatus) GetKey() string {
@@ -1602,7 +1693,7 @@ type OnDemand struct {
 
 func (x *OnDemand) Reset() {
 	*x = OnDemand{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1705,7 @@ func (x *OnDemand) String() string {
 func (*OnDemand) ProtoMessage() {}
 
 func (x *OnDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1718,7 @@ func (x *OnDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OnDemand.ProtoReflect.Descriptor instead.
 func (*OnDemand) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *OnDemand) GetNamespaces() []string {
@@ -1680,7 +1771,7 @@ type GroupInstance struct {
 
 func (x *GroupInstance) Reset() {
 	*x = GroupInstance{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1783,7 @@ func (x *GroupInstance) String() string {
 func (*GroupInstance) ProtoMessage() {}
 
 func (x *GroupInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1796,7 @@ func (x *GroupInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupInstance.ProtoReflect.Descriptor instead.
 func (*GroupInstance) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GroupInstance) GetId() string {
@@ -1749,7 +1840,7 @@ type MachineCapacity struct {
 
 func (x *MachineCapacity) Reset() {
 	*x = MachineCapacity{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1852,7 @@ func (x *MachineCapacity) String() string {
 func (*MachineCapacity) ProtoMessage() {}
 
 func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1865,7 @@ func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineCapacity.ProtoReflect.Descriptor instead.
 func (*MachineCapacity) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MachineCapacity) GetCpuMillis() int64 {
@@ -1819,7 +1910,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1922,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1935,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Condition) GetType() string {
@@ -1913,7 +2004,7 @@ type UpsertGroupRequest struct {
 
 func (x *UpsertGroupRequest) Reset() {
 	*x = UpsertGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2016,7 @@ func (x *UpsertGroupRequest) String() string {
 func (*UpsertGroupRequest) ProtoMessage() {}
 
 func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2029,7 @@ func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupRequest.ProtoReflect.Descriptor instead.
 func (*UpsertGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UpsertGroupRequest) GetKey() string {
@@ -2029,7 +2120,7 @@ type UpsertGroupResponse struct {
 
 func (x *UpsertGroupResponse) Reset() {
 	*x = UpsertGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2132,7 @@ func (x *UpsertGroupResponse) String() string {
 func (*UpsertGroupResponse) ProtoMessage() {}
 
 func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2145,7 @@ func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupResponse.ProtoReflect.Descriptor instead.
 func (*UpsertGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UpsertGroupResponse) GetGroup() *GroupStatus {
@@ -2080,7 +2171,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2183,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2196,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteGroupRequest) GetKey() string {
@@ -2123,7 +2214,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2135,7 +2226,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2148,7 +2239,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 type ResetGroupRequest struct {
@@ -2160,7 +2251,7 @@ type ResetGroupRequest struct {
 
 func (x *ResetGroupRequest) Reset() {
 	*x = ResetGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2263,7 @@ func (x *ResetGroupRequest) String() string {
 func (*ResetGroupRequest) ProtoMessage() {}
 
 func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2276,7 @@ func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResetGroupRequest) GetKey() string {
@@ -2204,7 +2295,7 @@ type ResetGroupResponse struct {
 
 func (x *ResetGroupResponse) Reset() {
 	*x = ResetGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2307,7 @@ func (x *ResetGroupResponse) String() string {
 func (*ResetGroupResponse) ProtoMessage() {}
 
 func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2320,7 @@ func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResetGroupResponse) GetGroup() *GroupStatus {
@@ -2255,7 +2346,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2358,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2371,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListInstancesRequest) GetGroup() string {
@@ -2322,7 +2413,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2425,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2438,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*InstanceStatus {
@@ -2410,7 +2501,7 @@ type InstanceStatus struct {
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2513,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2526,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *InstanceStatus) GetId() string {
@@ -2645,7 +2736,7 @@ type DrainStatus struct {
 
 func (x *DrainStatus) Reset() {
 	*x = DrainStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2657,7 +2748,7 @@ func (x *DrainStatus) String() string {
 func (*DrainStatus) ProtoMessage() {}
 
 func (x *DrainStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2670,7 +2761,7 @@ func (x *DrainStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStatus.ProtoReflect.Descriptor instead.
 func (*DrainStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DrainStatus) GetReason() string {
@@ -2711,7 +2802,7 @@ type CreateInstanceRequest struct {
 
 func (x *CreateInstanceRequest) Reset() {
 	*x = CreateInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2814,7 @@ func (x *CreateInstanceRequest) String() string {
 func (*CreateInstanceRequest) ProtoMessage() {}
 
 func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2827,7 @@ func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceRequest.ProtoReflect.Descriptor instead.
 func (*CreateInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CreateInstanceRequest) GetGroup() string {
@@ -2783,7 +2874,7 @@ type CreateInstanceResponse struct {
 
 func (x *CreateInstanceResponse) Reset() {
 	*x = CreateInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +2886,7 @@ func (x *CreateInstanceResponse) String() string {
 func (*CreateInstanceResponse) ProtoMessage() {}
 
 func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +2899,7 @@ func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceResponse.ProtoReflect.Descriptor instead.
 func (*CreateInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreateInstanceResponse) GetInstance() *InstanceStatus {
@@ -2831,7 +2922,7 @@ type DeleteInstanceRequest struct {
 
 func (x *DeleteInstanceRequest) Reset() {
 	*x = DeleteInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2934,7 @@ func (x *DeleteInstanceRequest) String() string {
 func (*DeleteInstanceRequest) ProtoMessage() {}
 
 func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +2947,7 @@ func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteInstanceRequest) GetTarget() isDeleteInstanceRequest_Target {
@@ -2909,7 +3000,7 @@ type DeleteInstanceResponse struct {
 
 func (x *DeleteInstanceResponse) Reset() {
 	*x = DeleteInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3012,7 @@ func (x *DeleteInstanceResponse) String() string {
 func (*DeleteInstanceResponse) ProtoMessage() {}
 
 func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3025,7 @@ func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 type GetInstanceStatusRequest struct {
@@ -2946,7 +3037,7 @@ type GetInstanceStatusRequest struct {
 
 func (x *GetInstanceStatusRequest) Reset() {
 	*x = GetInstanceStatusRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3049,7 @@ func (x *GetInstanceStatusRequest) String() string {
 func (*GetInstanceStatusRequest) ProtoMessage() {}
 
 func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3062,7 @@ func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetInstanceStatusRequest) GetId() string {
@@ -2990,7 +3081,7 @@ type GetInstanceStatusResponse struct {
 
 func (x *GetInstanceStatusResponse) Reset() {
 	*x = GetInstanceStatusResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3093,7 @@ func (x *GetInstanceStatusResponse) String() string {
 func (*GetInstanceStatusResponse) ProtoMessage() {}
 
 func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3106,7 @@ func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetInstanceStatusResponse) GetInstance() *InstanceStatus {
@@ -3034,7 +3125,7 @@ type AcknowledgeDrainedRequest struct {
 
 func (x *AcknowledgeDrainedRequest) Reset() {
 	*x = AcknowledgeDrainedRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3137,7 @@ func (x *AcknowledgeDrainedRequest) String() string {
 func (*AcknowledgeDrainedRequest) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3150,7 @@ func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AcknowledgeDrainedRequest) GetId() string {
@@ -3077,7 +3168,7 @@ type AcknowledgeDrainedResponse struct {
 
 func (x *AcknowledgeDrainedResponse) Reset() {
 	*x = AcknowledgeDrainedResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3180,7 @@ func (x *AcknowledgeDrainedResponse) String() string {
 func (*AcknowledgeDrainedResponse) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3193,7 @@ func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 type WatchGroupsRequest struct {
@@ -3116,7 +3207,7 @@ type WatchGroupsRequest struct {
 
 func (x *WatchGroupsRequest) Reset() {
 	*x = WatchGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3219,7 @@ func (x *WatchGroupsRequest) String() string {
 func (*WatchGroupsRequest) ProtoMessage() {}
 
 func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3232,7 @@ func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchGroupsRequest) GetOmitInstances() bool {
@@ -3164,7 +3255,7 @@ type WatchGroupsResponse struct {
 
 func (x *WatchGroupsResponse) Reset() {
 	*x = WatchGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3267,7 @@ func (x *WatchGroupsResponse) String() string {
 func (*WatchGroupsResponse) ProtoMessage() {}
 
 func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3280,7 @@ func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchGroupsResponse) GetType() EventType {
@@ -3226,7 +3317,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3329,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3342,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchInstancesRequest) GetAll() bool {
@@ -3286,7 +3377,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[43]
+	mi := &file_nstance_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3389,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[43]
+	mi := &file_nstance_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3402,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WatchInstancesResponse) GetType() EventType {
@@ -3350,7 +3441,7 @@ type WatchErrorsRequest struct {
 
 func (x *WatchErrorsRequest) Reset() {
 	*x = WatchErrorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[44]
+	mi := &file_nstance_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +3453,7 @@ func (x *WatchErrorsRequest) String() string {
 func (*WatchErrorsRequest) ProtoMessage() {}
 
 func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[44]
+	mi := &file_nstance_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +3466,7 @@ func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsRequest.ProtoReflect.Descriptor instead.
 func (*WatchErrorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{44}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 type WatchErrorsResponse struct {
@@ -3396,7 +3487,7 @@ type WatchErrorsResponse struct {
 
 func (x *WatchErrorsResponse) Reset() {
 	*x = WatchErrorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[45]
+	mi := &file_nstance_v1_operator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3499,7 @@ func (x *WatchErrorsResponse) String() string {
 func (*WatchErrorsResponse) ProtoMessage() {}
 
 func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[45]
+	mi := &file_nstance_v1_operator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3512,7 @@ func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsResponse.ProtoReflect.Descriptor instead.
 func (*WatchErrorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{45}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WatchErrorsResponse) GetAt() *timestamppb.Timestamp {
@@ -3499,7 +3590,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[46]
+	mi := &file_nstance_v1_operator_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3602,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[46]
+	mi := &file_nstance_v1_operator_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3615,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{46}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Event) GetId() string {
@@ -3617,7 +3708,7 @@ type EventChange struct {
 
 func (x *EventChange) Reset() {
 	*x = EventChange{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[47]
+	mi := &file_nstance_v1_operator_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3629,7 +3720,7 @@ func (x *EventChange) String() string {
 func (*EventChange) ProtoMessage() {}
 
 func (x *EventChange) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[47]
+	mi := &file_nstance_v1_operator_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3642,7 +3733,7 @@ func (x *EventChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventChange.ProtoReflect.Descriptor instead.
 func (*EventChange) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{47}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EventChange) GetName() string {
@@ -3684,7 +3775,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[48]
+	mi := &file_nstance_v1_operator_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3787,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[48]
+	mi := &file_nstance_v1_operator_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3800,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{48}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListEventsRequest) GetSince() *timestamppb.Timestamp {
@@ -3760,7 +3851,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[49]
+	mi := &file_nstance_v1_operator_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3772,7 +3863,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[49]
+	mi := &file_nstance_v1_operator_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3785,7 +3876,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{49}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -3825,7 +3916,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[50]
+	mi := &file_nstance_v1_operator_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3837,7 +3928,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[50]
+	mi := &file_nstance_v1_operator_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3850,7 +3941,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{50}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchEventsRequest) GetSince() *timestamppb.Timestamp {
@@ -3895,7 +3986,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[51]
+	mi := &file_nstance_v1_operator_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3907,7 +3998,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[51]
+	mi := &file_nstance_v1_operator_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3920,7 +4011,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{51}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchEventsResponse) GetType() EventType {
@@ -3958,7 +4049,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[52]
+	mi := &file_nstance_v1_operator_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3970,7 +4061,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[52]
+	mi := &file_nstance_v1_operator_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3983,7 +4074,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{52}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListOperatorsRequest) GetIncludeRemoved() bool {
@@ -4018,7 +4109,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[53]
+	mi := &file_nstance_v1_operator_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4030,7 +4121,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[53]
+	mi := &file_nstance_v1_operator_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4043,7 +4134,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{53}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*OperatorStatus {
@@ -4077,7 +4168,7 @@ type OperatorStatus struct {
 
 func (x *OperatorStatus) Reset() {
 	*x = OperatorStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[54]
+	mi := &file_nstance_v1_operator_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4180,7 @@ func (x *OperatorStatus) String() string {
 func (*OperatorStatus) ProtoMessage() {}
 
 func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[54]
+	mi := &file_nstance_v1_operator_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4193,7 @@ func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStatus.ProtoReflect.Descriptor instead.
 func (*OperatorStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{54}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *OperatorStatus) GetId() string {
@@ -4156,7 +4247,7 @@ type RemoveOperatorRequest struct {
 
 func (x *RemoveOperatorRequest) Reset() {
 	*x = RemoveOperatorRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[55]
+	mi := &file_nstance_v1_operator_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4168,7 +4259,7 @@ func (x *RemoveOperatorRequest) String() string {
 func (*RemoveOperatorRequest) ProtoMessage() {}
 
 func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[55]
+	mi := &file_nstance_v1_operator_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4181,7 +4272,7 @@ func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{55}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RemoveOperatorRequest) GetId() string {
@@ -4200,7 +4291,7 @@ type RemoveOperatorResponse struct {
 
 func (x *RemoveOperatorResponse) Reset() {
 	*x = RemoveOperatorResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[56]
+	mi := &file_nstance_v1_operator_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4212,7 +4303,7 @@ func (x *RemoveOperatorResponse) String() string {
 func (*RemoveOperatorResponse) ProtoMessage() {}
 
 func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[56]
+	mi := &file_nstance_v1_operator_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4225,7 +4316,7 @@ func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{56}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RemoveOperatorResponse) GetOperator() *OperatorStatus {
@@ -4246,7 +4337,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"public_key\x18\x01 \x01(\tR\tpublicKey\"[\n" +
 	"'OperatorServiceRenewCertificateResponse\x120\n" +
 	"\bidentity\x18\x01 \x01(\v2\x14.nstance.v1.IdentityR\bidentity\"\x18\n" +
-	"\x16GetConfigStatusRequest\"\x99\x03\n" +
+	"\x16GetConfigStatusRequest\"\xca\x03\n" +
 	"\x17GetConfigStatusResponse\x12\x12\n" +
 	"\x04etag\x18\x01 \x01(\tR\x04etag\x12?\n" +
 	"\rlast_modified\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\flastModified\x12\x12\n" +
@@ -4257,19 +4348,28 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"violations\x12)\n" +
 	"\x10restart_required\x18\x06 \x03(\tR\x0frestartRequired\x12I\n" +
 	"\x13awaits_confirmation\x18\a \x03(\v2\x18.nstance.v1.GroupRemovalR\x12awaitsConfirmation\x12?\n" +
-	"\x0esize_overrides\x18\b \x03(\v2\x18.nstance.v1.SizeOverrideR\rsizeOverrides\"q\n" +
+	"\x0esize_overrides\x18\b \x03(\v2\x18.nstance.v1.SizeOverrideR\rsizeOverrides\x12/\n" +
+	"\x06shrunk\x18\t \x03(\v2\x17.nstance.v1.GroupShrunkR\x06shrunk\"p\n" +
+	"\vGroupShrunk\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1f\n" +
+	"\vsize_before\x18\x03 \x01(\x05R\n" +
+	"sizeBefore\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\x05R\x04size\"q\n" +
 	"\fSizeOverride\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1f\n" +
 	"\vstatic_size\x18\x03 \x01(\x05R\n" +
 	"staticSize\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x05R\x04size\"\x97\x01\n" +
+	"\x04size\x18\x04 \x01(\x05R\x04size\"\xb6\x01\n" +
 	"\fGroupRemoval\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x18\n" +
 	"\aemptied\x18\x03 \x01(\bR\aemptied\x12\x1c\n" +
 	"\tinstances\x18\x04 \x01(\x05R\tinstances\x12!\n" +
-	"\finstance_ids\x18\x05 \x03(\tR\vinstanceIds\"C\n" +
+	"\finstance_ids\x18\x05 \x03(\tR\vinstanceIds\x12\x1d\n" +
+	"\n" +
+	"size_unset\x18\x06 \x01(\bR\tsizeUnset\"C\n" +
 	"\tViolation\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\"?\n" +
@@ -4626,7 +4726,7 @@ func file_nstance_v1_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_nstance_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_nstance_v1_operator_proto_goTypes = []any{
 	(RefreshOutcome)(0), // 0: nstance.v1.RefreshOutcome
 	(GroupChange)(0),    // 1: nstance.v1.GroupChange
@@ -4636,169 +4736,171 @@ var file_nstance_v1_operator_proto_goTypes = []any{
 	(*OperatorServiceRenewCertificateResponse)(nil), // 5: nstance.v1.OperatorServiceRenewCertificateResponse
 	(*GetConfigStatusRequest)(nil),                  // 6: nstance.v1.GetConfigStatusRequest
 	(*GetConfigStatusResponse)(nil),                 // 7: nstance.v1.GetConfigStatusResponse
-	(*SizeOverride)(nil),                            // 8: nstance.v1.SizeOverride
-	(*GroupRemoval)(nil),                            // 9: nstance.v1.GroupRemoval
-	(*Violation)(nil),                               // 10: nstance.v1.Violation
-	(*RefreshConfigRequest)(nil),                    // 11: nstance.v1.RefreshConfigRequest
-	(*RefreshConfigResponse)(nil),                   // 12: nstance.v1.RefreshConfigResponse
-	(*PreviewConfigRequest)(nil),                    // 13: nstance.v1.PreviewConfigRequest
-	(*PreviewConfigResponse)(nil),                   // 14: nstance.v1.PreviewConfigResponse
-	(*ConfigPreview)(nil),                           // 15: nstance.v1.ConfigPreview
-	(*GroupPreview)(nil),                            // 16: nstance.v1.GroupPreview
-	(*ListGroupsRequest)(nil),                       // 17: nstance.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),                      // 18: nstance.v1.ListGroupsResponse
-	(*GetGroupRequest)(nil),                         // 19: nstance.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),                        // 20: nstance.v1.GetGroupResponse
-	(*GroupStatus)(nil),                             // 21: nstance.v1.GroupStatus
-	(*OnDemand)(nil),                                // 22: nstance.v1.OnDemand
-	(*GroupInstance)(nil),                           // 23: nstance.v1.GroupInstance
-	(*MachineCapacity)(nil),                         // 24: nstance.v1.MachineCapacity
-	(*Condition)(nil),                               // 25: nstance.v1.Condition
-	(*UpsertGroupRequest)(nil),                      // 26: nstance.v1.UpsertGroupRequest
-	(*UpsertGroupResponse)(nil),                     // 27: nstance.v1.UpsertGroupResponse
-	(*DeleteGroupRequest)(nil),                      // 28: nstance.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),                     // 29: nstance.v1.DeleteGroupResponse
-	(*ResetGroupRequest)(nil),                       // 30: nstance.v1.ResetGroupRequest
-	(*ResetGroupResponse)(nil),                      // 31: nstance.v1.ResetGroupResponse
-	(*ListInstancesRequest)(nil),                    // 32: nstance.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),                   // 33: nstance.v1.ListInstancesResponse
-	(*InstanceStatus)(nil),                          // 34: nstance.v1.InstanceStatus
-	(*DrainStatus)(nil),                             // 35: nstance.v1.DrainStatus
-	(*CreateInstanceRequest)(nil),                   // 36: nstance.v1.CreateInstanceRequest
-	(*CreateInstanceResponse)(nil),                  // 37: nstance.v1.CreateInstanceResponse
-	(*DeleteInstanceRequest)(nil),                   // 38: nstance.v1.DeleteInstanceRequest
-	(*DeleteInstanceResponse)(nil),                  // 39: nstance.v1.DeleteInstanceResponse
-	(*GetInstanceStatusRequest)(nil),                // 40: nstance.v1.GetInstanceStatusRequest
-	(*GetInstanceStatusResponse)(nil),               // 41: nstance.v1.GetInstanceStatusResponse
-	(*AcknowledgeDrainedRequest)(nil),               // 42: nstance.v1.AcknowledgeDrainedRequest
-	(*AcknowledgeDrainedResponse)(nil),              // 43: nstance.v1.AcknowledgeDrainedResponse
-	(*WatchGroupsRequest)(nil),                      // 44: nstance.v1.WatchGroupsRequest
-	(*WatchGroupsResponse)(nil),                     // 45: nstance.v1.WatchGroupsResponse
-	(*WatchInstancesRequest)(nil),                   // 46: nstance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),                  // 47: nstance.v1.WatchInstancesResponse
-	(*WatchErrorsRequest)(nil),                      // 48: nstance.v1.WatchErrorsRequest
-	(*WatchErrorsResponse)(nil),                     // 49: nstance.v1.WatchErrorsResponse
-	(*Event)(nil),                                   // 50: nstance.v1.Event
-	(*EventChange)(nil),                             // 51: nstance.v1.EventChange
-	(*ListEventsRequest)(nil),                       // 52: nstance.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),                      // 53: nstance.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),                      // 54: nstance.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),                     // 55: nstance.v1.WatchEventsResponse
-	(*ListOperatorsRequest)(nil),                    // 56: nstance.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),                   // 57: nstance.v1.ListOperatorsResponse
-	(*OperatorStatus)(nil),                          // 58: nstance.v1.OperatorStatus
-	(*RemoveOperatorRequest)(nil),                   // 59: nstance.v1.RemoveOperatorRequest
-	(*RemoveOperatorResponse)(nil),                  // 60: nstance.v1.RemoveOperatorResponse
-	nil,                                             // 61: nstance.v1.OnDemand.NamespaceLabelsEntry
-	(*Identity)(nil),                                // 62: nstance.v1.Identity
-	(*timestamppb.Timestamp)(nil),                   // 63: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),                         // 64: google.protobuf.Struct
-	(*durationpb.Duration)(nil),                     // 65: google.protobuf.Duration
+	(*GroupShrunk)(nil),                             // 8: nstance.v1.GroupShrunk
+	(*SizeOverride)(nil),                            // 9: nstance.v1.SizeOverride
+	(*GroupRemoval)(nil),                            // 10: nstance.v1.GroupRemoval
+	(*Violation)(nil),                               // 11: nstance.v1.Violation
+	(*RefreshConfigRequest)(nil),                    // 12: nstance.v1.RefreshConfigRequest
+	(*RefreshConfigResponse)(nil),                   // 13: nstance.v1.RefreshConfigResponse
+	(*PreviewConfigRequest)(nil),                    // 14: nstance.v1.PreviewConfigRequest
+	(*PreviewConfigResponse)(nil),                   // 15: nstance.v1.PreviewConfigResponse
+	(*ConfigPreview)(nil),                           // 16: nstance.v1.ConfigPreview
+	(*GroupPreview)(nil),                            // 17: nstance.v1.GroupPreview
+	(*ListGroupsRequest)(nil),                       // 18: nstance.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),                      // 19: nstance.v1.ListGroupsResponse
+	(*GetGroupRequest)(nil),                         // 20: nstance.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),                        // 21: nstance.v1.GetGroupResponse
+	(*GroupStatus)(nil),                             // 22: nstance.v1.GroupStatus
+	(*OnDemand)(nil),                                // 23: nstance.v1.OnDemand
+	(*GroupInstance)(nil),                           // 24: nstance.v1.GroupInstance
+	(*MachineCapacity)(nil),                         // 25: nstance.v1.MachineCapacity
+	(*Condition)(nil),                               // 26: nstance.v1.Condition
+	(*UpsertGroupRequest)(nil),                      // 27: nstance.v1.UpsertGroupRequest
+	(*UpsertGroupResponse)(nil),                     // 28: nstance.v1.UpsertGroupResponse
+	(*DeleteGroupRequest)(nil),                      // 29: nstance.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),                     // 30: nstance.v1.DeleteGroupResponse
+	(*ResetGroupRequest)(nil),                       // 31: nstance.v1.ResetGroupRequest
+	(*ResetGroupResponse)(nil),                      // 32: nstance.v1.ResetGroupResponse
+	(*ListInstancesRequest)(nil),                    // 33: nstance.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),                   // 34: nstance.v1.ListInstancesResponse
+	(*InstanceStatus)(nil),                          // 35: nstance.v1.InstanceStatus
+	(*DrainStatus)(nil),                             // 36: nstance.v1.DrainStatus
+	(*CreateInstanceRequest)(nil),                   // 37: nstance.v1.CreateInstanceRequest
+	(*CreateInstanceResponse)(nil),                  // 38: nstance.v1.CreateInstanceResponse
+	(*DeleteInstanceRequest)(nil),                   // 39: nstance.v1.DeleteInstanceRequest
+	(*DeleteInstanceResponse)(nil),                  // 40: nstance.v1.DeleteInstanceResponse
+	(*GetInstanceStatusRequest)(nil),                // 41: nstance.v1.GetInstanceStatusRequest
+	(*GetInstanceStatusResponse)(nil),               // 42: nstance.v1.GetInstanceStatusResponse
+	(*AcknowledgeDrainedRequest)(nil),               // 43: nstance.v1.AcknowledgeDrainedRequest
+	(*AcknowledgeDrainedResponse)(nil),              // 44: nstance.v1.AcknowledgeDrainedResponse
+	(*WatchGroupsRequest)(nil),                      // 45: nstance.v1.WatchGroupsRequest
+	(*WatchGroupsResponse)(nil),                     // 46: nstance.v1.WatchGroupsResponse
+	(*WatchInstancesRequest)(nil),                   // 47: nstance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),                  // 48: nstance.v1.WatchInstancesResponse
+	(*WatchErrorsRequest)(nil),                      // 49: nstance.v1.WatchErrorsRequest
+	(*WatchErrorsResponse)(nil),                     // 50: nstance.v1.WatchErrorsResponse
+	(*Event)(nil),                                   // 51: nstance.v1.Event
+	(*EventChange)(nil),                             // 52: nstance.v1.EventChange
+	(*ListEventsRequest)(nil),                       // 53: nstance.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),                      // 54: nstance.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),                      // 55: nstance.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),                     // 56: nstance.v1.WatchEventsResponse
+	(*ListOperatorsRequest)(nil),                    // 57: nstance.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),                   // 58: nstance.v1.ListOperatorsResponse
+	(*OperatorStatus)(nil),                          // 59: nstance.v1.OperatorStatus
+	(*RemoveOperatorRequest)(nil),                   // 60: nstance.v1.RemoveOperatorRequest
+	(*RemoveOperatorResponse)(nil),                  // 61: nstance.v1.RemoveOperatorResponse
+	nil,                                             // 62: nstance.v1.OnDemand.NamespaceLabelsEntry
+	(*Identity)(nil),                                // 63: nstance.v1.Identity
+	(*timestamppb.Timestamp)(nil),                   // 64: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),                         // 65: google.protobuf.Struct
+	(*durationpb.Duration)(nil),                     // 66: google.protobuf.Duration
 }
 var file_nstance_v1_operator_proto_depIdxs = []int32{
-	62, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
-	63, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
-	10, // 2: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
-	9,  // 3: nstance.v1.GetConfigStatusResponse.awaits_confirmation:type_name -> nstance.v1.GroupRemoval
-	8,  // 4: nstance.v1.GetConfigStatusResponse.size_overrides:type_name -> nstance.v1.SizeOverride
-	0,  // 5: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
-	8,  // 6: nstance.v1.RefreshConfigResponse.size_overrides:type_name -> nstance.v1.SizeOverride
-	15, // 7: nstance.v1.RefreshConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
-	15, // 8: nstance.v1.PreviewConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
-	16, // 9: nstance.v1.ConfigPreview.groups:type_name -> nstance.v1.GroupPreview
-	9,  // 10: nstance.v1.ConfigPreview.removals:type_name -> nstance.v1.GroupRemoval
-	8,  // 11: nstance.v1.ConfigPreview.size_overrides:type_name -> nstance.v1.SizeOverride
-	1,  // 12: nstance.v1.GroupPreview.change:type_name -> nstance.v1.GroupChange
-	21, // 13: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
-	21, // 14: nstance.v1.GetGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	64, // 15: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
-	25, // 16: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
-	23, // 17: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
-	24, // 18: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
-	22, // 19: nstance.v1.GroupStatus.on_demand:type_name -> nstance.v1.OnDemand
-	65, // 20: nstance.v1.GroupStatus.drain_timeout:type_name -> google.protobuf.Duration
-	61, // 21: nstance.v1.OnDemand.namespace_labels:type_name -> nstance.v1.OnDemand.NamespaceLabelsEntry
-	63, // 22: nstance.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	64, // 23: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
-	22, // 24: nstance.v1.UpsertGroupRequest.on_demand:type_name -> nstance.v1.OnDemand
-	21, // 25: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	21, // 26: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	34, // 27: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
-	2,  // 28: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
-	63, // 29: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
-	63, // 30: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
-	63, // 31: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
-	63, // 32: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
-	35, // 33: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
-	63, // 34: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
-	63, // 35: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
-	63, // 36: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
-	64, // 37: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
-	34, // 38: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
-	34, // 39: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
-	3,  // 40: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
-	21, // 41: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
-	3,  // 42: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
-	34, // 43: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
-	63, // 44: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
-	63, // 45: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
-	51, // 46: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
-	63, // 47: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
-	50, // 48: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
-	63, // 49: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
-	3,  // 50: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
-	50, // 51: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
-	58, // 52: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
-	63, // 53: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
-	63, // 54: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
-	58, // 55: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
-	4,  // 56: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
-	6,  // 57: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
-	11, // 58: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
-	13, // 59: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
-	17, // 60: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
-	19, // 61: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
-	26, // 62: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
-	28, // 63: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
-	30, // 64: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
-	32, // 65: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
-	36, // 66: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
-	38, // 67: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
-	40, // 68: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
-	42, // 69: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
-	44, // 70: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
-	46, // 71: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
-	48, // 72: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
-	52, // 73: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
-	54, // 74: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
-	56, // 75: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
-	59, // 76: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
-	5,  // 77: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
-	7,  // 78: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
-	12, // 79: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
-	14, // 80: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
-	18, // 81: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
-	20, // 82: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
-	27, // 83: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
-	29, // 84: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
-	31, // 85: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
-	33, // 86: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
-	37, // 87: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
-	39, // 88: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
-	41, // 89: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
-	43, // 90: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
-	45, // 91: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
-	47, // 92: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
-	49, // 93: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
-	53, // 94: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
-	55, // 95: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
-	57, // 96: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
-	60, // 97: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
-	77, // [77:98] is the sub-list for method output_type
-	56, // [56:77] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	63, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
+	64, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
+	11, // 2: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
+	10, // 3: nstance.v1.GetConfigStatusResponse.awaits_confirmation:type_name -> nstance.v1.GroupRemoval
+	9,  // 4: nstance.v1.GetConfigStatusResponse.size_overrides:type_name -> nstance.v1.SizeOverride
+	8,  // 5: nstance.v1.GetConfigStatusResponse.shrunk:type_name -> nstance.v1.GroupShrunk
+	0,  // 6: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
+	9,  // 7: nstance.v1.RefreshConfigResponse.size_overrides:type_name -> nstance.v1.SizeOverride
+	16, // 8: nstance.v1.RefreshConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
+	16, // 9: nstance.v1.PreviewConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
+	17, // 10: nstance.v1.ConfigPreview.groups:type_name -> nstance.v1.GroupPreview
+	10, // 11: nstance.v1.ConfigPreview.removals:type_name -> nstance.v1.GroupRemoval
+	9,  // 12: nstance.v1.ConfigPreview.size_overrides:type_name -> nstance.v1.SizeOverride
+	1,  // 13: nstance.v1.GroupPreview.change:type_name -> nstance.v1.GroupChange
+	22, // 14: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
+	22, // 15: nstance.v1.GetGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	65, // 16: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
+	26, // 17: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
+	24, // 18: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
+	25, // 19: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
+	23, // 20: nstance.v1.GroupStatus.on_demand:type_name -> nstance.v1.OnDemand
+	66, // 21: nstance.v1.GroupStatus.drain_timeout:type_name -> google.protobuf.Duration
+	62, // 22: nstance.v1.OnDemand.namespace_labels:type_name -> nstance.v1.OnDemand.NamespaceLabelsEntry
+	64, // 23: nstance.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	65, // 24: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
+	23, // 25: nstance.v1.UpsertGroupRequest.on_demand:type_name -> nstance.v1.OnDemand
+	22, // 26: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	22, // 27: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	35, // 28: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
+	2,  // 29: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
+	64, // 30: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
+	64, // 31: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
+	64, // 32: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
+	64, // 33: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
+	36, // 34: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
+	64, // 35: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
+	64, // 36: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
+	64, // 37: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
+	65, // 38: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
+	35, // 39: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
+	35, // 40: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
+	3,  // 41: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
+	22, // 42: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
+	3,  // 43: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
+	35, // 44: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
+	64, // 45: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
+	64, // 46: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
+	52, // 47: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
+	64, // 48: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
+	51, // 49: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
+	64, // 50: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
+	3,  // 51: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
+	51, // 52: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
+	59, // 53: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
+	64, // 54: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
+	64, // 55: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
+	59, // 56: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
+	4,  // 57: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
+	6,  // 58: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
+	12, // 59: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
+	14, // 60: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
+	18, // 61: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
+	20, // 62: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
+	27, // 63: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
+	29, // 64: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
+	31, // 65: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
+	33, // 66: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
+	37, // 67: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
+	39, // 68: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
+	41, // 69: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
+	43, // 70: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
+	45, // 71: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
+	47, // 72: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
+	49, // 73: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
+	53, // 74: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
+	55, // 75: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
+	57, // 76: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
+	60, // 77: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
+	5,  // 78: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
+	7,  // 79: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
+	13, // 80: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
+	15, // 81: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
+	19, // 82: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
+	21, // 83: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
+	28, // 84: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
+	30, // 85: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
+	32, // 86: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
+	34, // 87: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
+	38, // 88: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
+	40, // 89: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
+	42, // 90: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
+	44, // 91: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
+	46, // 92: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
+	48, // 93: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
+	50, // 94: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
+	54, // 95: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
+	56, // 96: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
+	58, // 97: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
+	61, // 98: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
+	78, // [78:99] is the sub-list for method output_type
+	57, // [57:78] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_nstance_v1_operator_proto_init() }
@@ -4807,10 +4909,10 @@ func file_nstance_v1_operator_proto_init() {
 		return
 	}
 	file_nstance_v1_registration_proto_init()
-	file_nstance_v1_operator_proto_msgTypes[9].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[22].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[32].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[34].OneofWrappers = []any{
+	file_nstance_v1_operator_proto_msgTypes[10].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[23].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[33].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[35].OneofWrappers = []any{
 		(*DeleteInstanceRequest_Id)(nil),
 		(*DeleteInstanceRequest_IdempotencyKey)(nil),
 	}
@@ -4820,7 +4922,7 @@ func file_nstance_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nstance_v1_operator_proto_rawDesc), len(file_nstance_v1_operator_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

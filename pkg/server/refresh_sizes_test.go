@@ -1,0 +1,138 @@
+package server_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+const (
+	webOfSix  = `"default": { "web": { "template": "knd", "size": 6 } }`
+	webUnset  = `"default": { "web": { "template": "knd" } }`
+	webOfNone = `"default": { "web": { "template": "knd", "size": 0 } }`
+)
+
+func runningSix(t *testing.T) (*site, *process) {
+	t.Helper()
+	s := newSite(t, with("GROUPS", webOfSix))
+	p := s.start()
+	s.populate(p)
+	p.awaitSize("web", 6)
+	s.world.ForgetCalls()
+	return s, p
+}
+
+// TestSizeSetNoMore: a text without the size that it had costs no machine, by a refresh or at a
+// takeover, until it is accepted; the text with the size again runs as before.
+func TestSizeSetNoMore(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := runningSix(t)
+		machines := s.living()
+		s.groupsBecome(webUnset)
+		_, err := p.refresh()
+		refused(t, err, codes.FailedPrecondition, "default/web", "no size is set any more", "would be 1", "deletes 5 instances of these 6")
+		if have := failures(err); !slices.Equal(have, []string{"GROUP_SIZE_UNSET default/web"}) {
+			t.Errorf("failures %q", have)
+		}
+		p.ends()
+		q := s.successor()
+		time.Sleep(time.Minute)
+		s.keptAll("after a takeover", machines)
+		if r := q.configStatus().GetAwaitsConfirmation(); len(r) != 1 || !r[0].GetSizeUnset() || r[0].GetEmptied() || r[0].GetInstances() != 5 {
+			t.Errorf("awaits %v", r)
+		}
+		s.groupsBecome(webOfSix)
+		q.refreshes(updated)
+		s.groupsBecome(webUnset)
+		q.refreshes(updated, "default/web")
+		q.refreshes(unchanged, "default/web") // as after a lost reply
+		q.awaitSize("web", 1)
+	})
+}
+
+// TestGroupThatShrinks: a size that the text sets needs no confirmation; one of half or less is in
+// the log, in the answer and in the status, whoever accepted it.
+func TestGroupThatShrinks(t *testing.T) {
+	for name, switches := range map[string]func(s *site, p *process) *process{
+		"by a refresh":  func(_ *site, p *process) *process { p.refreshes(updated); return p },
+		"by a takeover": func(s *site, p *process) *process { p.ends(); return s.successor() },
+	} {
+		t.Run(name, simulation(func(t *testing.T) {
+			s, p := runningSix(t)
+			s.groupsBecome(strings.Replace(webOfSix, "6", "4", 1))
+			p.refreshes(updated)
+			if got := p.configStatus().GetShrunk(); len(got) > 0 {
+				t.Errorf("by a third: %v", got)
+			}
+			p.awaitSize("web", 4)
+			s.groupsBecome(strings.Replace(webOfSix, "6", "2", 1))
+			p = switches(s, p)
+			p.awaitSize("web", 2)
+			if got := p.configStatus().GetShrunk(); len(got) != 1 || got[0].GetGroup() != "web" || got[0].GetSizeBefore() != 4 || got[0].GetSize() != 2 {
+				t.Errorf("by half: %v", got)
+			}
+			p.refreshes(unchanged)
+			if got := p.configStatus().GetShrunk(); len(got) != 1 {
+				t.Errorf("after a refresh that changed nothing: %v", got)
+			}
+			if n := p.log.counting("config makes a group smaller by half or more", "group", "default/web"); n != 1 {
+				t.Errorf("logged %d times", n)
+			}
+		}))
+	}
+}
+
+// TestNoAcceptedConfig: without the config that the shard had accepted, nothing shows what a text
+// takes away, so a group that has more machines than the text sets is held until a call says
+// otherwise.
+func TestNoAcceptedConfig(t *testing.T) {
+	for name, groups := range map[string]string{
+		"size 0": webOfNone, "no size": webUnset, "a smaller size": strings.Replace(webOfSix, "6", "2", 1), "no group": ``,
+	} {
+		for how, lose := range map[string]func(*site){
+			"removed": func(s *site) { s.remove(appliedAt) },
+			"damaged": func(s *site) { s.put(appliedAt, "{") },
+		} {
+			t.Run(name+", "+how, simulation(func(t *testing.T) {
+				s, p := runningSix(t)
+				machines := s.living()
+				p.ends()
+				lose(s)
+				s.groupsBecome(groups)
+				q := s.successor() // its cache is empty
+				time.Sleep(time.Minute)
+				s.keptAll("after the takeover", machines)
+				if g := s.mustGroup(q, "web"); condition(g, missingGroup) == nil || g.GetSize() != 6 {
+					t.Errorf("web is %v", g)
+				}
+				if groups == "" {
+					return
+				}
+				if _, err := q.operator("default").ResetGroup(within(t), &nstancev1.ResetGroupRequest{Key: "web"}); err != nil {
+					t.Fatal(err)
+				}
+				q.awaitSize("web", map[string]int32{"size 0": 0, "no size": 1, "a smaller size": 2}[name])
+			}))
+		}
+	}
+}
+
+// TestSmallerSizeAtOnce: a shard that has just begun, and starts again with a smaller size, has that
+// size.
+func TestSmallerSizeAtOnce(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := runningSix(t)
+		p.ends()
+		s.groupsBecome(strings.Replace(webOfSix, "6", "4", 1))
+		q := s.successor()
+		q.awaitSize("web", 4)
+		if g := s.mustGroup(q, "web"); condition(g, missingGroup) != nil {
+			t.Errorf("web is %v", g)
+		}
+	})
+}
