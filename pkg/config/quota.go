@@ -106,7 +106,7 @@ func (s *Shard) sizeWith(static Group, entry Entry) int {
 		}
 		static.Template = value(entry.Template)
 	}
-	size, _ := s.sizeOf(static, entry)
+	size, _ := sizeOf(s.Templates, static, entry)
 	return size
 }
 
@@ -115,8 +115,8 @@ const defaultSize = 1
 
 // sizeOf returns a group's size, and whether anything sets it. A group whose template is unknown
 // has no default.
-func (s *Shard) sizeOf(g Group, entry Entry) (size int, isSet bool) {
-	template, known := s.Templates[g.Template]
+func sizeOf(templates map[string]Template, g Group, entry Entry) (size int, isSet bool) {
+	template, known := templates[g.Template]
 	if says := cmp.Or(entry.Size, g.Size, template.Size); says != nil || !known {
 		return value(says), says != nil
 	}

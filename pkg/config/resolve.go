@@ -65,7 +65,7 @@ func (s *Shard) resolve(key fleet.GroupKey, entry Entry) (group fleet.Group, wro
 		group.FilesHeld = len(wrong) > 0
 		wrong = append(wrong, s.concerned(key, static).becomes(filesGoOn)...)
 		group.Static = true
-		group.StaticSize, _ = s.sizeOf(static, Entry{})
+		group.StaticSize, _ = sizeOf(s.Templates, static, Entry{})
 		if entry.Missing {
 			group.RecordMissing = recordMissing(true)
 		}
@@ -137,7 +137,7 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 		MaxSurge:      value(entry.Rotation, g.Rotation, template.Rotation).MaxSurge,
 		Userdata:      value(template.Userdata, defaults.Userdata),
 	}
-	size, isSet := s.sizeOf(g, entry)
+	size, isSet := sizeOf(s.Templates, g, entry)
 	out.Size, out.SizeUnset = size, !isSet
 	out.Subnets = slices.Clone(s.Server.SubnetPools[out.SubnetPool].Subnets)
 	wrong := slices.Clone(entry.unreadable)

@@ -22,5 +22,7 @@ type Malformed struct {
 	Key    string
 	Tenant string     // from the key; empty if the key is malformed too
 	ID     InstanceID // from the key; empty if the key is malformed too
-	Err    error      // why it can't be decoded
+	Err    error      // why it can't be decoded, or read
+	// Refused: the store refuses to return it.
+	Refused bool
 }

@@ -59,13 +59,20 @@ func PutConfirmed(ctx context.Context, s Store, key string, body []byte, pre Pre
 		}
 		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrConflict) || final(err) {
 			// An earlier attempt may still land, whatever the result of this one.
-			return "", fmt.Errorf("confirm put of %s: %w: an earlier attempt may have landed: %w", key, ErrUnknown, err)
+			return "", fmt.Errorf("confirm put of %s: an earlier attempt may have landed: %w", key, &outcomeUnknown{err})
 		}
 		if end := retry.Wait(ctx, confirmBackoff().Delay(attempt)); end != nil {
 			return "", fmt.Errorf("confirm put of %s: %w: %w; last error: %w", key, ErrUnknown, end, err)
 		}
 	}
 }
+
+// outcomeUnknown is an error of a write whose outcome is unknown. Its text is that of the cause
+// alone.
+type outcomeUnknown struct{ cause error }
+
+func (e *outcomeUnknown) Error() string   { return e.cause.Error() }
+func (e *outcomeUnknown) Unwrap() []error { return []error{ErrUnknown, e.cause} }
 
 // putResult is the result of reading back a write whose reply was lost.
 type putResult int

@@ -19,12 +19,7 @@ var ErrRefused = errors.New("object storage refused the request")
 // Refused returns the error of a request that the store refused, and that may yet have changed
 // something, or of a read: it wraps ErrRefused, ErrUnknown and what the store said. Its text is that
 // of the refusal alone, as for a user the outcome of a refused request is not unknown.
-func Refused(said error) error { return &refusedError{said} }
-
-type refusedError struct{ said error }
-
-func (e *refusedError) Error() string   { return ErrRefused.Error() + ": " + e.said.Error() }
-func (e *refusedError) Unwrap() []error { return []error{ErrRefused, ErrUnknown, e.said} }
+func Refused(said error) error { return &outcomeUnknown{fmt.Errorf("%w: %w", ErrRefused, said)} }
 
 // ErrUnfit is wrapped by errors that name a required property that the store lacks.
 // ErrNoConditionalWrites is the most frequent one.

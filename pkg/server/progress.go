@@ -24,6 +24,10 @@ var _ object.Store = accounted{}
 func (s accounted) Get(ctx context.Context, key string) (object.Object, error) {
 	try, began := s.needs.Start(election.NeedRead), time.Now()
 	o, err := s.Store.Get(ctx, key)
+	if errors.Is(err, object.ErrRefused) {
+		try.End(context.Canceled)
+		return o, err
+	}
 	ended(ctx, try, began, err)
 	return o, err
 }
@@ -40,7 +44,8 @@ func (s accounted) List(ctx context.Context, prefix, token string) (object.Page,
 // counts as a failure of the store.
 const patience = 5 * time.Second
 
-// ended records the result of a read. ErrNotFound counts as success.
+// ended records the result of a read. ErrNotFound counts as success. A refusal says nothing of
+// other objects; a store that refuses all refuses the election's writes and the listings, too.
 func ended(ctx context.Context, try *election.Attempt, began time.Time, err error) {
 	switch {
 	case err == nil, errors.Is(err, object.ErrNotFound):

@@ -56,7 +56,7 @@ func TestSizeSetNoMore(t *testing.T) {
 }
 
 // TestGroupThatShrinks: a size that the text sets needs no confirmation; one of half or less is in
-// the log, in the answer and in the status, whoever accepted it.
+// the log, in the answer and in the status, after a refresh and after a takeover.
 func TestGroupThatShrinks(t *testing.T) {
 	for name, switches := range map[string]func(s *site, p *process) *process{
 		"by a refresh":  func(_ *site, p *process) *process { p.refreshes(updated); return p },
@@ -73,7 +73,8 @@ func TestGroupThatShrinks(t *testing.T) {
 			s.groupsBecome(strings.Replace(webOfSix, "6", "2", 1))
 			p = switches(s, p)
 			p.awaitSize("web", 2)
-			if got := p.configStatus().GetShrunk(); len(got) != 1 || got[0].GetGroup() != "web" || got[0].GetSizeBefore() != 4 || got[0].GetSize() != 2 {
+			got := p.configStatus().GetShrunk()
+			if len(got) != 1 || got[0].GetGroup() != "web" || got[0].GetSizeBefore() != 4 || got[0].GetSize() != 2 {
 				t.Errorf("by half: %v", got)
 			}
 			p.refreshes(unchanged)

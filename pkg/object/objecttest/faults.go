@@ -17,13 +17,14 @@ import (
 type Fault int
 
 // The faults. A read has no effect to be lost or delayed, so for Get and List all of them except
-// Served mean that there is no response: ErrUnknown.
+// Served and Refused mean that there is no response: ErrUnknown.
 const (
 	Served    Fault = iota // passed on, and its reply returned
 	Dropped                // never reaches the store; ErrUnknown
 	ReplyLost              // reaches the store, but its reply is lost; ErrUnknown
 	Late                   // ErrUnknown now, reaches the store after Outcome.Delay
 	Hung                   // never reaches the store; blocks until ctx ends
+	Refused                // the store refuses it, and nothing changes: ErrRefused
 )
 
 // Outcome is a Plan's decision about a request. The latency always passes first; if ctx ends
@@ -184,6 +185,8 @@ func (f *Faults) read(ctx context.Context, verb object.Verb, key string) error {
 	case o.Fault == Hung:
 		<-ctx.Done()
 		return unknown(verb, key, ctx.Err())
+	case o.Fault == Refused:
+		return object.Refused(denied())
 	default:
 		return unknown(verb, key, ErrInjected)
 	}
@@ -210,10 +213,14 @@ func (f *Faults) write(ctx context.Context, verb object.Verb, key string, send f
 	case Hung:
 		<-ctx.Done()
 		return unknown(verb, key, ctx.Err())
+	case Refused:
+		return fmt.Errorf("%w: %w", object.ErrRefused, denied())
 	case Dropped:
 	}
 	return unknown(verb, key, ErrInjected)
 }
+
+func denied() error { return &object.Answer{Bucket: "test", Status: 403, Code: "AccessDenied"} }
 
 // begin consults the plan and waits for the latency.
 func (f *Faults) begin(ctx context.Context, verb object.Verb, key string) (Outcome, error) {

@@ -2,6 +2,7 @@ package identities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -121,7 +122,7 @@ func (s *Directory) refresh(ctx context.Context) error {
 }
 
 // records reads the election records that have changed. A malformed or released one has no
-// servers.
+// servers. One that the store refuses to return has those that it had when it was last read.
 func (s *Directory) records(ctx context.Context) (map[string]electionRecord, error) {
 	infos, err := object.All(ctx, s.store, elections)
 	if err != nil {
@@ -129,11 +130,16 @@ func (s *Directory) records(ctx context.Context) (map[string]electionRecord, err
 	}
 	read := make(map[string]electionRecord, len(infos))
 	for _, info := range infos {
-		if was, ok := s.read[info.Key]; ok && was.etag == info.ETag {
+		was, known := s.read[info.Key]
+		if known && was.etag == info.ETag {
 			read[info.Key] = was
 			continue
 		}
 		o, err := s.store.Get(ctx, info.Key)
+		if errors.Is(err, object.ErrRefused) {
+			read[info.Key] = was
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

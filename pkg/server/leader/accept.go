@@ -44,7 +44,8 @@ type candidate struct {
 // atTakeover records this term's config as the last accepted one. It is not recorded while the
 // record of a group that may outlive its static definition can't be read, because that record
 // is needed before the group's last definition is overwritten. The term runs the config all
-// the same, and refresher.late tries again.
+// the same, and refresher.late tries again, as it does while the store refuses to return the last
+// accepted config.
 //
 // A config that is the last accepted one is recorded once the term runs (Term.tasks):
 // no group outlives it, and the term does not have to wait for two more requests.
@@ -59,6 +60,10 @@ func (a *acceptance) atTakeover(ctx context.Context, removed removalCheck) error
 	}
 	if bytes.Equal(c.body, now.body) {
 		a.config.swap(c) // with its pending removals, even if recording it fails
+	}
+	if c.last.refused {
+		a.cfg.Logger.Error("the config runs unrecorded", slog.Any("error", c.last.err))
+		return nil
 	}
 	permits := func(last appliedConfig) error {
 		if last.etag != c.last.etag {
@@ -122,6 +127,9 @@ func (a *acceptance) accept(ctx context.Context, c candidate) error {
 func (a *acceptance) prepare(ctx context.Context) (last appliedConfig, err error) {
 	if last, err = a.cfg.Static.readApplied(ctx); err != nil {
 		return last, err
+	}
+	if last.refused {
+		return last, last.err
 	}
 	return last, a.applied.saw(last.header, last.etag)
 }

@@ -209,6 +209,8 @@ func (r *refresher) storageError(err error) error {
 		return err
 	case r.term.Err() != nil, errors.Is(err, election.ErrNotLeader):
 		return writes.ErrNoTerm()
+	case errors.Is(err, object.ErrRefused):
+		return rpc.Precondition.Errorf("the previous config stays active: fix the cause, then try again: %w", err)
 	default:
 		return rpc.Unavailable.Errorf("object storage error, the previous config stays active: try again: %w", err)
 	}

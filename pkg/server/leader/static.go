@@ -83,11 +83,12 @@ func (r *running) unrecord() {
 
 // appliedConfig is the last config that the shard accepted.
 type appliedConfig struct {
-	shard  *config.Shard // nil: there is none, or it can't be read
-	body   []byte        // without the header
-	header config.Header
-	etag   object.ETag // empty: there is none
-	err    error       // why shard is nil
+	shard   *config.Shard // nil: there is none, or it can't be read
+	body    []byte        // without the header
+	header  config.Header
+	etag    object.ETag // empty: there is none, or it is refused
+	err     error       // why shard is nil
+	refused bool        // the store refuses to return it
 }
 
 // Static reads the static config of a shard. It is safe for concurrent use.
@@ -107,8 +108,8 @@ type Static struct {
 func ConfigKey(shard string) string  { return "config/" + shard + ".jsonc" }
 func appliedKey(shard string) string { return "applied/" + shard + ".jsonc" }
 
-// Read reads the shard's static config, or the last accepted one if that is missing, invalid, or
-// may remove groups that have instances.
+// Read reads the shard's static config, or the last accepted one if that is missing, invalid,
+// refused by the store, or may remove groups that have instances.
 func (c *Static) Read(ctx context.Context) (Accepted, error) {
 	var last appliedConfig
 	var readErr error
@@ -121,6 +122,8 @@ func (c *Static) Read(ctx context.Context) (Accepted, error) {
 		return Accepted{}, readErr
 	case err == nil:
 		return beside(last, Accepted{shard: shard, body: o.Body, info: o.Info}), nil
+	case errors.Is(err, object.ErrRefused) && last.shard != nil:
+		err = config.Problems{{Message: err.Error()}}
 	case !errors.As(err, new(config.Problems)):
 		return Accepted{}, err
 	case o.ETag != "":
@@ -129,10 +132,10 @@ func (c *Static) Read(ctx context.Context) (Accepted, error) {
 	switch {
 	case readErr != nil:
 		return Accepted{}, errors.Join(err, readErr)
-	case last.etag == "":
+	case last.etag == "" && !last.refused:
 		return Accepted{}, err
 	case last.shard == nil:
-		return Accepted{}, fmt.Errorf("%w; the last accepted one, %s, is invalid, too: %w", err, appliedKey(c.Shard), last.err)
+		return Accepted{}, fmt.Errorf("%w; the last accepted one, %s, can't run, too: %w", err, appliedKey(c.Shard), last.err)
 	}
 	c.Logger.Error("config can't run, the last accepted one stays active", slog.Any("error", err))
 	return Accepted{
@@ -203,10 +206,12 @@ func problemsOf(err error) config.Problems {
 // readApplied reads the last config that the shard accepted, if there is one.
 func (c *Static) readApplied(ctx context.Context) (appliedConfig, error) {
 	o, err := c.Store.Get(ctx, appliedKey(c.Shard))
-	if errors.Is(err, object.ErrNotFound) {
+	switch {
+	case errors.Is(err, object.ErrNotFound):
 		return appliedConfig{}, nil
-	}
-	if err != nil {
+	case errors.Is(err, object.ErrRefused):
+		return appliedConfig{err: fmt.Errorf("read the last accepted config: %w", err), refused: true}, nil
+	case err != nil:
 		return appliedConfig{}, fmt.Errorf("read the last accepted config: %w", err)
 	}
 	last := appliedConfig{body: o.Body, etag: o.ETag}

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,7 @@ type comparison[K comparable, V any] struct {
 	mu       sync.Mutex
 	listed   map[string]bool
 	read     int
+	refusals []error // of listed objects that the store refuses to return
 	appeared []K
 	vanished []gone[K, V]
 }
@@ -34,6 +36,21 @@ func (c *comparison[K, V]) count(read bool, appeared ...K) {
 		c.read++
 	}
 	c.appeared = append(c.appeared, appeared...)
+}
+
+func (c *comparison[K, V]) deny(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refusals = append(c.refusals, err)
+}
+
+// usable returns an error if the store refuses to return any of several listed objects: that is
+// no damage to one of them.
+func (c *comparison[K, V]) usable() error {
+	if n := len(c.refusals); n > 1 && n == len(c.listed) {
+		return fmt.Errorf("all %d objects below %s: %w", n, c.prefix(), c.refusals[0])
+	}
+	return nil
 }
 
 // compare syncs memory with the store. It reads only objects whose etag differs from the one
@@ -92,6 +109,8 @@ func (c *comparison[K, V]) missMalformed(ctx context.Context, key string) error 
 	case errors.Is(err, object.ErrNotFound):
 		c.clearMalformed(key)
 		return nil
+	case errors.Is(err, object.ErrRefused):
+		return nil // still can't be read
 	case err != nil:
 		return err
 	}
@@ -138,14 +157,18 @@ func (c *comparison[K, V]) adopt(ctx context.Context, info object.Info, cached r
 	}
 	old, known := c.entry(k)
 	m, bad := c.malformedAt(info.Key)
-	if bad && m.etag == info.ETag || !bad && known && old.etag == info.ETag {
+	isRefused := errors.Is(m.err, object.ErrRefused) // access may return without a change of the object
+	if bad && m.etag == info.ETag && !isRefused || !bad && known && old.etag == info.ETag {
 		return nil // a malformed object may be restored to the known version
 	}
 	found, read, err := c.get(ctx, k, info, cached)
-	if errors.Is(err, object.ErrNotFound) {
+	switch {
+	case errors.Is(err, object.ErrNotFound):
 		return nil // removed since it was listed
-	}
-	if err != nil {
+	case errors.Is(err, object.ErrRefused):
+		c.deny(err)
+		return c.denied(k, info, err)
+	case err != nil:
 		return err
 	}
 	if c.store(k, found, read) && !known {

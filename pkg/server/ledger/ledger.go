@@ -156,7 +156,9 @@ func (l *Ledger) Vanished() int { return int(l.vanished.Load()) }
 func (l *Ledger) Malformed() (all []fleet.Malformed) {
 	for _, key := range l.records.malformedKeys() {
 		if m, ok := l.records.malformedAt(key); ok {
-			all = append(all, fleet.Malformed{Key: key, Tenant: m.of.tenant, ID: m.of.id, Err: m.err})
+			all = append(all, fleet.Malformed{
+				Key: key, Tenant: m.of.tenant, ID: m.of.id, Err: m.err, Refused: errors.Is(m.err, object.ErrRefused),
+			})
 		}
 	}
 	return all

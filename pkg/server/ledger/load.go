@@ -24,8 +24,9 @@ type Stats struct {
 
 // Load syncs the ledger with the store: it lists, and reads only objects whose etag differs
 // from the known one, including group records. A record that memory or the cache knows and the
-// listing lacks is read by its key before it counts as gone. Malformed objects are reported
-// and left alone. After any other failure the ledger is incomplete, and Load has to be called
+// listing lacks is read by its key before it counts as gone. Malformed objects, and those that
+// the store refuses to return, are reported and left alone, unless it refuses all records of
+// instances. After any other failure the ledger is incomplete, and Load has to be called
 // again; it does not repeat completed reads.
 func (l *Ledger) Load(ctx context.Context) (Stats, error) {
 	known := l.cache.rows(tableInstances)
@@ -38,6 +39,9 @@ func (l *Ledger) Load(ctx context.Context) (Stats, error) {
 	})
 	work.Go(func() error { return l.refuseUnreleased(ctx) })
 	if err := work.Wait(); err != nil {
+		return Stats{}, fmt.Errorf("load ledger: %w", err)
+	}
+	if err := c.usable(); err != nil {
 		return Stats{}, fmt.Errorf("load ledger: %w", err)
 	}
 	l.cache.forgetRead()
@@ -67,6 +71,9 @@ func (l *Ledger) refuseUnreleased(ctx context.Context) error {
 func (l *Ledger) Relist(ctx context.Context) (appeared, vanished []fleet.InstanceID, err error) {
 	l.vanished.Store(0)
 	c, err := l.records.compare(ctx, nil, l.miss)
+	if err == nil {
+		err = c.usable()
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("relist ledger: %w", err)
 	}

@@ -64,7 +64,7 @@ type entry[V any] struct {
 	landed uint64
 }
 
-// malformed is a malformed object as last read.
+// malformed is a malformed object as last read, or one that the store refuses to return.
 type malformed[K comparable] struct {
 	of    K // zero: its key is not a record's
 	err   error
@@ -206,7 +206,8 @@ func (o *objects[K, V]) know(k K, was V) {
 	}
 }
 
-// reload syncs one record with the store. The caller holds the record's lock.
+// reload syncs one record with the store. An object that the store refuses to return is noted as
+// one that can't be read. The caller holds the record's lock.
 func (o *objects[K, V]) reload(ctx context.Context, k K) (gone bool, err error) {
 	key := o.key(k)
 	found, err := o.cfg.Store.Get(ctx, key)
@@ -215,10 +216,23 @@ func (o *objects[K, V]) reload(ctx context.Context, k K) (gone bool, err error) 
 		return true, nil
 	}
 	if err != nil {
-		return false, err
+		return false, o.denied(k, object.Info{Key: key}, err)
 	}
 	o.store(k, found, true)
 	return false, nil
+}
+
+// denied notes an object that the store refuses to return as one that can't be read, and returns
+// any other error. Its etag is known only from a listing.
+func (o *objects[K, V]) denied(k K, info object.Info, err error) error {
+	if !errors.Is(err, object.ErrRefused) {
+		return err
+	}
+	if was, bad := o.malformedAt(info.Key); bad && info.ETag == "" {
+		info.ETag = was.etag
+	}
+	o.setMalformed(info.Key, malformed[K]{of: k, err: err, etag: info.ETag})
+	return nil
 }
 
 // forget drops a record from memory and cache, except the last known version of kinds that

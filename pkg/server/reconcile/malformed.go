@@ -69,9 +69,12 @@ func problemOf(m fleet.Malformed) *fleet.Problem {
 	if m.ID != "" {
 		outcome = fmt.Sprintf("the object and the VM of instance %s are not changed", m.ID)
 	}
+	what, until := "is not a valid instance record", "the object is restored or removed"
+	if m.Refused {
+		what, until = "can't be read", "the store returns it, or it is removed"
+	}
 	return &fleet.Problem{
 		Reason: problems.ReasonMalformed, Instance: m.ID,
-		Message: fmt.Sprintf("object %.300q is not a valid instance record: %v; "+
-			"%s until the object is restored or removed", m.Key, m.Err, outcome),
+		Message: fmt.Sprintf("object %.300q %s: %v; %s until %s", m.Key, what, m.Err, outcome, until),
 	}
 }

@@ -31,10 +31,12 @@ func Kind(err error) error {
 		return rpc.NotFound.Errorf("no such instance: %w", err)
 	case errors.Is(err, ledger.ErrConflict):
 		return rpc.Conflict.Errorf("changed by a concurrent write: try again: %w", err)
+	case errors.Is(err, object.ErrRefused) && errors.Is(err, object.ErrUnknown):
+		return rpc.Unavailable.Errorf("fix the cause, then try again: %w", err)
+	case errors.Is(err, object.ErrRefused):
+		return rpc.Unavailable.Errorf("nothing was changed: fix the cause, then try again: %w", err)
 	case errors.Is(err, ledger.ErrUnknown), errors.Is(err, election.ErrUnfenced):
 		return rpc.Unavailable.Errorf("object storage does not respond, so the outcome is unknown: try again: %w", err)
-	case errors.Is(err, object.ErrRefused):
-		return rpc.Unavailable.Errorf("object storage refused the write, nothing was changed: fix the cause, then try again: %w", err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	default:
