@@ -11,13 +11,12 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 
 	"github.com/nstance/nstance/pkg/agent"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/signals"
 )
 
 // version is set by the linker.
@@ -60,7 +59,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 func serve(config agent.Config) int {
 	// The agent's heap is small: return memory to the machine earlier.
 	debug.SetGCPercent(50)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	signals.OutliveReaders()
+	ctx, stop := signals.StopButHangup(context.Background())
 	defer stop()
 	reloadOnHangup(ctx, config.Logger)
 	if err := agent.Run(ctx, config); err != nil {

@@ -9,10 +9,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/nstance/nstance/pkg/asg"
+	"github.com/nstance/nstance/pkg/signals"
 )
 
 // version is set by the linker.
@@ -25,7 +24,8 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals.OutliveReaders()
+	ctx, stop := signals.Stop(context.Background())
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)

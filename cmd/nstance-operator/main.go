@@ -9,12 +9,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/nstance/nstance/pkg/garbage"
 	"github.com/nstance/nstance/pkg/operator"
 	"github.com/nstance/nstance/pkg/operator/settings"
+	"github.com/nstance/nstance/pkg/signals"
 )
 
 // version is set by the linker.
@@ -37,7 +36,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, "nstance-operator", version)
 		return 0
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals.OutliveReaders()
+	ctx, stop := signals.Stop(context.Background())
 	defer stop()
 	if s.Probe != "" {
 		if err := operator.Probe(ctx, s.Probe, stdout); err != nil {

@@ -8,12 +8,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/nstance/nstance/pkg/garbage"
 	"github.com/nstance/nstance/pkg/server"
+	"github.com/nstance/nstance/pkg/signals"
 	"github.com/spf13/cobra"
 )
 
@@ -21,7 +20,8 @@ import (
 var version = "dev"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals.OutliveReaders()
+	ctx, stop := signals.Stop(context.Background())
 	go garbage.Govern(ctx)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"strings"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 )
 
@@ -74,7 +72,7 @@ func (c Config) Ask() (func(context.Context) (Keys, error), error) {
 	}
 	if at != "" {
 		return endpointcreds.New(at, func(o *endpointcreds.Options) {
-			o.HTTPClient = awshttp.NewBuildableClient().WithTimeout(containerTime)
+			o.HTTPClient = direct().WithTimeout(containerTime)
 			if c.Local != nil {
 				o.HTTPClient = &http.Client{Transport: c.Local.Transport, Timeout: containerTime}
 			}
@@ -111,8 +109,7 @@ func container() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", containerFull, err)
 	}
-	addr, err := netip.ParseAddr(u.Hostname())
-	if near := err == nil && (addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.String() == containerIPv6); u.Scheme != "https" && !near {
+	if u.Scheme != "https" && !nearby(u.Hostname()) {
 		return "", fmt.Errorf("%s is %.200q: want https, or a local address", containerFull, text)
 	}
 	return text, nil

@@ -3,6 +3,8 @@ package awsclient
 import (
 	"io"
 	"net/http"
+	"net/netip"
+	"net/url"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
@@ -24,6 +26,25 @@ func newTransport(client *http.Client) transport {
 		return transport{awshttp.NewBuildableClient()}
 	}
 	return transport{client}
+}
+
+// direct is the SDK's default client, except that it uses no proxy for what answers about this very
+// machine or container: a proxy would ask about its own, and could read the keys.
+func direct() *awshttp.BuildableClient {
+	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.Proxy = func(r *http.Request) (*url.URL, error) {
+			if nearby(r.URL.Hostname()) {
+				return nil, nil //nolint:nilnil // net/http: no proxy
+			}
+			return http.ProxyFromEnvironment(r)
+		}
+	})
+}
+
+// nearby reports whether a host is an address that is served on this machine or by its hypervisor.
+func nearby(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return err == nil && (addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.String() == containerIPv6 || addr.String() == metadataIPv6)
 }
 
 // Do implements HTTPClient.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -56,7 +57,8 @@ func (d *decoder) freeLiteral(path string, literal hujson.Literal) any {
 }
 
 func parseNumber(s string) (any, error) {
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil && (n > maxExact || n < -maxExact) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if errors.Is(err, strconv.ErrRange) || err == nil && (n > maxExact || n < -maxExact) {
 		return nil, fmt.Errorf("%.80s is too large to be kept exactly: write it as a string", s)
 	}
 	f, err := strconv.ParseFloat(s, 64)

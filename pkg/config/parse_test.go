@@ -128,7 +128,9 @@ func TestNumbersKeepTheirValue(t *testing.T) {
 		}
 	}
 	for number, want := range map[string]string{
-		"9007199254740993": "too large to be kept exactly", "1e999": "outside the range of numbers",
+		"9007199254740993": "too large to be kept exactly", "9223372036854775808": "too large to be kept exactly",
+		"-9223372036854775809": "too large to be kept exactly", "123456789012345678901234567890": "too large to be kept exactly",
+		"1e999": "outside the range of numbers",
 	} {
 		if got := problemsOf(t, with(`"defaults": { "vars": { "n": `+number+` } }`)); !strings.Contains(got, want) {
 			t.Errorf("%s gives %q, want %q", number, got, want)
