@@ -9,7 +9,7 @@ var ErrNoGroup = errors.New("no such group")
 // one.
 var ErrInvalidConfig = errors.New("invalid config; the previous one stays active")
 
-// ErrAwaitsConfirmation means that the config in the bucket removes groups that have instances,
+// ErrAwaitsConfirmation means that the config in the bucket takes away groups that have instances, or no longer sets their size,
 // and that the shard keeps the previous config until that is confirmed.
 var ErrAwaitsConfirmation = errors.New("the config removes groups that have instances; the previous one stays active until accepted")
 

@@ -22,6 +22,9 @@ type History struct {
 	Revision uint64
 	// Since is a lower bound of the revision of a record that is made here.
 	Since uint64
+	// First: no config that was accepted before can be read, so nothing but the group's own
+	// record shows that its size was larger.
+	First bool
 }
 
 // HoldGroup judges a stored record, or its absence, by the known version and the live
@@ -37,6 +40,9 @@ func (s *Shard) HoldGroup(key fleet.GroupKey, is GroupRecord, h History) (goesOn
 	overridden := (!is.Stored() || j.older()) && h.Revision > max(is.Revision, h.Known.Revision) || j.tooMany()
 	if !differs && !goesOn.exists && h.Lives && (!j.isStatic || overridden) {
 		return j.undefined(), true
+	}
+	if !differs && goesOn.exists && j.tooMany() {
+		return j.mark(goesOn), true
 	}
 	if lowest := max(h.Known.Revision, h.Revision); goesOn.Revision < lowest { // one that was written externally may have none
 		goesOn.Revision = lowest
@@ -62,10 +68,16 @@ func (j judgement) older() bool {
 	return j.is.Stored() && j.is.Header != (Header{}) && (j.is.Rev < j.Known.Rev || j.behind(j.is))
 }
 
-// tooMany reports whether a group without a record has more live instances than static config
-// allows. Accepting a config with a smaller size leaves a tombstone, so there was an override.
+// tooMany reports whether a group has more live instances than the config allows, and nothing says
+// that it should. Without a record, accepting a config with a smaller size would have left a
+// tombstone, so there was an override. If it is the first config that is known, only a size in the
+// record says anything.
 func (j judgement) tooMany() bool {
-	return !j.is.Stored() && !j.Known.Stored() && j.Living > j.Usage(j.key, GroupRecord{}).Instances+j.Beyond
+	silent := !j.is.Stored() && !j.Known.Stored()
+	if j.First {
+		silent = !j.is.Removed && !j.is.Unreadable() && j.is.Size == nil
+	}
+	return silent && j.Living > j.Usage(j.key, j.is).Instances+j.Beyond
 }
 
 // behind reports whether a live instance was created by a later version of the record.

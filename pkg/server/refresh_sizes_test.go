@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,7 @@ func TestNoAcceptedConfig(t *testing.T) {
 		for how, lose := range map[string]func(*site){
 			"removed": func(s *site) { s.remove(appliedAt) },
 			"damaged": func(s *site) { s.put(appliedAt, "{") },
+			"refused": func(s *site) { s.refuse(func(key string) bool { return key == appliedAt }) },
 		} {
 			t.Run(name+", "+how, simulation(func(t *testing.T) {
 				s, p := runningSix(t)
@@ -111,6 +113,13 @@ func TestNoAcceptedConfig(t *testing.T) {
 				if g := s.mustGroup(q, "web"); condition(g, missingGroup) == nil || g.GetSize() != 6 {
 					t.Errorf("web is %v", g)
 				}
+				s.store.Set(nil)
+				time.Sleep(time.Minute)
+				q.refreshes(unchanged)
+				q.ends()
+				q = s.successorNamed("c")
+				time.Sleep(time.Minute)
+				s.keptAll("after another takeover", machines)
 				if groups == "" {
 					return
 				}
@@ -121,6 +130,88 @@ func TestNoAcceptedConfig(t *testing.T) {
 			}))
 		}
 	}
+}
+
+// TestNoAcceptedConfigOfRecords: the same, if the group has a record that says nothing of its size.
+func TestNoAcceptedConfigOfRecords(t *testing.T) {
+	surge := func(p *process) {
+		p.set(&nstancev1.UpsertGroupRequest{Key: "web", MaxSurge: ptr("2")})
+	}
+	reset := func(p *process) {
+		p.set(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(6))})
+		if _, err := p.operator("default").ResetGroup(within(p.t), &nstancev1.ResetGroupRequest{Key: "web"}); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	for name, record := range map[string]func(*process){"another override": surge, "a tombstone": reset} {
+		for size, groups := range map[int32]string{0: webOfNone, 1: webUnset, 2: strings.Replace(webOfSix, "6", "2", 1)} {
+			t.Run(fmt.Sprintf("%s, size %d", name, size), simulation(func(t *testing.T) {
+				s, p := runningSix(t)
+				record(p)
+				machines := s.living()
+				p.ends()
+				s.remove(appliedAt)
+				s.groupsBecome(groups)
+				q := s.successor() // its cache is empty
+				time.Sleep(time.Minute)
+				s.keptAll("after the takeover", machines)
+				if g := s.mustGroup(q, "web"); condition(g, missingGroup) == nil || g.GetSize() != 6 {
+					t.Errorf("web is %v", g)
+				}
+				q.set(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(size)})
+				q.awaitSize("web", size)
+			}))
+		}
+	}
+}
+
+// TestNoAcceptedConfigOfATemplate: the same for a group of the API that has its template's size.
+func TestNoAcceptedConfigOfATemplate(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		sized := func(s *site) string {
+			return strings.Replace(s.text(), `"kind": "knd",`, `"kind": "knd", "size": 6,`, 1)
+		}
+		s := newSite(t, with("GROUPS", ``))
+		s.put(configAt, sized(s))
+		p := s.start()
+		s.populate(p)
+		p.set(&nstancev1.UpsertGroupRequest{Key: "job", Template: ptr("knd")})
+		p.awaitSize("job", 6)
+		machines := s.living()
+		s.world.ForgetCalls()
+		s.put(configAt, s.text())
+		_, err := p.refresh()
+		refused(t, err, codes.FailedPrecondition, "default/job", "no size is set any more")
+		p.ends()
+		s.remove(appliedAt)
+		q := s.successor() // its cache is empty
+		time.Sleep(time.Minute)
+		s.keptAll("after the takeover", machines)
+		if g := s.mustGroup(q, "job"); condition(g, missingGroup) == nil || g.GetSize() != 6 {
+			t.Errorf("job is %v", g)
+		}
+	})
+}
+
+// set changes a group.
+func (p *process) set(req *nstancev1.UpsertGroupRequest) {
+	p.t.Helper()
+	if _, err := p.upsert(req); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestUnsetSizeStays: accepting the removal of a group that never had a size, and stays, is refused
+// as for any other group.
+func TestUnsetSizeStays(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, with("GROUPS", `"default": { "web": { "template": "knd", "size": 2 }, "db": { "template": "knd" } }`))
+		for range 2 { // the running text, and another one
+			_, err := p.refresh("default/db")
+			refused(t, err, codes.FailedPrecondition, "default/db", "keeps it")
+			s.replace(`"web": { "template": "knd", "size": 2 }`, `"web": { "template": "knd", "size": 3 }`)
+		}
+	})
 }
 
 // TestSmallerSizeAtOnce: a shard that has just begun, and starts again with a smaller size, has that

@@ -65,6 +65,7 @@ func TestOneObjectRefused(t *testing.T) {
 		"a tombstone":            func(key string, _ *site) bool { return key == groupAt("default", "old") },
 		"a machine's record":     func(key string, s *site) bool { return key == s.recordOf(true) },
 		"a record of one gone":   func(key string, s *site) bool { return key == s.recordOf(false) },
+		"an on-demand record":    func(key string, s *site) bool { return key == recordKey(s.onDemand()[0]) },
 		"an on-demand request":   func(key string, _ *site) bool { return strings.HasPrefix(key, "request/") },
 		"the accepted config":    func(key string, _ *site) bool { return key == appliedAt },
 		"the config":             func(key string, _ *site) bool { return key == configAt },
@@ -111,11 +112,53 @@ func TestOneObjectRefused(t *testing.T) {
 func (s *site) recordOf(lives bool) string {
 	for _, r := range s.records() {
 		if r.Phase.Active() == lives && (r.Group == "job") == lives {
-			return "instance/" + shardID + "/" + r.Tenant + "." + r.ID.StorageKey() + ".json"
+			return recordKey(r)
 		}
 	}
 	s.t.Fatal("there is no such record")
 	return ""
+}
+
+func recordKey(i fleet.Instance) string {
+	return "instance/" + shardID + "/" + i.Tenant + "." + i.ID.StorageKey() + ".json"
+}
+
+// TestRemovalOfRefusedRecords: a config that takes away a group is asked about while a record can't
+// be read: its machine may be of any group.
+func TestRemovalOfRefusedRecords(t *testing.T) {
+	for name, groups := range map[string]string{
+		"size 0":  `"default": { "web": { "template": "knd", "size": 0 }, "db": { "template": "knd", "size": 2 } }`,
+		"no size": `"default": { "web": { "template": "knd" }, "db": { "template": "knd", "size": 2 } }`,
+		"removed": `"default": { "db": { "template": "knd", "size": 2 } }`,
+	} {
+		t.Run(name, simulation(func(t *testing.T) {
+			s, p := runningTwo(t, replaced(`"report_interval": "1m"`, `"report_interval": "1h"`))
+			machines := s.living()
+			s.world.ForgetCalls()
+			var of []string
+			for _, r := range s.records() {
+				if r.Group == "web" {
+					of = append(of, recordKey(r))
+				}
+			}
+			p.ends()
+			s.refuse(func(key string) bool { return slices.Contains(of, key) })
+			q := s.successor() // its cache is empty
+			time.Sleep(10 * time.Minute)
+			s.groupsBecome(groups)
+			_, err := q.refresh()
+			refused(t, err, codes.FailedPrecondition, "default/web", "not known yet")
+			q.ends()
+			r := s.successorNamed("c")
+			time.Sleep(10 * time.Minute)
+			s.keptAlive("after a takeover", machines)
+			s.store.Set(nil)
+			time.Sleep(10 * time.Minute)
+			s.keptAlive("when they are returned", machines)
+			_, err = r.refresh()
+			refused(t, err, codes.FailedPrecondition, "default/web", "deletes")
+		}))
+	}
 }
 
 // keptAlive fails unless exactly these machines live and no delete was attempted.

@@ -145,7 +145,7 @@ func changeWord(c nstancev1.GroupChange) string {
 // printEffects prints what is not about the groups' machines: a line for each.
 func printEffects(w io.Writer, shard string, p *nstancev1.ConfigPreview) {
 	for _, r := range p.GetRemovals() {
-		fmt.Fprintf(w, "%s: group %s/%s has to be confirmed: its removal deletes %d instances (config refresh --accept-removal %[2]s/%[3]s)\n",
+		fmt.Fprintf(w, "%s: group %s/%s has to be confirmed: it loses %d instances (config refresh --accept-removal %[2]s/%[3]s)\n",
 			shard, r.GetTenant(), r.GetGroup(), r.GetInstances())
 	}
 	if fields := p.GetRestartRequired(); len(fields) > 0 {

@@ -80,7 +80,7 @@ func TestConfigDiff(t *testing.T) {
 	file := configFile(t)
 	for _, args := range [][]string{{"config", "diff"}, {"config", "diff", file}, {"config", "refresh", "--dry-run"}} {
 		isPreview(t, c.run(args...).want(t, cli.ExitOK,
-			"dev-1: group default/jobs has to be confirmed: its removal deletes 1 instances (config refresh --accept-removal default/jobs)",
+			"dev-1: group default/jobs has to be confirmed: it loses 1 instances (config refresh --accept-removal default/jobs)",
 			"dev-1: takes effect after a restart of the server: server.bind", "dev-1: group default/web is disabled: no such template",
 			"dev-1: group default/web: size 3 overrides the config's 5"))
 	}

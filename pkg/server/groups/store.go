@@ -158,7 +158,8 @@ func (g *Groups) judged(key fleet.GroupKey, was keptRecord, state ledger.GroupSt
 		k.record = config.UnreadableGroup(config.Header{}, fmt.Errorf("its record %w: %w", ErrUnreadable, state.Err))
 	default:
 		h := config.History{Known: state.Known, Living: l.managed, Lives: l.any, Revision: l.revision, Since: revisionsSince(g)}
-		if h.Beyond = config.MaxGroupSize; g.taking && !state.Record.Stored() {
+		h.First = g.cfg.First && g.taking
+		if h.Beyond = config.MaxGroupSize; g.taking && (!state.Record.Stored() || h.First) {
 			h.Beyond = l.beyond(g, key)
 		}
 		if was.record.Stored() && !was.record.Unreadable() {

@@ -44,8 +44,7 @@ type candidate struct {
 // atTakeover records this term's config as the last accepted one. It is not recorded while the
 // record of a group that may outlive its static definition can't be read, because that record
 // is needed before the group's last definition is overwritten. The term runs the config all
-// the same, and refresher.late tries again, as it does while the store refuses to return the last
-// accepted config.
+// the same, and refresher.late tries again.
 //
 // A config that is the last accepted one is recorded once the term runs (Term.tasks):
 // no group outlives it, and the term does not have to wait for two more requests.
@@ -60,10 +59,6 @@ func (a *acceptance) atTakeover(ctx context.Context, removed removalCheck) error
 	}
 	if bytes.Equal(c.body, now.body) {
 		a.config.swap(c) // with its pending removals, even if recording it fails
-	}
-	if c.last.refused {
-		a.cfg.Logger.Error("the config runs unrecorded", slog.Any("error", c.last.err))
-		return nil
 	}
 	permits := func(last appliedConfig) error {
 		if last.etag != c.last.etag {
@@ -128,9 +123,6 @@ func (a *acceptance) prepare(ctx context.Context) (last appliedConfig, err error
 	if last, err = a.cfg.Static.readApplied(ctx); err != nil {
 		return last, err
 	}
-	if last.refused {
-		return last, last.err
-	}
 	return last, a.applied.saw(last.header, last.etag)
 }
 
@@ -178,7 +170,7 @@ func (a *acceptance) shrunk(c Accepted, last appliedConfig) (all []operators.Shr
 		return a.config.now().shrunk
 	}
 	for _, g := range preview.Of(preview.Input{From: before[0], To: c.shard, Records: a.groups.Records()}).Groups {
-		if g.Change == preview.Removed || g.Size == g.SizeBefore || g.Size*2 > g.SizeBefore {
+		if g.Change == preview.Removed || g.Disabled != "" || g.Size == g.SizeBefore || g.Size*2 > g.SizeBefore {
 			continue
 		}
 		all = append(all, operators.Shrunk{Key: g.Key, SizeBefore: g.SizeBefore, Size: g.Size})

@@ -96,7 +96,7 @@ func (r *refresher) refresh(
 	case err != nil:
 		return did, false, r.storageError(err)
 	case same && now.recorded:
-		if err := r.removals.areGone(accepted); err != nil {
+		if err := r.removals.areGone(now, accepted); err != nil {
 			return did, false, err
 		}
 		now.info = o.Info
@@ -104,10 +104,13 @@ func (r *refresher) refresh(
 		return did, false, r.stillLeading()
 	}
 	operators.Refreshing(ctx, r.Status(), string(o.ETag))
-	next := Accepted{shard: shard, body: o.Body, info: o.Info}.on(r.cfg.Boot)
-	permits := func(appliedConfig) error {
+	next := Accepted{shard: shard, body: o.Body, info: o.Info, accepted: accepted}.on(r.cfg.Boot)
+	permits := func(last appliedConfig) error {
 		did = r.preview(now, next) // of what is there when it is permitted
-		return r.removals.permits(now.shard, next.shard, accepted)
+		if err := r.removals.permits(now.shard, next.shard, accepted); err != nil || bytes.Equal(last.body, now.body) {
+			return err
+		}
+		return r.removals.unasked(last, next) // a group of it may live on although the running config lacks it
 	}
 	if err := r.accepts.accept(ctx, candidate{next, permits, r.swap}); err != nil {
 		if awaits := awaitedBy(err); len(awaits) > 0 {

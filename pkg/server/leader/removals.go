@@ -161,7 +161,7 @@ type removalCheck struct {
 	records writes.Records
 	// accounted reports whether the record of each VM is known. Until then, instances are
 	// known only from a listing, and an incomplete one can show a group as empty, so every
-	// defined group may have instances.
+	// defined group may have instances. The same holds while a record can't be read.
 	accounted func() bool
 }
 
@@ -169,7 +169,7 @@ type removalCheck struct {
 // turns, or is the only user yet.
 func (c removalCheck) removals(from, to *config.Shard) (all []operators.Removal) {
 	records, there := c.groups.Records(), liveByGroup(c.records.Instances())
-	if !c.accounted() {
+	if !c.accounted() || len(c.records.Malformed()) > 0 {
 		perhaps(there, from, records)
 	}
 	return removals(from, to, records, there)
@@ -189,18 +189,10 @@ func perhaps(there map[fleet.GroupKey]live, static *config.Shard, records config
 // removals were accepted of groups that the config keeps.
 func (c removalCheck) permits(from, to *config.Shard, accepted []fleet.GroupKey) error {
 	all := c.removals(from, to)
-	var refused, stay []rpc.Failure
-	for _, r := range all {
-		if !slices.Contains(accepted, r.Key) {
-			refused = append(refused, r.Failure())
-		}
+	if err := c.refuses(all, accepted); err != nil {
+		return err
 	}
-	if len(refused) > 0 {
-		return &unaccepted{removals: all, PreconditionError: rpc.PreconditionError{
-			Message:  "the config removes groups that have instances: nothing was changed; name them in accept_removals",
-			Failures: refused,
-		}}
-	}
+	var stay []rpc.Failure
 	for _, key := range accepted {
 		named := func(r operators.Removal) bool { return r.Key == key }
 		if !slices.ContainsFunc(all, named) && c.staysBy(from, to, key) {
@@ -210,20 +202,40 @@ func (c removalCheck) permits(from, to *config.Shard, accepted []fleet.GroupKey)
 	return keptError(stay)
 }
 
+// refuses returns an error for removals that were not accepted.
+func (c removalCheck) refuses(all []operators.Removal, accepted []fleet.GroupKey) error {
+	var refused []rpc.Failure
+	for _, r := range all {
+		if !slices.Contains(accepted, r.Key) {
+			refused = append(refused, r.Failure())
+		}
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	return &unaccepted{removals: all, PreconditionError: rpc.PreconditionError{
+		Message:  "the config removes groups that have instances: nothing was changed; name them in accept_removals",
+		Failures: refused,
+	}}
+}
+
 // unasked refuses a config that removes groups which have instances, or may have: an incomplete
-// listing proves nothing. It permits every config if no accepted one is known to compare with.
+// listing proves nothing. It permits those that were accepted, and every config if no accepted
+// one is known to compare with.
 func (c removalCheck) unasked(last appliedConfig, next Accepted) error {
 	if last.shard == nil || bytes.Equal(last.body, next.body) {
 		return nil
 	}
-	return c.permits(last.shard, next.shard, nil)
+	return c.refuses(c.removals(last.shard, next.shard), next.accepted)
 }
 
-// areGone returns an error if removals were accepted of groups that the running config keeps.
-func (c removalCheck) areGone(accepted []fleet.GroupKey) error {
+// areGone returns an error if removals were accepted of groups that the running config keeps, and
+// that were not accepted with it.
+func (c removalCheck) areGone(now Accepted, accepted []fleet.GroupKey) error {
 	var stay []rpc.Failure
 	for _, key := range accepted {
-		if group, ok := c.groups.Group(key); ok && (group.Disabled != "" || !group.Removed && group.Size > 0 && !group.SizeUnset) {
+		lost := slices.Contains(now.accepted, key) // what it had beyond the default size
+		if group, ok := c.groups.Group(key); ok && !lost && (group.Disabled != "" || !group.Removed && group.Size > 0) {
 			stay = append(stay, keptFailure(key))
 		}
 	}
@@ -245,9 +257,11 @@ func keptError(stay []rpc.Failure) error {
 	}
 }
 
-// staysBy reports whether a group still has instances under the next static config.
+// staysBy reports whether a group still has its instances under the next static config.
 func (c removalCheck) staysBy(from, to *config.Shard, key fleet.GroupKey) bool {
-	return keptBy(to, key, succeed(from, to, key, c.groups.Records()[key])).part == whole
+	r := c.groups.Records()[key]
+	was, is := keptBy(from, key, r), keptBy(to, key, succeed(from, to, key, r))
+	return is.part == whole || is.part == unset && was.part == unset
 }
 
 // unaccepted is the refusal of a config with removals that were not accepted.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/server/operators"
 )
@@ -32,6 +33,8 @@ type Accepted struct {
 	// awaits are the removals that the valid config/ needs to be confirmed, if that is why
 	// applied/ runs. Sorted by key.
 	awaits []operators.Removal
+	// accepted are the groups whose removal the refresh accepted that switched to it.
+	accepted []fleet.GroupKey
 	// shrunk are the groups that it made smaller by half or more, sorted by key.
 	shrunk []operators.Shrunk
 
@@ -83,12 +86,11 @@ func (r *running) unrecord() {
 
 // appliedConfig is the last config that the shard accepted.
 type appliedConfig struct {
-	shard   *config.Shard // nil: there is none, or it can't be read
-	body    []byte        // without the header
-	header  config.Header
-	etag    object.ETag // empty: there is none, or it is refused
-	err     error       // why shard is nil
-	refused bool        // the store refuses to return it
+	shard  *config.Shard // nil: there is none, or it can't be read
+	body   []byte        // without the header
+	header config.Header
+	etag   object.ETag // empty: there is none
+	err    error       // why shard is nil
 }
 
 // Static reads the static config of a shard. It is safe for concurrent use.
@@ -132,7 +134,7 @@ func (c *Static) Read(ctx context.Context) (Accepted, error) {
 	switch {
 	case readErr != nil:
 		return Accepted{}, errors.Join(err, readErr)
-	case last.etag == "" && !last.refused:
+	case last.etag == "":
 		return Accepted{}, err
 	case last.shard == nil:
 		return Accepted{}, fmt.Errorf("%w; the last accepted one, %s, can't run, too: %w", err, appliedKey(c.Shard), last.err)
@@ -210,7 +212,7 @@ func (c *Static) readApplied(ctx context.Context) (appliedConfig, error) {
 	case errors.Is(err, object.ErrNotFound):
 		return appliedConfig{}, nil
 	case errors.Is(err, object.ErrRefused):
-		return appliedConfig{err: fmt.Errorf("read the last accepted config: %w", err), refused: true}, nil
+		return c.refusedApplied(ctx, err)
 	case err != nil:
 		return appliedConfig{}, fmt.Errorf("read the last accepted config: %w", err)
 	}
@@ -222,6 +224,22 @@ func (c *Static) readApplied(ctx context.Context) (appliedConfig, error) {
 	if last.err = err; err == nil {
 		last.header, last.body = header, body
 		last.shard, last.err = c.check(config.ParseAccepted(body))
+	}
+	return last, nil
+}
+
+// refusedApplied is readApplied for an object that the store refuses to return. It is as a damaged
+// one: a config that is accepted replaces it, so that no later leader compares with it.
+func (c *Static) refusedApplied(ctx context.Context, refusal error) (appliedConfig, error) {
+	infos, err := object.All(ctx, c.Store, appliedKey(c.Shard))
+	if err != nil {
+		return appliedConfig{}, fmt.Errorf("read the last accepted config: %w: %w", refusal, err)
+	}
+	last := appliedConfig{err: refusal}
+	for _, info := range infos {
+		if info.Key == appliedKey(c.Shard) {
+			last.etag = info.ETag
+		}
 	}
 	return last, nil
 }

@@ -100,8 +100,8 @@ func (w *Writer) expire(ctx context.Context, k RequestKey, before time.Time) (Ex
 	}
 	r, err := w.ledger.request(ctx, k.Tenant, k.Key)
 	switch _, recorded := w.ledger.Get(r.ID); {
-	case errors.Is(err, ErrNotFound), errors.Is(err, ErrRequest):
-		return Kept, nil
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrRequest), errors.Is(err, object.ErrRefused):
+		return Kept, nil // a refused one is tried again by the next sweep
 	case err != nil:
 		return Kept, err
 	case recorded, !r.written.Before(before):
@@ -119,11 +119,15 @@ func (r Request) final() bool { return r.Gone && (r.Failure == "" || r.Removed) 
 
 // closeRequest makes the request of an instance without a record final.
 func (w *Writer) closeRequest(ctx context.Context, k RequestKey, id fleet.InstanceID) (Expiry, error) {
-	if _, err := w.ledger.cfg.Store.Get(ctx, w.ledger.records.key(instanceKey{k.Tenant, id})); !errors.Is(err, object.ErrNotFound) {
+	_, err := w.ledger.cfg.Store.Get(ctx, w.ledger.records.key(instanceKey{k.Tenant, id}))
+	switch {
+	case errors.Is(err, object.ErrRefused):
+		return Kept, nil
+	case !errors.Is(err, object.ErrNotFound):
 		return Kept, err // the record is not in memory
 	}
 	closed := false
-	_, err := w.amend(ctx, k.Tenant, k.Key, func(there *Request) bool {
+	_, err = w.amend(ctx, k.Tenant, k.Key, func(there *Request) bool {
 		if closed = there.ID == id && !there.final(); closed {
 			there.Gone, there.Removed = true, true
 		}

@@ -150,3 +150,29 @@ func TestExpireGivesWay(t *testing.T) {
 		expire(t, w, ledger.Kept)
 	})
 }
+
+// TestExpireOfARefusedRequest: a request that the store refuses to return is kept without an error,
+// which would keep those after it, and so is one whose instance's record is refused.
+func TestExpireOfARefusedRequest(t *testing.T) {
+	for name, at := range map[string]string{"the request": askedAt, "the record": key(1)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, faults, _ := bare(t)
+				w := l.Lead(term{epoch: 2})
+				if _, err := w.Claim(t.Context(), asked(1)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Hour)
+				faults.Set(func(q objecttest.Request) objecttest.Outcome {
+					if q.Verb == object.VerbGet && q.Key == at {
+						return objecttest.Outcome{Fault: objecttest.Refused}
+					}
+					return objecttest.Outcome{}
+				})
+				expire(t, w, ledger.Kept)
+				faults.Set(nil)
+				expire(t, w, ledger.Closed)
+			})
+		})
+	}
+}

@@ -208,9 +208,6 @@ func (w *Writer) tryEditGroup(ctx context.Context, key fleet.GroupKey, edit Grou
 		if err := w.ledger.readGroup(ctx, key); err != nil {
 			return nil, err
 		}
-		if m, _ := o.malformedAt(o.key(key)); o.doubted(key) && errors.Is(m.err, object.ErrRefused) {
-			return nil, m.err // what the last write did can't be known
-		}
 	}
 	now := w.ledger.GroupState(key)
 	if now.Record.Epoch > w.fence.Epoch() {

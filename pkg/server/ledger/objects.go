@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -223,13 +224,15 @@ func (o *objects[K, V]) reload(ctx context.Context, k K) (gone bool, err error) 
 }
 
 // denied notes an object that the store refuses to return as one that can't be read, and returns
-// any other error. Its etag is known only from a listing.
+// any other error. Its etag is that of the last listing or read.
 func (o *objects[K, V]) denied(k K, info object.Info, err error) error {
 	if !errors.Is(err, object.ErrRefused) {
 		return err
 	}
-	if was, bad := o.malformedAt(info.Key); bad && info.ETag == "" {
-		info.ETag = was.etag
+	if info.ETag == "" {
+		was, _ := o.malformedAt(info.Key)
+		known, _ := o.entry(k)
+		info.ETag = cmp.Or(was.etag, known.etag)
 	}
 	o.setMalformed(info.Key, malformed[K]{of: k, err: err, etag: info.ETag})
 	return nil

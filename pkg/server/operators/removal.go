@@ -57,8 +57,11 @@ func (r Removal) Failure() rpc.Failure {
 	case r.SizeUnset:
 		kind, what = rpc.GroupSizeUnset, fmt.Sprintf("no size is set any more, in the group or its template, so that it would be %d", r.Keeps)
 	}
-	if len(r.Instances) == 0 {
+	switch {
+	case len(r.Instances) == 0:
 		return rpc.Failure{Type: kind, Subject: r.Key.String(), Description: what + "; not known yet whether it has instances"}
+	case r.goes() == 0:
+		return rpc.Failure{Type: kind, Subject: r.Key.String(), Description: what + "; not known yet whether it has more instances"}
 	}
 	noun := "instances"
 	if r.goes() == 1 {

@@ -1,7 +1,8 @@
 package plan
 
 // scaleDown removes the members beyond the size in this order: those whose removal was
-// requested, the unhealthy, the pending, then the oldest. Instances of the leaving list are
+// requested, the unhealthy, the pending, then the oldest. A VM whose record can't be read may be
+// an on-demand one, so it takes no place from one of the last two. Instances of the leaving list are
 // doomed and not counted here. Members that are leaving, or busy and possibly leaving,
 // count as removed.
 func (d *decision) scaleDown() {
@@ -12,14 +13,18 @@ func (d *decision) scaleDown() {
 	if d.view.Group.Removed {
 		reason = ReasonGroupRemoved
 	}
-	for _, class := range []func(*member) bool{
-		func(m *member) bool { return m.asked },
-		func(m *member) bool { return m.unhealthy },
-		func(m *member) bool { return !m.running },
-		func(*member) bool { return true },
+	filled := d.view.Filled
+	for _, class := range []struct {
+		has  func(*member) bool
+		size int
+	}{
+		{func(m *member) bool { return m.asked }, d.size},
+		{func(m *member) bool { return m.unhealthy }, d.size},
+		{func(m *member) bool { return !m.running }, d.size + filled},
+		{func(*member) bool { return true }, d.size + filled},
 	} {
-		for n := 0; n < len(d.live) && len(d.live)-d.going > d.size+d.kept(); n++ {
-			if m := &d.live[n]; !m.going && class(m) {
+		for n := 0; n < len(d.live) && len(d.live)-d.going > class.size+d.kept(); n++ {
+			if m := &d.live[n]; !m.going && class.has(m) {
 				d.scaleOut(m, reason)
 			}
 		}

@@ -20,6 +20,9 @@ type View struct {
 	Now      time.Time
 	Group    fleet.Group
 	Settings Settings
+	// Filled is how many places of the group's size are held by VMs whose records can't be read.
+	// Group.Size is already smaller by that.
+	Filled int
 	// Instances is every record of the group, including tombstones and on-demand ones. A
 	// create whose record is being written, or may have been, is included as a busy
 	// pending instance, so that none is created twice.

@@ -44,8 +44,8 @@ func TestVMOfAMalformedRecordIsLeftAlone(t *testing.T) {
 		s.expectRunning(web, 3)
 		s.size(web, 1)
 		pass(10 * time.Minute)
-		if len(s.running(web)) != 0 || !s.isAlive(ids[1]) || !s.isAlive(ids[2]) {
-			t.Errorf("want just the two without a readable record: %s", s.dump())
+		if len(s.running(web)) != 1 || !s.isAlive(ids[1]) || !s.isAlive(ids[2]) {
+			t.Errorf("want one beside the two without a readable record, which may be on-demand ones: %s", s.dump())
 		}
 	})
 }

@@ -44,6 +44,7 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	// After the records, so that a record that becomes readable meanwhile is not counted
 	// twice, as an instance and as a claimed VM.
 	v.Group.Size = max(0, g.Size-l.sweeper.filled(key, func(id fleet.InstanceID) bool { return v.Find(id) != nil }))
+	v.Filled = g.Size - v.Group.Size
 	l.schedule.MarkAt(key, all.Again)
 	v.Takeover, v.Surge = *l.takeover.Load(), l.surges.Granted(key, l.tuning.Load().MaxSurge)
 	return v, defined
