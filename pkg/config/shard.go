@@ -21,6 +21,9 @@ type Shard struct {
 	Secrets       map[string]Access       `json:"secrets,omitempty"` // by name, or by a prefix and *
 	Files         map[string]Access       `json:"files,omitempty"`   // by key below files/, or by folder
 	Groups        map[string]TenantGroups `json:"groups,omitempty"`  // by tenant
+	// Removed names groups, as tenant/group, that this config may take all machines from: it does not
+	// define them, or with size 0.
+	Removed []string `json:"removed,omitempty"`
 
 	// excused has the violations of tenant rules that ParseAccepted found; nil: none.
 	excused *excuses

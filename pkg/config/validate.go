@@ -48,6 +48,7 @@ func (v *validator) validate() Problems {
 	accessOf(v).sections()
 	v.templates()
 	v.groups()
+	checkRemoved(&v.findings, v.shard)
 	v.providerArgs()
 	return v.problems
 }

@@ -113,6 +113,29 @@ func (v *validator) groupOfTemplate(path string, g Group, t Template) {
 	}
 }
 
+// checkRemoved checks that each name is of a group that the config takes all machines from.
+func checkRemoved(f *findings, s *Shard) {
+	for i, name := range s.Removed {
+		path := at("removed", i)
+		key, err := fleet.ParseGroupKey(name)
+		if err != nil {
+			if name != "" { // which unique reports
+				f.addf(path, "%v", err)
+			}
+			continue
+		}
+		g, defined := s.Groups[key.Tenant][key.Name]
+		size := g.Size
+		if size == nil {
+			size = s.Templates[g.Template].Size
+		}
+		if defined && (size == nil || *size > 0) {
+			f.addf(path, "%s keeps machines: remove it from groups or set its size to 0, or else remove it from this list", key)
+		}
+	}
+	f.unique("removed", s.Removed, "a group, as tenant/group")
+}
+
 const (
 	// maxVars bounds the top-level vars of a group.
 	maxVars = 1000

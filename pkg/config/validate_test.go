@@ -105,6 +105,13 @@ func TestValidate(t *testing.T) {
 		{aws(`"leader_network": { "ipv4": "10.0.0.9" }`), "server.leader_network.interface_id: required"},
 		{[2]string{`{ "kind": "fake" }`, `{ "kind": "aws" }`}, "server.provider.region: required"},
 
+		{section(`"removed": ["default/gone", "prod/web", "other/web"]`), ""},
+		{section(`"removed": ["default/web"]`), "removed[0]: default/web keeps machines: remove it from groups or set its size to 0"},
+		{section(`"removed": ["prod/web", "default/bare"]`), "removed[1]: default/bare keeps machines"},
+		{section(`"removed": ["web"]`), `removed[0]: "web" is not a group: want tenant/group`},
+		{section(`"removed": [""]`), "removed[0]: empty: want a group, as tenant/group"},
+		{section(`"removed": ["a/b", "a/b"]`), `removed[1]: "a/b" is listed already`},
+		{section(`"removed": "a/b"`), "removed: "},
 		{section(`"images": { "a b": { "provider": "aws", "fallback": "x" } }`),
 			`images["a b"]: "a b" is not a valid name: want letters, digits`},
 		{section(`"images": { "a": { "provider": "aws", "filters": [{ "name": "", "values": [] }] } }`), "images.a.filters[0].name: required"},

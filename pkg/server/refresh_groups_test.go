@@ -13,7 +13,6 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/provider/fake"
-	"github.com/nstance/nstance/pkg/server"
 	"github.com/nstance/nstance/pkg/server/groups"
 	"github.com/nstance/nstance/pkg/server/leader"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -375,7 +374,7 @@ func hashes(s *site) (all []string) {
 func TestInvalidConfigIsLookedAt(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
-		p := s.start(func(c *server.Config) { c.Times.ConfigLook = 20 * time.Millisecond })
+		p := s.start(looking)
 		s.populate(p)
 		p.awaitSize("web", 2)
 		good := s.get(configAt)

@@ -13,7 +13,6 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/provider/fake"
-	"github.com/nstance/nstance/pkg/server"
 	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/problems"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -201,7 +200,7 @@ func TestAllRefused(t *testing.T) {
 func TestRefreshOfARefusedConfig(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t, with("GROUPS", twoGroups))
-		p := s.start(func(c *server.Config) { c.Times.ConfigLook = 20 * time.Millisecond })
+		p := s.start(looking)
 		s.populate(p)
 		p.awaitSize("web", 2)
 		s.refuse(func(key string) bool { return key == configAt })

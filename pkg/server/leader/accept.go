@@ -89,7 +89,7 @@ func (a *acceptance) choose(c Accepted, removed removalCheck) Accepted {
 	_, ending := restartFields(a.cfg.Boot, next.shard)
 	switch {
 	case len(removals) > 0:
-		held.awaits = removals
+		held.awaits, held.awaiting = removals, next.shard
 	case len(ending) > 0: // the server was started with the accepted values
 		held.problems = waitsForRefresh()
 	default:

@@ -90,7 +90,7 @@ func (r *refresher) refresh(
 	same := err == nil && !now.fromApplied && bytes.Equal(o.Body, now.body)
 	switch {
 	case invalid:
-		r.mark(o.Info, problemsOf(err), nil)
+		r.mark(o.Info, problemsOf(err))
 		r.reportInvalid()
 		return did, false, r.invalid(err)
 	case err != nil:
@@ -104,22 +104,31 @@ func (r *refresher) refresh(
 		return did, false, r.stillLeading()
 	}
 	operators.Refreshing(ctx, r.Status(), string(o.ETag))
-	next := Accepted{shard: shard, body: o.Body, info: o.Info, accepted: accepted}.on(r.cfg.Boot)
+	did, err = r.become(ctx, Accepted{shard: shard, body: o.Body, info: o.Info, accepted: accepted}.on(r.cfg.Boot))
+	if err != nil {
+		return did, false, r.storageError(err)
+	}
+	return did, !same, nil
+}
+
+// become switches to a valid config, unless it removes groups with instances without confirmation.
+func (r *refresher) become(ctx context.Context, next Accepted) (did operators.ConfigPreview, err error) {
+	now := r.config.now()
 	permits := func(last appliedConfig) error {
 		did = r.preview(now, next) // of what is there when it is permitted
-		if err := r.removals.permits(now.shard, next.shard, accepted); err != nil || bytes.Equal(last.body, now.body) {
+		if err := r.removals.permits(now.shard, next.shard, next.accepted); err != nil || bytes.Equal(last.body, now.body) {
 			return err
 		}
 		return r.removals.unasked(last, next) // a group of it may live on although the running config lacks it
 	}
 	if err := r.accepts.accept(ctx, candidate{next, permits, r.swap}); err != nil {
 		if awaits := awaitedBy(err); len(awaits) > 0 {
-			r.mark(o.Info, nil, awaits)
+			r.await(next, awaits)
 		}
-		return did, false, r.storageError(err)
+		return did, err
 	}
 	r.refreshed()
-	return did, !same, nil
+	return did, nil
 }
 
 // swap swaps the running config between two passes of the loop.
@@ -144,10 +153,17 @@ func (r *refresher) late() error {
 	if errors.Is(err, groups.ErrUnreadable) {
 		return nil // retried once the record can be read
 	}
-	if err != nil && r.term.Err() == nil {
-		r.problems.Set(fleet.Problem{At: r.cfg.Now(), Reason: problems.ReasonStorage, Message: err.Error()})
+	if err != nil {
+		r.reportStorage(err)
 	}
 	return err
+}
+
+// reportStorage reports why a config was not accepted, if the term goes on.
+func (r *refresher) reportStorage(err error) {
+	if r.term.Err() == nil {
+		r.problems.Set(fleet.Problem{At: r.cfg.Now(), Reason: problems.ReasonStorage, Message: err.Error()})
+	}
 }
 
 // read reads and checks config/. It ends with the term, and after the request timeout. The
@@ -159,17 +175,22 @@ func (r *refresher) read(ctx context.Context) (object.Object, *config.Shard, err
 	return r.cfg.Static.text(ctx)
 }
 
-// mark notes why config/ does not run, until a refresh or recheck finds otherwise: it is
-// invalid, or waits for removals to be accepted.
-func (r *refresher) mark(info object.Info, problems config.Problems, awaits []operators.Removal) {
+// mark notes why config/ does not run, until a refresh or recheck finds otherwise.
+func (r *refresher) mark(info object.Info, problems config.Problems) {
 	now := r.config.now()
-	known := now.info.ETag == info.ETag && slices.EqualFunc(now.awaits, awaits, sameGroup)
-	now.info, now.fromApplied, now.problems, now.awaits = info, true, problems, awaits
+	now.info, now.fromApplied, now.problems, now.awaits, now.awaiting = info, true, problems, nil, nil
 	r.config.swap(now)
-	switch {
-	case len(awaits) == 0:
-		r.over(ReasonAwaits)
-	case !known:
+	r.over(ReasonAwaits)
+}
+
+// await notes that config/ does not run because it waits for removals to be accepted, until a
+// refresh or recheck finds otherwise.
+func (r *refresher) await(next Accepted, awaits []operators.Removal) {
+	now := r.config.now()
+	known := now.info.ETag == next.info.ETag && slices.EqualFunc(now.awaits, awaits, sameGroup)
+	now.info, now.fromApplied, now.problems, now.awaits, now.awaiting = next.info, true, nil, awaits, next.shard
+	r.config.swap(now)
+	if !known {
 		r.over(ReasonConfig)
 		r.reportAwaiting()
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/retry"
 )
 
@@ -25,6 +24,10 @@ func waitsForRefresh() config.Problems {
 	return config.Problems{{Message: "valid, waiting for a refresh"}}
 }
 
+// awaitedInterval is how often the leader checks whether a config still takes away what it waits
+// for. This costs no request.
+const awaitedInterval = 5 * time.Second
+
 // ConfigReminder is how often the problem that config/ can't run is reported again.
 const ConfigReminder = 4 * time.Minute
 
@@ -32,17 +35,29 @@ const ConfigReminder = 4 * time.Minute
 func (r *refresher) over(reason string) { r.problems.Clear(fleet.GroupKey{}, "", reason) }
 
 // remind reports periodically that config/ can't run and the last accepted config runs
-// instead, and rereads config/ each time, until ctx ends.
+// instead, and rereads config/ each time, until ctx ends. It also rereads it when a config that
+// awaits confirmation has nothing to wait for any more.
 func (r *refresher) remind(ctx context.Context) {
-	for {
-		r.reportInvalid()
-		if retry.Wait(ctx, r.cfg.ConfigLook) != nil {
+	for next := time.Duration(0); ; {
+		if next <= 0 {
+			r.reportInvalid()
+			next = r.cfg.ConfigLook
+		}
+		pause := min(next, awaitedInterval)
+		if retry.Wait(ctx, pause) != nil {
 			return
 		}
-		if r.config.now().fromApplied {
+		next -= pause
+		if r.config.now().fromApplied && (next <= 0 || r.freed()) {
 			r.recheck(ctx)
 		}
 	}
+}
+
+// freed reports whether nothing that a config waits for is there any more. Only recheck decides.
+func (r *refresher) freed() bool {
+	c := r.config.now()
+	return c.awaiting != nil && len(r.removals.removals(c.shard, c.awaiting)) == 0
 }
 
 // reportInvalid reports a config/ that can't run.
@@ -67,7 +82,8 @@ func (r *refresher) reportAwaiting() {
 }
 
 // recheck rereads config/ while it can't run. A corrected config runs only after a refresh
-// request; one that equals the running config ends the problem.
+// request; one that equals the running config ends the problem. While a config awaits
+// confirmation, the text that is there runs once it needs none, since it was asked for.
 func (r *refresher) recheck(ctx context.Context) {
 	release, err := r.lock(ctx)
 	if err != nil {
@@ -81,29 +97,42 @@ func (r *refresher) recheck(ctx context.Context) {
 	case !now.fromApplied || unread:
 		return
 	case err == nil && bytes.Equal(o.Body, now.body):
-		now.info, now.fromApplied, now.problems, now.awaits = o.Info, false, nil, nil
+		now.info, now.fromApplied, now.problems, now.awaits, now.awaiting = o.Info, false, nil, nil, nil
 		r.config.swap(now)
 		r.over(ReasonConfig)
 		r.over(ReasonAwaits)
 		return
 	case err == nil:
-		r.recheckValid(ctx, o.Info, shard)
+		r.recheckValid(ctx, Accepted{shard: shard, body: o.Body, info: o.Info})
 	default:
-		r.mark(o.Info, invalid, nil)
+		r.mark(o.Info, invalid)
 	}
 }
 
-// recheckValid notes what a valid config waits for: a confirmation or a refresh.
-func (r *refresher) recheckValid(ctx context.Context, info object.Info, shard *config.Shard) {
+// recheckValid finds out what a valid config waits for: a confirmation, a refresh, or, if one that
+// awaited confirmation has nothing left to confirm, nothing.
+func (r *refresher) recheckValid(ctx context.Context, next Accepted) {
 	release, err := r.groups.LockEdits(ctx)
 	if err != nil {
 		return
 	}
-	awaits := r.removals.removals(r.config.shard(), shard)
+	now := r.config.now()
+	awaits := r.removals.removals(now.shard, next.shard)
 	release()
-	if len(awaits) > 0 {
-		r.mark(info, nil, awaits)
-		return
+	_, ending := restartFields(r.cfg.Boot, next.shard)
+	switch {
+	case len(awaits) > 0:
+		r.await(next, awaits)
+	case now.awaiting == nil || len(ending) > 0:
+		r.mark(next.info, waitsForRefresh())
+	default:
+		r.take(ctx, next.on(r.cfg.Boot))
 	}
-	r.mark(info, waitsForRefresh(), nil)
+}
+
+// take switches to a config that needs no confirmation any more. If it fails, it is tried again.
+func (r *refresher) take(ctx context.Context, next Accepted) {
+	if _, err := r.become(ctx, next); err != nil && len(awaitedBy(err)) == 0 {
+		r.reportStorage(err)
+	}
 }

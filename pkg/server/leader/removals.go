@@ -16,8 +16,8 @@ import (
 )
 
 // This file decides what a static config removes compared to the previous one. Running
-// machines are removed by a config only if the refresh that accepted it named their group; no
-// takeover and no restart accepts such a config.
+// machines are removed by a config only if the refresh that accepted it named their group, or
+// the config itself does; no takeover and no restart accepts another one.
 
 // live are the instances of a group that a removal would end.
 type live struct {
@@ -47,12 +47,16 @@ func liveByGroup(all []fleet.Instance) map[fleet.GroupKey]live {
 
 // removals returns the groups that have instances under one static config and would lose them by
 // the next without a size that says so: it does not define them, sets their size to 0, or sets
-// no size any more, so that the default would apply. Groups that outlive their
-// definition by their own record are left out, and so are disabled groups, whose machines
-// stay. A defined group that may have unknown instances counts as having some. Sorted by key.
+// no size any more, so that the default would apply. Groups that the next config lists as
+// removed are left out, and so are those that outlive their definition by their own record, and
+// disabled groups, whose machines stay. A defined group that may have unknown instances counts as
+// having some. Sorted by key.
 func removals(from, to *config.Shard, records config.GroupRecords, groups map[fleet.GroupKey]live) (all []operators.Removal) {
 	for key, l := range groups {
 		was, is := keptBy(from, key, records[key]), keptBy(to, key, succeed(from, to, key, records[key]))
+		if confirms(to, key, is.part) {
+			continue
+		}
 		loses := was.loses(is)
 		r := operators.Removal{Key: key, Emptied: is.part == empty, SizeUnset: is.part == unset, Keeps: is.keeps()}
 		if loses {
@@ -114,6 +118,13 @@ func (k kept) keeps() int {
 		return k.size
 	}
 	return 0
+}
+
+// confirms reports whether a config that keeps so much of a group lists it as removed. That says
+// nothing of a group that the API has created since, and that is emptied by its template.
+func confirms(to *config.Shard, key fleet.GroupKey, keeps part) bool {
+	_, defined := to.Groups[key.Tenant][key.Name]
+	return (keeps == gone || defined && keeps == empty) && slices.Contains(to.Removed, key.String())
 }
 
 // succeed returns a group's record after a switch from one static config to another.
@@ -298,6 +309,7 @@ func confirmation(shard string, awaits []operators.Removal) string {
 		flags = append(flags, " --accept-removal "+f.Subject)
 	}
 	return fmt.Sprintf("%s removes groups that have instances; the last accepted config stays active until confirmed: %.2000s; "+
-		"to accept it: nstance-admin config refresh --shard %s%.2000s",
+		"to accept it: nstance-admin config refresh --shard %s%.2000s, or list the groups in its field removed; "+
+		"it takes effect by itself once they have no instances",
 		ConfigKey(shard), strings.Join(what, "; "), shard, strings.Join(flags, ""))
 }

@@ -31,8 +31,9 @@ type Accepted struct {
 	fromApplied bool
 	problems    config.Problems
 	// awaits are the removals that the valid config/ needs to be confirmed, if that is why
-	// applied/ runs. Sorted by key.
-	awaits []operators.Removal
+	// applied/ runs. Sorted by key. awaiting is that config.
+	awaits   []operators.Removal
+	awaiting *config.Shard
 	// accepted are the groups whose removal the refresh accepted that switched to it.
 	accepted []fleet.GroupKey
 	// shrunk are the groups that it made smaller by half or more, sorted by key.
