@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,15 +61,18 @@ func diagnosis(check, result, format string, args ...any) Diagnosis {
 // CheckStorage checks the storage: its conditional writes, the secrets, the CAs, the clock, and for each
 // shard its leader and the leader's ports.
 func (d Doctor) CheckStorage(ctx context.Context) (out []Diagnosis) {
-	findings, err := CheckStorage(ctx, d.Storage, d.Getenv, d.Now(), d.Random)
+	store, err := d.Storage.openExisting(d.Getenv)
+	var findings []object.Finding
+	if err == nil {
+		findings, err = examine(ctx, store, d.Now(), d.Random)
+	}
 	if err != nil {
 		return append(out, diagnosis("storage", DiagnosisFail, "%v: correct the bucket, its endpoint or the keys; "+
 			"`nstance-admin storage check` shows each check", err))
 	}
 	out = append(out, diagnosis("storage", DiagnosisOK, "all %d checks of its conditional writes, reads and lists passed", len(findings)))
-	store, err := d.Storage.openExisting(d.Getenv)
-	if err != nil {
-		return append(out, diagnosis("storage", DiagnosisFail, "%v", err))
+	for _, f := range checkContents(ctx, store) {
+		out = append(out, diagnosed(f))
 	}
 	out = append(out, d.clock(ctx, store))
 	if cluster, err := OpenCluster(ctx, d.Storage, d.Getenv, d.Now, d.Random); err != nil {
@@ -80,6 +84,18 @@ func (d Doctor) CheckStorage(ctx context.Context) (out []Diagnosis) {
 		}
 	}
 	return append(out, d.leaders(ctx, store)...)
+}
+
+// diagnosed returns a finding on the storage's contents. One that could not be checked for lack of a
+// permission is no failure.
+func diagnosed(f object.Finding) Diagnosis {
+	switch {
+	case f.Err != nil:
+		return diagnosis(f.Check, DiagnosisFail, "%s", f.Detail)
+	case f.Result != object.ResultOK:
+		return diagnosis(f.Check, DiagnosisOK, "%s: %s", f.Result, f.Detail)
+	}
+	return diagnosis(f.Check, DiagnosisOK, "%s", cmp.Or(f.Detail, f.Meaning))
 }
 
 // clock compares this machine's clock to the store's, by the time of an object of its own.

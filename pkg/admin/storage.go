@@ -10,8 +10,8 @@ import (
 )
 
 // CheckStorage checks whether a store meets Nstance's requirements, as each server does at
-// startup. The store may be empty. It returns the findings also with an error, which is the
-// first failure.
+// startup, and whether it has, and keeps, what servers start from. The store may be empty. It
+// returns the findings also with an error, which is the first failure.
 func CheckStorage(
 	ctx context.Context, c StorageConfig, getenv func(string) string, now time.Time, random io.Reader,
 ) ([]object.Finding, error) {
@@ -19,15 +19,29 @@ func CheckStorage(
 	if err != nil {
 		return nil, err
 	}
+	findings, err := examine(ctx, store, now, random)
+	if err != nil {
+		return findings, err
+	}
+	findings = append(findings, checkContents(ctx, store)...)
+	return findings, firstFailure(findings)
+}
+
+// examine checks whether a store meets the requirements.
+func examine(ctx context.Context, store object.Store, now time.Time, random io.Reader) ([]object.Finding, error) {
 	id, err := fleet.NewID("prb", now, random)
 	if err != nil {
 		return nil, err
 	}
 	findings := object.Examine(ctx, store, string(id))
+	return findings, firstFailure(findings)
+}
+
+func firstFailure(findings []object.Finding) error {
 	for _, f := range findings {
 		if f.Err != nil {
-			return findings, f.Err
+			return f.Err
 		}
 	}
-	return findings, nil
+	return nil
 }

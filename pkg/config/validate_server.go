@@ -65,12 +65,19 @@ func checkAWSPrefix(f *findings, path, prefix string) {
 	}
 }
 
+// ObjectPrefixes returns the beginnings of the keys of all objects, but for secrets with a prefix of
+// their own.
+func ObjectPrefixes() []string {
+	return []string{
+		"applied/", "certlog/", "cluster/", "config/", "events/", "files/", "groups/", "instance/", "leader/", "probe/", "request/",
+	}
+}
+
 // secretsPrefix keeps secrets out of the other parts of the bucket, such as files/, whose
 // objects are given to instances.
 func (v *validator) secretsPrefix(path, prefix string) {
-	taken := []string{
-		"applied/", "certlog/", "cluster/operator/", "config/", "events/", "files/", "groups/", "instance/", "leader/", "probe/", "request/",
-	}
+	taken := slices.DeleteFunc(ObjectPrefixes(), func(p string) bool { return p == "cluster/" })
+	taken = append(taken, "cluster/operator/")
 	trimmed := strings.TrimSuffix(prefix, "/")
 	if trimmed == prefix || !isRelativePath(trimmed) {
 		v.addf(path, "%.80q is not valid: want a relative path that ends in /, such as cluster/secret/", prefix)

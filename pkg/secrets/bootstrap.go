@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/pki"
 )
 
@@ -73,11 +72,7 @@ func (cfg BootstrapConfig) makeKey(ctx context.Context, name string) (ed25519.Pr
 	if err != nil {
 		return nil, err
 	}
-	text, err := pki.EncodePrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := cfg.Secrets.Create(ctx, name, text); err != nil {
+	if _, err := cfg.storeKey(ctx, name, key); err != nil {
 		return nil, err
 	}
 	return cfg.key(ctx, name)
@@ -96,8 +91,7 @@ func (cfg BootstrapConfig) makeBundle(ctx context.Context, s stored) (*pki.Bundl
 		}
 		bundle = pki.NewBundle(ca.Certificate())
 	}
-	_, err := object.PutConfirmed(ctx, cfg.Store, CACertificateObject, bundle.PEM(), object.IfAbsent())
-	if err != nil && !errors.Is(err, object.ErrConflict) {
+	if _, err := cfg.storeBundle(ctx, bundle); err != nil {
 		return nil, fmt.Errorf("create %s: %w", CACertificateObject, err)
 	}
 	return cfg.bundle(ctx)

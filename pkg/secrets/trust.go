@@ -38,6 +38,8 @@ type Trust struct {
 	CA        *pki.CA            // signs
 	Bundle    *pki.Bundle        // all trusted CAs, including CA
 	NonceKey  ed25519.PrivateKey // signs registration nonces
+
+	key ed25519.PrivateKey // the CA's
 }
 
 // Format implements fmt.Formatter for every verb.
@@ -184,7 +186,7 @@ func (cfg BootstrapConfig) join(s stored, nonceKey ed25519.PrivateKey) (Trust, e
 		return Trust{}, fmt.Errorf("%w: the CA in this bucket belongs to cluster %q, not to %q: check the bucket and cluster.id",
 			ErrBrokenTrust, ca.Cluster(), cfg.ClusterID)
 	}
-	return Trust{ClusterID: ca.Cluster(), CA: ca, Bundle: bundle, NonceKey: nonceKey}, nil
+	return Trust{ClusterID: ca.Cluster(), CA: ca, Bundle: bundle, NonceKey: nonceKey, key: s.key}, nil
 }
 
 // checkBundle returns an error for a certificate of the object that is not verified. A

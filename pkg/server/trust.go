@@ -17,6 +17,7 @@ import (
 type trust struct {
 	secrets.Trust
 	cfg       Config
+	store     object.Store
 	addresses *addresses // in the certificate
 	sealed    secrets.Secrets
 	source    *pki.Source
@@ -30,15 +31,23 @@ func (t *trust) open(ctx context.Context, shard *config.Shard, store object.Stor
 	if t.sealed, err = openSecrets(ctx, shard, store, t.cfg); err != nil {
 		return fmt.Errorf("cluster.secrets: %w", err)
 	}
-	t.Trust, err = secrets.Bootstrap(ctx, secrets.BootstrapConfig{
-		ClusterID: cluster.ID, Store: store, Secrets: t.sealed, Now: t.cfg.Now, Random: t.cfg.Random,
-	})
+	t.store = store
+	t.Trust, err = secrets.Bootstrap(ctx, t.bootstrap(cluster.ID))
 	if err != nil {
 		return fmt.Errorf("open the cluster's CA and keys: %w", err)
 	}
 	t.source = pki.NewSource(t.Bundle, nil)
 	t.tls = pki.Endpoint{Cluster: cluster.ID, Source: t.source, Now: t.cfg.Now}
 	return t.issueCertificate()
+}
+
+func (t *trust) bootstrap(cluster string) secrets.BootstrapConfig {
+	return secrets.BootstrapConfig{ClusterID: cluster, Store: t.store, Secrets: t.sealed, Now: t.cfg.Now, Random: t.cfg.Random}
+}
+
+// restore stores again what is missing of the CA and the keys.
+func (t *trust) restore(ctx context.Context) (stored []string, err error) {
+	return secrets.Restore(ctx, t.bootstrap(t.ClusterID), t.Trust)
 }
 
 // bundle is the CA bundle.

@@ -16,7 +16,7 @@ import (
 
 type diagnosis struct{ Check, Result, Detail string }
 
-// leads stores a leader record of a shard, with ports that are open, or closed.
+// leads stores a config and a leader record of a shard, with ports that are open, or closed.
 func (c *fixture) leads(shard string, released, open bool) {
 	c.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,6 +28,7 @@ func (c *fixture) leads(shard string, released, open bool) {
 	}
 	body := fmt.Sprintf(`{"holder": "one", "epoch": 7, "rev": 1, "addrs": {"agent": %q, "operator": %q}, "released": %t}`,
 		l.Addr(), l.Addr(), released)
+	c.configured(shard)
 	if _, err := c.store.Put(c.t.Context(), "leader/"+shard+".json", []byte(body), object.Precondition{}); err != nil {
 		c.t.Fatal(err)
 	}

@@ -104,6 +104,8 @@ func (p *protocol) serveBucket(w http.ResponseWriter, r *http.Request, name stri
 		return checkParameters(r)
 	case r.Method == http.MethodGet && r.URL.Query().Has("location"):
 		return p.getLocation(w, r)
+	case r.Method == http.MethodGet && r.URL.Query().Has("lifecycle"):
+		return newRefusal(http.StatusNotFound, "NoSuchLifecycleConfiguration", "the bucket %s has no rules", name)
 	case r.Method == http.MethodGet:
 		return p.listObjects(w, r)
 	case r.Method == http.MethodPost && r.URL.Query().Has("delete"):

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"context"
 	"crypto/ed25519"
 	"errors"
 	"io"
@@ -39,6 +40,8 @@ type Config struct {
 	CA       *pki.CA
 	Bundle   func() []byte // the CA bundle, PEM
 	NonceKey ed25519.PrivateKey
+	// RestoreTrust stores again what is missing of the CA and the keys (secrets.Restore).
+	RestoreTrust func(context.Context) (stored []string, err error)
 	// Instances are the addresses that new instances connect to.
 	Instances    struct{ Registration, Agent []string }
 	OperatorAddr string
@@ -67,8 +70,9 @@ type Config struct {
 func (c Config) check() error {
 	for _, set := range []bool{
 		c.Fence != nil, c.Ledger != nil, c.Static != nil, c.Boot != nil, c.Writer != "", c.Store != nil, c.Operators != nil, c.Secrets != nil,
-		c.Provider != nil, c.Listing != nil, c.CA != nil, c.Bundle != nil, c.NonceKey != nil, c.Running != nil, c.Stuck != nil, c.Cut != nil,
-		c.Called != nil, c.ConfigLook > 0, c.Now != nil, c.Random != nil, c.Uniform != nil, c.Logger != nil,
+		c.Provider != nil, c.Listing != nil, c.CA != nil, c.Bundle != nil, c.NonceKey != nil, c.RestoreTrust != nil,
+		c.Running != nil, c.Stuck != nil, c.Cut != nil, c.Called != nil, c.ConfigLook > 0, c.Now != nil, c.Random != nil,
+		c.Uniform != nil, c.Logger != nil,
 	} {
 		if !set {
 			return errors.New("leader: a field of the config is missing")

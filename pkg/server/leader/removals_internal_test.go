@@ -67,7 +67,7 @@ func TestRemovals(t *testing.T) {
 		"it was none before":               {``, ``, nil, running, ""},
 		"of size 0, and it is listed":      {web3, web0 + ` }, "removed": ["default/web"], "files": {`, nil, running, ""},
 		"gone, and it is listed":           {web3, ` }, "removed": ["default/web"], "files": {`, nil, running, ""},
-		"gone, and others are listed":      {web3, ` }, "removed": ["default/we", "prod/web"], "files": {`, nil, running, "default/web removed 2"},
+		"gone, and others are listed":      {web3, ` }, "removed": ["default/we"], "files": {`, nil, running, "default/web removed 2"},
 		"renamed":                          {web3, strings.Replace(web3, "web", "www", 1), nil, running, "default/web removed 2"},
 	} {
 		from, to := parsed(t, "GROUPS", c.from), parsed(t, "GROUPS", c.to)

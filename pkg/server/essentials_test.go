@@ -1,0 +1,130 @@
+package server_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/objecttest"
+	"github.com/nstance/nstance/pkg/server/leader"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+)
+
+// essentials are the objects without which no server can start, or none knows the last config.
+func essentials() []string {
+	return []string{
+		"applied/" + shardID + ".jsonc", "cluster/ca.crt", "cluster/secret/ca-bundle", "cluster/secret/ca.key",
+		"cluster/secret/registration-nonce.key", configAt,
+	}
+}
+
+// quiet makes agents that never report good for hours.
+func quiet() func(*site) { return replaced(`"report_interval": "1m"`, `"report_interval": "1h"`) }
+
+// settled stores nothing more: the config that the term began with is recorded.
+func (s *site) settled() { time.Sleep(10 * time.Minute) }
+
+// TestEssentialsAreStoredAgain: whatever is gone of what no server can start without, the leader
+// stores it again within an hour and tells; the next server starts, and no machine is lost.
+func TestEssentialsAreStoredAgain(t *testing.T) {
+	gone := map[string][]string{"all": essentials()}
+	for _, key := range essentials() {
+		gone[key] = []string{key}
+	}
+	for name, keys := range gone {
+		t.Run(name, simulation(func(t *testing.T) {
+			s, p := running(t, quiet())
+			s.settled()
+			machines := s.living()
+			if text := s.get(configAt); text != s.accepted() {
+				t.Fatal("the config is not the accepted one yet")
+			}
+			for _, key := range keys {
+				s.remove(key)
+			}
+			s.world.ForgetCalls()
+			time.Sleep(time.Hour)
+			for _, key := range essentials() {
+				if !slices.Contains(s.keys(""), key) {
+					t.Fatalf("%s is gone", key)
+				}
+			}
+			if s.get(configAt) != s.accepted() {
+				t.Error("config/ and applied/ differ")
+			}
+			if n := p.log.counting("problem", "reason", leader.ReasonRestored); n != len(keys) {
+				t.Errorf("told %d times, want %d", n, len(keys))
+			}
+			time.Sleep(time.Hour)
+			if n := p.log.counting("problem", "reason", leader.ReasonRestored); n != len(keys) {
+				t.Errorf("told again, %d times in all", n)
+			}
+			p.ends()
+			q := s.successor()
+			q.awaitSize("web", 2)
+			s.keptAll("after the restart", machines)
+		}))
+	}
+}
+
+// TestEssentialsThatDiffer: keys of another cluster, or damaged ones, are told for as long as they
+// last, and left as they are.
+func TestEssentialsThatDiffer(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, quiet())
+		s.settled()
+		const key = "cluster/secret/ca.key"
+		good, errs := s.get(key), p.watchErrors("default")
+		s.put(key, "damaged")
+		s.remove("cluster/ca.crt")
+		time.Sleep(2 * time.Hour)
+		if s.get(key) != "damaged" || slices.Contains(s.keys("cluster/"), "cluster/ca.crt") {
+			t.Error("something was stored")
+		}
+		errs.next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
+			return e.GetReason() == leader.ReasonTrust && !e.GetOver() && strings.Contains(e.GetMessage(), "no server can start")
+		})
+		s.put(key, good)
+		time.Sleep(time.Hour)
+		errs.next("it is over", func(e *nstancev1.WatchErrorsResponse) bool { return e.GetReason() == leader.ReasonTrust && e.GetOver() })
+		if !slices.Contains(s.keys("cluster/"), "cluster/ca.crt") {
+			t.Error("the certificate is still gone")
+		}
+	})
+}
+
+// TestEssentialsOfASilentStore: a store that answers nothing, or refuses, is told nothing: what is
+// not seen is not gone.
+func TestEssentialsOfASilentStore(t *testing.T) {
+	for name, fault := range map[string]objecttest.Fault{"no answer": objecttest.Dropped, "refused": objecttest.Refused} {
+		t.Run(name, simulation(func(t *testing.T) {
+			s, p := running(t, quiet())
+			s.settled()
+			before := map[string]string{}
+			for _, key := range essentials() {
+				before[key] = s.get(key)
+			}
+			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+				if r.Verb == object.VerbGet && slices.Contains(essentials(), r.Key) && !strings.HasPrefix(r.Key, "applied/") {
+					return objecttest.Outcome{Fault: fault}
+				}
+				return objecttest.Outcome{}
+			})
+			time.Sleep(2 * time.Hour)
+			s.store.Set(nil)
+			after := map[string]string{}
+			for _, key := range essentials() {
+				after[key] = s.get(key)
+			}
+			if !maps.Equal(before, after) {
+				t.Error("something was stored")
+			}
+			if n := p.log.counting("problem", "reason", leader.ReasonRestored); n > 0 {
+				t.Errorf("told %d times", n)
+			}
+		}))
+	}
+}
