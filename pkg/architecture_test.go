@@ -121,7 +121,7 @@ func rooms() map[string][]string {
 		"pkg/server/roster": {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/retry", "pkg/rpc"},
 		"pkg/server/leader": {
 			"pkg/audit", "pkg/config", "pkg/fleet", "pkg/nonce", "pkg/object", "pkg/pki", "pkg/provider", "pkg/provider/paced", "pkg/record",
-			"pkg/retry", "pkg/rpc", "pkg/server/agents", "pkg/server/broadcast", "pkg/server/delivery", "pkg/server/election",
+			"pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/server/agents", "pkg/server/broadcast", "pkg/server/delivery", "pkg/server/election",
 			"pkg/server/fair", "pkg/server/groups", "pkg/server/history", "pkg/server/identities", "pkg/server/images", "pkg/server/ledger",
 			"pkg/server/measure",
 			"pkg/server/ondemand", "pkg/server/operators", "pkg/server/plan", "pkg/server/preview",

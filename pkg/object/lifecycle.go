@@ -11,8 +11,8 @@ type LifecycleRule struct {
 
 // Lifecycle is implemented by stores that may have such rules.
 type Lifecycle interface {
-	// LifecycleRules returns the active rules that delete objects, or move them where they can't be
-	// read at once. Rules for former versions, or for objects with tags, are left out. The error is
+	// LifecycleRules returns the active rules that delete objects, or move them to another storage
+	// class, such as an archive. Rules for former versions, or for objects with tags, are left out. The error is
 	// ErrRefused if the store has no such request, or does not allow it.
 	LifecycleRules(ctx context.Context) ([]LifecycleRule, error)
 }

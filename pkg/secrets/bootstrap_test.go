@@ -308,7 +308,7 @@ func TestRefusedTrust(t *testing.T) {
 		spoil func(*testing.T, object.Store)
 		want  string
 	}{
-		"certificate without key":    {remove(caKey), "delete cluster/ca.crt"},
+		"certificate without key":    {remove(caKey), "stop all servers and delete cluster/ca.crt"},
 		"certificate of another key": {overwrite(caCert, foreign[caCert]), "certificate and key do not match"},
 		"key of another certificate": {overwrite(caKey, foreign[caKey]), "certificate and key do not match"},
 		"certificate is garbage":     {overwrite(caCert, "x"), "cluster/ca.crt: parse CA bundle"},

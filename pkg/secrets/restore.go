@@ -12,41 +12,81 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// Restore stores again what is missing of a trust that Bootstrap returned: without the keys no
-// server could start any more. Each part is one if-absent write, and nothing is replaced. It
-// returns the keys and names of what it stored, also with an error. The error is ErrBrokenTrust if
-// a part is there but damaged, sealed with a key that is not configured, or of another CA: then an
-// administrator has to decide, and nothing is stored.
-func Restore(ctx context.Context, cfg BootstrapConfig, t Trust) (stored []string, err error) {
-	there, err := cfg.compare(ctx, t)
+// ErrNonceKey means that the key for registration nonces in storage is not the one that the caller
+// uses, so that others refuse its nonces.
+var ErrNonceKey = errors.New("another server has made a new key for registration nonces")
+
+// Restore stores again what is missing of a trust, as it was when it was last read: without the keys
+// no server could start any more. Each part is one if-absent write, and nothing is replaced. It
+// returns the trust as it is stored now, for the next call, and the keys and names of what it
+// stored; both also with an error. The error is ErrBrokenTrust if no server could start with what is
+// stored, since a part is damaged, sealed with a key that is not configured, or of another CA: then
+// an administrator has to decide. It is ErrNonceKey if only that key differs.
+func Restore(ctx context.Context, cfg BootstrapConfig, last Trust) (now Trust, stored []string, err error) {
+	fail := func(err error) (Trust, []string, error) {
+		return last, stored, fmt.Errorf("check the cluster's trust: %w", err)
+	}
+	there, err := cfg.compare(ctx, last)
 	if err != nil {
-		return nil, fmt.Errorf("check the cluster's trust: %w", err)
+		return fail(err)
 	}
-	parts := []struct {
-		missing bool
-		name    string
-		create  func() (bool, error)
-	}{
-		{there.key == nil, "secret " + CAKeyName, func() (bool, error) { return cfg.storeKey(ctx, CAKeyName, t.key) }},
-		{there.nonceKey == nil, "secret " + NonceKeyName, func() (bool, error) { return cfg.storeKey(ctx, NonceKeyName, t.NonceKey) }},
-		{there.trusted == nil, "secret " + CABundleName, func() (bool, error) {
-			return cfg.Secrets.Create(ctx, CABundleName, there.vouched(t).PEM())
-		}},
-		{there.bundle == nil, CACertificateObject, func() (bool, error) { return cfg.storeBundle(ctx, there.vouched(t)) }},
-	}
-	for _, p := range parts {
-		if !p.missing {
-			continue
-		}
-		created, err := p.create()
-		if err != nil {
-			return stored, fmt.Errorf("store the %s again: %w", p.name, err)
-		}
-		if created {
-			stored = append(stored, p.name)
+	for _, part := range cfg.missing(ctx, there, last) {
+		switch created, err := part.create(); {
+		case err != nil:
+			return fail(fmt.Errorf("store the %s again: %w", part.name, err))
+		case created:
+			stored = append(stored, part.name)
+		default: // another server stored it meanwhile, perhaps with a CA of its own
+			if _, err := cfg.compare(ctx, last); err != nil {
+				return fail(err)
+			}
 		}
 	}
-	return stored, nil
+	if now, err = Load(ctx, cfg); err != nil {
+		return fail(err)
+	}
+	if !now.NonceKey.Equal(last.NonceKey) {
+		now.NonceKey = last.NonceKey
+		return now, stored, ErrNonceKey
+	}
+	return now, stored, nil
+}
+
+// part is a part of a trust that is missing.
+type part struct {
+	name   string
+	create func() (created bool, err error)
+}
+
+// missing returns the missing parts in the order in which they are created.
+func (cfg BootstrapConfig) missing(ctx context.Context, there present, last Trust) (parts []part) {
+	key := func(name string, key ed25519.PrivateKey) part {
+		return part{"secret " + name, func() (bool, error) { return cfg.storeKey(ctx, name, key) }}
+	}
+	if there.key == nil {
+		parts = append(parts, key(CAKeyName, last.key))
+	}
+	if there.nonceKey == nil {
+		parts = append(parts, key(NonceKeyName, last.NonceKey))
+	}
+	bundle := there.vouched(last)
+	if there.trusted == nil {
+		parts = append(parts, part{"secret " + CABundleName + count(bundle), func() (bool, error) {
+			return cfg.Secrets.Create(ctx, CABundleName, bundle.PEM())
+		}})
+	}
+	if there.bundle == nil {
+		parts = append(parts, part{CACertificateObject + count(bundle), func() (bool, error) { return cfg.storeBundle(ctx, bundle) }})
+	}
+	return parts
+}
+
+// count says of how many CAs a bundle is, if there are others than the cluster's own.
+func count(b *pki.Bundle) string {
+	if n := len(b.Certificates()); n > 1 {
+		return fmt.Sprintf(" with %d CAs", n)
+	}
+	return ""
 }
 
 // present is the stored part of a trust; each field may be nil.
@@ -56,7 +96,7 @@ type present struct {
 	nonceKey ed25519.PrivateKey
 }
 
-// compare reads what is stored. The error is ErrBrokenTrust if any of it differs from t, or can't
+// compare reads what is stored. The error is ErrBrokenTrust if it is of another CA than t, or can't
 // be read.
 func (cfg BootstrapConfig) compare(ctx context.Context, t Trust) (p present, err error) {
 	var errs [4]error
@@ -69,10 +109,8 @@ func (cfg BootstrapConfig) compare(ctx context.Context, t Trust) (p present, err
 			return present{}, err
 		}
 	}
-	for name, key := range map[string][2]ed25519.PrivateKey{CAKeyName: {p.key, t.key}, NonceKeyName: {p.nonceKey, t.NonceKey}} {
-		if key[0] != nil && !key[0].Equal(key[1]) {
-			return present{}, fmt.Errorf("%w: the secret %s is not the one that this server was started with", ErrBrokenTrust, name)
-		}
+	if p.key != nil && !p.key.Equal(t.key) {
+		return present{}, fmt.Errorf("%w: the secret %s is not the one that this server was started with", ErrBrokenTrust, CAKeyName)
 	}
 	for name, bundle := range map[string]*pki.Bundle{CACertificateObject: p.bundle, "the secret " + CABundleName: p.trusted} {
 		if bundle == nil {

@@ -1,9 +1,11 @@
 package secrets_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nstance/nstance/pkg/object"
@@ -44,7 +46,7 @@ func TestRestore(t *testing.T) {
 		}
 		before := contents(t, store)
 		remove(t, store, gone...)
-		got, err := secrets.Restore(t.Context(), config(t, store, 2), trust)
+		_, got, err := secrets.Restore(t.Context(), config(t, store, 2), trust)
 		slices.Sort(got)
 		slices.Sort(want)
 		if err != nil || !slices.Equal(got, want) {
@@ -55,7 +57,7 @@ func TestRestore(t *testing.T) {
 				t.Errorf("without %q: %s was changed", gone, key)
 			}
 		}
-		if again, err := secrets.Restore(t.Context(), config(t, store, 3), trust); err != nil || len(again) > 0 {
+		if _, again, err := secrets.Restore(t.Context(), config(t, store, 3), trust); err != nil || len(again) > 0 {
 			t.Errorf("without %q: stored %q again, %v", gone, again, err)
 		}
 		if next := bootstrap(t, store, 4); !same(next, trust) {
@@ -79,7 +81,7 @@ func TestRestoreKeepsARemovalOfACA(t *testing.T) {
 			t.Fatal(err)
 		}
 		remove(t, store, gone)
-		if _, err := secrets.Restore(t.Context(), config(t, store, 5), trust); err != nil {
+		if _, _, err := secrets.Restore(t.Context(), config(t, store, 5), trust); err != nil {
 			t.Fatal(err)
 		}
 		if next := bootstrap(t, store, 6); next.Bundle.Contains(other.CA.Certificate()) {
@@ -94,6 +96,9 @@ func TestRestoreRefuses(t *testing.T) {
 	other := contents(t, func() object.Store { s := mem.New(mem.Config{}); bootstrap(t, s, 9); return s }())
 	for key := range trustParts() {
 		for name, body := range map[string]string{"damaged": "x", "of another cluster": other[key]} {
+			if key == nonceKey && body == other[key] {
+				continue // TestRestoreOfAnotherNonceKey
+			}
 			store := mem.New(mem.Config{})
 			trust := bootstrap(t, store, 1)
 			gone := caKey
@@ -105,7 +110,7 @@ func TestRestoreRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := contents(t, store)
-			got, err := secrets.Restore(t.Context(), config(t, store, 2), trust)
+			_, got, err := secrets.Restore(t.Context(), config(t, store, 2), trust)
 			if !errors.Is(err, secrets.ErrBrokenTrust) || len(got) > 0 || !maps.Equal(contents(t, store), before) {
 				t.Errorf("%s is %s: stored %q, %v", key, name, got, err)
 			}
@@ -119,10 +124,98 @@ func TestRestoreFails(t *testing.T) {
 	trust := bootstrap(t, store, 1)
 	remove(t, store, caKey)
 	down := objecttest.NewFaults(store, objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
-	if got, err := secrets.Restore(t.Context(), config(t, down, 2), trust); !errors.Is(err, object.ErrUnknown) || len(got) > 0 {
+	if _, got, err := secrets.Restore(t.Context(), config(t, down, 2), trust); !errors.Is(err, object.ErrUnknown) || len(got) > 0 {
 		t.Errorf("stored %q, %v", got, err)
 	}
-	if got, err := secrets.Restore(t.Context(), config(t, store, 3), trust); err != nil || len(got) != 1 {
+	if _, got, err := secrets.Restore(t.Context(), config(t, store, 3), trust); err != nil || len(got) != 1 {
 		t.Errorf("stored %q, %v", got, err)
+	}
+}
+
+// hooked is a store that calls before each Put.
+type hooked struct {
+	object.Store
+	before func(key string)
+}
+
+func (h hooked) Put(ctx context.Context, key string, body []byte, pre object.Precondition) (object.ETag, error) {
+	h.before(key)
+	return h.Store.Put(ctx, key, body, pre)
+}
+
+// TestRestoreBesideABoot: if all is gone, and a server that boots meanwhile stores a new CA's key first,
+// nothing of the old CA is stored beside it.
+func TestRestoreBesideABoot(t *testing.T) {
+	store, other := mem.New(mem.Config{}), mem.New(mem.Config{})
+	trust := bootstrap(t, store, 1)
+	bootstrap(t, other, 7)
+	theirs := contents(t, other)[caKey]
+	remove(t, store, caCert, caKey, caBundle, nonceKey)
+	first := true
+	beside := hooked{store, func(key string) {
+		if key != caKey || !first {
+			return
+		}
+		first = false
+		if _, err := store.Put(t.Context(), caKey, []byte(theirs), object.IfAbsent()); err != nil {
+			t.Error(err)
+		}
+	}}
+	_, got, err := secrets.Restore(t.Context(), config(t, beside, 2), trust)
+	if !errors.Is(err, secrets.ErrBrokenTrust) || len(got) > 0 {
+		t.Errorf("stored %q, %v", got, err)
+	}
+	bootstrap(t, store, 3) // the one that booted goes on
+}
+
+// TestRestoreOfOtherCAs: what was last read decides which other CAs are trusted again, and a CA that
+// nothing vouches for is not; then it says that no server can start.
+func TestRestoreOfOtherCAs(t *testing.T) {
+	store := mem.New(mem.Config{})
+	trust := bootstrap(t, store, 1)
+	other := bootstrap(t, mem.New(mem.Config{}), 9)
+	if _, err := secrets.TrustCAs(t.Context(), config(t, store, 2), other.Bundle); err != nil {
+		t.Fatal(err)
+	}
+	known, got, err := secrets.Restore(t.Context(), config(t, store, 3), trust) // as each hour
+	if err != nil || len(got) > 0 {
+		t.Fatalf("stored %q, %v", got, err)
+	}
+	before := contents(t, store)
+	for _, gone := range [][]string{{caBundle}, {caCert}, {caBundle, caCert}} {
+		remove(t, store, gone...)
+		_, got, err := secrets.Restore(t.Context(), config(t, store, 4), known)
+		if err != nil || len(got) != len(gone) || !strings.HasSuffix(got[0], " with 2 CAs") {
+			t.Errorf("without %q: stored %q, %v", gone, got, err)
+		}
+		if after := contents(t, store); after[caCert] != before[caCert] {
+			t.Errorf("without %q: ca.crt differs", gone)
+		}
+	}
+	remove(t, store, caBundle)
+	if _, got, err := secrets.Restore(t.Context(), config(t, store, 5), trust); !errors.Is(err, secrets.ErrBrokenTrust) || len(got) != 1 {
+		t.Errorf("a CA that nothing vouches for: stored %q, %v", got, err)
+	}
+	if _, err := secrets.Bootstrap(t.Context(), config(t, store, 6)); !errors.Is(err, secrets.ErrBrokenTrust) {
+		t.Errorf("a server starts: %v", err)
+	}
+	if _, err := secrets.DistrustCA(t.Context(), config(t, store, 7), pki.Fingerprint(other.CA.Certificate())); err == nil {
+		t.Error("it was trusted")
+	}
+}
+
+// TestRestoreOfAnotherNonceKey: a new key for nonces is told, and keeps nothing else from being stored.
+func TestRestoreOfAnotherNonceKey(t *testing.T) {
+	store := mem.New(mem.Config{})
+	trust := bootstrap(t, store, 1)
+	remove(t, store, nonceKey)
+	bootstrap(t, store, 2)
+	remove(t, store, caKey)
+	for range 2 {
+		var err error
+		if trust, _, err = secrets.Restore(t.Context(), config(t, store, 3), trust); !errors.Is(err, secrets.ErrNonceKey) {
+			t.Error(err)
+		}
+		bootstrap(t, store, 4)
 	}
 }

@@ -105,7 +105,7 @@ func (cfg BootstrapConfig) read(ctx context.Context) (s stored, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound) && (s.bundle != nil || s.trusted != nil):
 		return stored{}, fmt.Errorf("%w: %s or the secret %s exists, but the secret %s does not: restore the secret from a backup; "+
-			"or, to start with a new CA and register every instance and operator again, delete %s and that secret",
+			"or, to start with a new CA and register every instance and operator again, stop all servers and delete %s and that secret",
 			ErrBrokenTrust, CACertificateObject, CABundleName, CAKeyName, CACertificateObject)
 	case errors.Is(err, ErrNotFound):
 		return stored{}, nil

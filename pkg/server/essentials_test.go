@@ -96,8 +96,45 @@ func TestEssentialsThatDiffer(t *testing.T) {
 	})
 }
 
-// TestEssentialsOfASilentStore: a store that answers nothing, or refuses, is told nothing: what is
-// not seen is not gone.
+// TestDamagedAppliedIsStoredAgain: an applied/ that can't be read is written anew, and told as damaged.
+func TestDamagedAppliedIsStoredAgain(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, quiet())
+		s.settled()
+		errs := p.watchErrors("default")
+		s.put("applied/"+shardID+".jsonc", "damaged")
+		time.Sleep(time.Hour)
+		errs.next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
+			return e.GetReason() == leader.ReasonRestored && strings.Contains(e.GetMessage(), "was damaged in object storage")
+		})
+		if s.accepted() != s.get(configAt) {
+			t.Error("it is not stored")
+		}
+	})
+}
+
+// TestAnotherNonceKey: a server that boots without the key for nonces makes a new one, which the leader
+// tells; what is gone besides is stored again all the same.
+func TestAnotherNonceKey(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, quiet())
+		s.settled()
+		errs := p.watchErrors("default")
+		s.remove("cluster/secret/registration-nonce.key")
+		s.standby()
+		s.remove("cluster/secret/ca.key")
+		time.Sleep(time.Hour)
+		errs.next("it is told", func(e *nstancev1.WatchErrorsResponse) bool {
+			return e.GetReason() == leader.ReasonTrust && strings.Contains(e.GetMessage(), "restart this server")
+		})
+		if !slices.Contains(s.keys("cluster/"), "cluster/secret/ca.key") {
+			t.Error("the CA's key is gone")
+		}
+	})
+}
+
+// TestEssentialsOfASilentStore: what is not seen is not gone: nothing is stored while the store does
+// not answer, or refuses. A refusal of the keys is told.
 func TestEssentialsOfASilentStore(t *testing.T) {
 	for name, fault := range map[string]objecttest.Fault{"no answer": objecttest.Dropped, "refused": objecttest.Refused} {
 		t.Run(name, simulation(func(t *testing.T) {
@@ -108,7 +145,7 @@ func TestEssentialsOfASilentStore(t *testing.T) {
 				before[key] = s.get(key)
 			}
 			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-				if r.Verb == object.VerbGet && slices.Contains(essentials(), r.Key) && !strings.HasPrefix(r.Key, "applied/") {
+				if r.Verb == object.VerbGet && slices.Contains(essentials(), r.Key) {
 					return objecttest.Outcome{Fault: fault}
 				}
 				return objecttest.Outcome{}
@@ -124,6 +161,10 @@ func TestEssentialsOfASilentStore(t *testing.T) {
 			}
 			if n := p.log.counting("problem", "reason", leader.ReasonRestored); n > 0 {
 				t.Errorf("told %d times", n)
+			}
+			refused := p.log.counting("problem", "reason", leader.ReasonTrust) > 0 // no server can start then
+			if refused != (fault == objecttest.Refused) {
+				t.Errorf("told that no server can start: %t", refused)
 			}
 		}))
 	}

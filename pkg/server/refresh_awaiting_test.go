@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/server"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -25,8 +27,8 @@ func (s *site) removes(names ...string) {
 	s.replace(`"groups":`, `"removed": ["`+strings.Join(names, `", "`)+`"], "groups":`)
 }
 
-// TestAwaitedConfigWithoutMachines: a config that a takeover held takes effect as soon as the
-// provider has been listed and shows no machine that it takes away.
+// TestAwaitedConfigWithoutMachines: a config that a takeover held for a group that never had a
+// machine takes effect soon after the provider has been listed.
 func TestAwaitedConfigWithoutMachines(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s, p := runningBad(t)
@@ -45,25 +47,137 @@ func TestAwaitedConfigWithoutMachines(t *testing.T) {
 	})
 }
 
-// TestAwaitedConfigAfterTheLastMachine: a config that a refresh held takes effect when the last
-// machine that it takes away has gone, and not before.
-func TestAwaitedConfigAfterTheLastMachine(t *testing.T) {
+const onlyWeb = `"default": { "web": { "template": "knd", "size": 2 } }`
+
+// calm makes agents that never report again good for an hour, also in configs that are put later.
+func calm(s *site) {
+	s.config[`"report_interval": "1m"`] = `"report_interval": "1h"`
+	s.putConfig(shardID)
+}
+
+// refusesOnlyWeb is a shard that has just refused to give up db.
+func refusesOnlyWeb(t *testing.T, edits ...func(*site)) (*site, *process) {
+	t.Helper()
+	s, p := runningTwo(t, append([]func(*site){calm}, edits...)...)
+	s.groupsBecome(onlyWeb)
+	_, err := p.refresh()
+	refused(t, err, codes.FailedPrecondition, "default/db")
+	time.Sleep(time.Minute)
+	return s, p
+}
+
+// TestAwaitedConfigWhoseMachinesAreGone: machines that are gone, or whose records are, confirm
+// nothing: the group is rebuilt, and no machine is deleted.
+func TestAwaitedConfigWhoseMachinesAreGone(t *testing.T) {
+	room := func(n int) func(*site) { return func(s *site) { s.world.SetCapacity(map[string]int{"a": n, "b": n}) } }
+	for name, take := range map[string]func(s *site, p *process) *process{
+		"refused": func(_ *site, p *process) *process { return p },
+		"takeover": func(s *site, p *process) *process {
+			p.ends()
+			q := s.start(named("b")).awaitLeading()
+			_ = s.agents.move(q) // those that live
+			return q
+		},
+	} {
+		t.Run("dead/"+name, simulation(func(t *testing.T) {
+			s, p := refusesOnlyWeb(t, room(100))
+			room(0)(s)
+			for _, id := range s.belonging("default", "db") {
+				s.world.Kill(id)
+			}
+			take(s, p)
+			time.Sleep(10 * time.Minute)
+			room(100)(s)
+			time.Sleep(10 * time.Minute)
+			if n := len(s.belonging("default", "db")); n != 2 {
+				t.Errorf("db has %d", n)
+			}
+		}))
+		t.Run("without records/"+name, simulation(func(t *testing.T) {
+			s, p := refusesOnlyWeb(t)
+			machines, was := s.living(), map[string]string{}
+			for _, key := range s.keys("instance/") {
+				was[key] = s.get(key)
+				s.remove(key)
+			}
+			s.world.ForgetCalls()
+			take(s, p)
+			time.Sleep(10 * time.Minute)
+			for key, text := range was {
+				s.put(key, text)
+			}
+			time.Sleep(10 * time.Minute)
+			s.keptAll("after the records were put back", machines)
+		}))
+	}
+}
+
+// TestAwaitedConfigIsReplaced: another text waits for a refresh, even if it needs no confirmation;
+// the same one with a list of what it removes takes effect.
+func TestAwaitedConfigIsReplaced(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		s, p := runningTwo(t)
-		web := s.belonging("default", "web")
-		s.groupsBecome(`"default": { "web": { "template": "knd", "size": 2 }, "more": { "template": "knd", "size": 1 } }`)
+		s, p := refusesOnlyWeb(t)
+		machines := s.living()
+		s.world.ForgetCalls()
+		s.groupsBecome(`"default": { "web": { "template": "knd", "size": 1 }, "db": { "template": "knd", "size": 1 } }`)
+		time.Sleep(10 * time.Minute)
+		s.keptAll("after a text that was not asked for", machines)
+		s.groupsBecome(onlyWeb)
 		_, err := p.refresh()
 		refused(t, err, codes.FailedPrecondition, "default/db")
+		s.removes("default/db")
+		s.awaitEmpty("default", "db")
+	})
+}
+
+// TestAwaitedConfigThatIsNotStored: a config that could take effect, but can't be stored, is tried
+// again at the next look, and not all the time.
+func TestAwaitedConfigThatIsNotStored(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := runningBad(t)
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 3 } }`
+		p.ends()
+		calm(s)
+		q, reads := s.successor(), 0
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			switch of := strings.HasPrefix(r.Key, "applied/"); {
+			case of && r.Verb == object.VerbPut:
+				return objecttest.Outcome{Fault: objecttest.Refused}
+			case of || r.Key == configAt:
+				reads++
+			}
+			return objecttest.Outcome{}
+		})
 		time.Sleep(time.Minute)
-		p.awaitsConfirmation("default/db")
-		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "db", Size: ptr(int32(0))}); err != nil {
+		reads = 0
+		time.Sleep(time.Hour)
+		if reads < 15 || reads > 400 {
+			t.Errorf("%d reads in an hour", reads)
+		}
+		s.store.Set(nil)
+		time.Sleep(10 * time.Minute)
+		q.awaitSize("web", 3)
+	})
+}
+
+// TestStaleListOfRemoved: a list confirms only what the config before did not list: the API may have
+// created the group again since.
+func TestStaleListOfRemoved(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, with("GROUPS", onlyWeb+`, "prod": { "api": { "template": "knd", "size": 1 } }`), calm)
+		s.config["GROUPS"] = onlyWeb
+		s.removes("prod/api")
+		p.refreshes(updated)
+		s.awaitEmpty("prod", "api")
+		time.Sleep(time.Minute)
+		req := &nstancev1.UpsertGroupRequest{Key: "api", Template: ptr("knd"), Size: ptr(int32(2)), Create: true}
+		if _, err := p.operator("prod").UpsertGroup(within(t), req); err != nil {
 			t.Fatal(err)
 		}
-		s.awaitEmpty("default", "db")
-		p.awaitSize("more", 1)
-		if got := s.belonging("default", "web"); !slices.Equal(got, web) {
-			t.Errorf("web had %v and has %v", web, got)
-		}
+		s.awaitMachines("prod", "api", 2)
+		s.replace(`"tenants": { "prod": {} }`, `"tenants": { }`, `"groups":`, `"removed": ["prod/api"], "groups":`)
+		_, err := p.refresh()
+		refused(t, err, codes.FailedPrecondition, "prod/api")
 	})
 }
 

@@ -310,7 +310,7 @@ func (p *process) awaitsConfirmation(names ...string) {
 }
 
 // TestAwaitingEnds: the text is reread while it waits. Waiting ends when it is the running text
-// again; when it removes nothing any more, it takes effect.
+// again; when it removes nothing any more, it waits for a refresh only.
 func TestAwaitingEnds(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t, with("GROUPS", twoGroups))
@@ -338,8 +338,14 @@ func TestAwaitingEnds(t *testing.T) {
 		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "db", Size: ptr(int32(3))}); err != nil {
 			t.Fatal(err)
 		}
-		errs.next("db lives on", over)
-		p.refreshes(unchanged)
+		errs.next("db would live on", over)
+		eventually(t, "it waits for a refresh", func() error {
+			if st := p.configStatus(); !st.GetRunningApplied() || len(st.GetAwaitsConfirmation()) > 0 || len(st.GetViolations()) != 1 {
+				return fmt.Errorf("status: %v", st)
+			}
+			return nil
+		})
+		p.refreshes(updated)
 		p.awaitSize("db", 3)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -18,7 +19,9 @@ type trust struct {
 	secrets.Trust
 	cfg       Config
 	store     object.Store
-	addresses *addresses // in the certificate
+	mu        sync.Mutex
+	last      secrets.Trust // as last read from the store
+	addresses *addresses    // in the certificate
 	sealed    secrets.Secrets
 	source    *pki.Source
 	tls       pki.Endpoint
@@ -36,6 +39,7 @@ func (t *trust) open(ctx context.Context, shard *config.Shard, store object.Stor
 	if err != nil {
 		return fmt.Errorf("open the cluster's CA and keys: %w", err)
 	}
+	t.last = t.Trust
 	t.source = pki.NewSource(t.Bundle, nil)
 	t.tls = pki.Endpoint{Cluster: cluster.ID, Source: t.source, Now: t.cfg.Now}
 	return t.issueCertificate()
@@ -47,7 +51,10 @@ func (t *trust) bootstrap(cluster string) secrets.BootstrapConfig {
 
 // restore stores again what is missing of the CA and the keys.
 func (t *trust) restore(ctx context.Context) (stored []string, err error) {
-	return secrets.Restore(ctx, t.bootstrap(t.ClusterID), t.Trust)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last, stored, err = secrets.Restore(ctx, t.bootstrap(t.ClusterID), t.last)
+	return stored, err
 }
 
 // bundle is the CA bundle.

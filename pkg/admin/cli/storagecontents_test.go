@@ -48,6 +48,18 @@ func TestStorageCheckContents(t *testing.T) {
 	}
 }
 
+// TestStorageCheckAppliedAlone: the secrets' place is known from the last accepted config, too.
+func TestStorageCheckAppliedAlone(t *testing.T) {
+	c := newFixture(t)
+	c.leads("dev-1", false, true)
+	for _, key := range []string{"config/dev-1.jsonc", "cluster/secret/ca.key"} {
+		if err := c.store.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.run("storage", "check").want(t, cli.ExitFailed, "missing: cluster/secret/ca.key, config/dev-1.jsonc: restore")
+}
+
 // TestStorageCheckLifecycle: rules that delete what the cluster needs fail the check; if they can't
 // be read, it says so, and passes.
 func TestStorageCheckLifecycle(t *testing.T) {

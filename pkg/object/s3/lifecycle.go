@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -60,7 +59,7 @@ func prefixOf(r lifecycle.Rule) string {
 	return r.Prefix
 }
 
-// whatDoes says what a rule does to current objects; empty: nothing that keeps them from being read.
+// whatDoes says what a rule does to current objects; empty: nothing.
 func whatDoes(r lifecycle.Rule) string {
 	when := func(days lifecycle.ExpirationDays, date lifecycle.ExpirationDate) string {
 		if date.IsZero() {
@@ -71,7 +70,7 @@ func whatDoes(r lifecycle.Rule) string {
 	switch e, t := r.Expiration, r.Transition; {
 	case !e.IsDaysNull() || !e.IsDateNull():
 		return "deletes objects " + when(e.Days, e.Date)
-	case slices.Contains([]string{"GLACIER", "DEEP_ARCHIVE"}, t.StorageClass): // which have to be restored to be read
+	case t.StorageClass != "": // objects are small and read at once, so that no class is better
 		return "moves objects to " + t.StorageClass + " " + when(t.Days, t.Date)
 	}
 	return ""

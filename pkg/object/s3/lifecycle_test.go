@@ -38,7 +38,15 @@ func TestLifecycleRules(t *testing.T) {
 			rule("<Filter/><Transition><Days>90</Days><StorageClass>GLACIER</StorageClass></Transition>"),
 			`"" moves objects to GLACIER after 90 days`,
 		},
-		"another class":   {rule("<Filter/><Transition><Days>30</Days><StorageClass>STANDARD_IA</StorageClass></Transition>"), ""},
+		"another class": {
+			rule("<Filter/><Transition><Days>30</Days><StorageClass>STANDARD_IA</StorageClass></Transition>"),
+			`"" moves objects to STANDARD_IA after 30 days`,
+		},
+		"two classes": {
+			rule("<Filter/><Transition><Days>90</Days><StorageClass>GLACIER</StorageClass></Transition>" +
+				"<Transition><Days>30</Days><StorageClass>STANDARD_IA</StorageClass></Transition>"),
+			`"" moves objects to STANDARD_IA after 30 days`,
+		},
 		"a tag":           {rule("<Filter><Tag><Key>a</Key><Value>b</Value></Tag></Filter>" + days30), ""},
 		"disabled":        {rule("<Filter/>" + days30 + "<Status>Disabled</Status>"), ""},
 		"former versions": {rule("<Filter/><NoncurrentVersionExpiration><NoncurrentDays>7</NoncurrentDays></NoncurrentVersionExpiration>"), ""},

@@ -10,6 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/retry"
+	"github.com/nstance/nstance/pkg/secrets"
 )
 
 // This file stores again, from memory, what no server can start without, if it is gone from object
@@ -43,6 +44,9 @@ func (t essentials) run(ctx context.Context) {
 func (t essentials) restoreTrust(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, t.config.requestTimeout())
 	defer cancel()
+	if t.cfg.Fence.Check(ctx) != nil {
+		return // another server leads
+	}
 	stored, err := t.cfg.RestoreTrust(ctx)
 	for _, name := range stored {
 		t.refresh.reportRestored(name, "missing")
@@ -50,7 +54,12 @@ func (t essentials) restoreTrust(ctx context.Context) {
 	switch {
 	case err == nil:
 		t.Over(ReasonTrust)
-	case errors.Is(err, object.ErrUnknown):
+	case errors.Is(err, secrets.ErrNonceKey):
+		t.Report(fleet.Problem{
+			At: t.cfg.Now(), Reason: ReasonTrust,
+			Message: fmt.Sprintf("%v: machines and operators can't register with others; restart this server", err),
+		})
+	case errors.Is(err, object.ErrUnknown) && !errors.Is(err, object.ErrRefused):
 		t.cfg.Logger.Warn("can't check the cluster's CA and keys in object storage", slog.Any("error", err))
 	default:
 		t.Report(fleet.Problem{
@@ -95,7 +104,7 @@ func (r *refresher) restoreApplied(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, r.config.requestTimeout())
 	last, err := r.cfg.Static.readApplied(reading)
 	cancel()
-	gone := err == nil && last.shard == nil
+	gone := err == nil && last.shard == nil && !errors.Is(last.err, object.ErrRefused)
 	if gone {
 		r.config.unrecord()
 	}

@@ -123,7 +123,7 @@ func (r *refresher) become(ctx context.Context, next Accepted) (did operators.Co
 	}
 	if err := r.accepts.accept(ctx, candidate{next, permits, r.swap}); err != nil {
 		if awaits := awaitedBy(err); len(awaits) > 0 {
-			r.await(next, awaits)
+			r.await(next, awaits, next.shard)
 		}
 		return did, err
 	}
@@ -184,11 +184,11 @@ func (r *refresher) mark(info object.Info, problems config.Problems) {
 }
 
 // await notes that config/ does not run because it waits for removals to be accepted, until a
-// refresh or recheck finds otherwise.
-func (r *refresher) await(next Accepted, awaits []operators.Removal) {
+// refresh or recheck finds otherwise. asked is that config if it was asked for.
+func (r *refresher) await(next Accepted, awaits []operators.Removal, asked *config.Shard) {
 	now := r.config.now()
 	known := now.info.ETag == next.info.ETag && slices.EqualFunc(now.awaits, awaits, sameGroup)
-	now.info, now.fromApplied, now.problems, now.awaits, now.awaiting = next.info, true, nil, awaits, next.shard
+	now.info, now.fromApplied, now.problems, now.awaits, now.awaiting = next.info, true, nil, awaits, asked
 	r.config.swap(now)
 	if !known {
 		r.over(ReasonConfig)

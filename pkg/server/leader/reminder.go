@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/retry"
+	"github.com/nstance/nstance/pkg/server/operators"
 )
 
 // ReasonConfig is the reason of problems with the static config.
@@ -35,29 +39,39 @@ const ConfigReminder = 4 * time.Minute
 func (r *refresher) over(reason string) { r.problems.Clear(fleet.GroupKey{}, "", reason) }
 
 // remind reports periodically that config/ can't run and the last accepted config runs
-// instead, and rereads config/ each time, until ctx ends. It also rereads it when a config that
-// awaits confirmation has nothing to wait for any more.
+// instead, and rereads config/ each time, until ctx ends. It also rereads it, once in between, when a
+// config that awaits confirmation has nothing to wait for any more.
 func (r *refresher) remind(ctx context.Context) {
-	for next := time.Duration(0); ; {
+	for next, tried := time.Duration(0), false; ; {
 		if next <= 0 {
 			r.reportInvalid()
-			next = r.cfg.ConfigLook
+			next, tried = r.cfg.ConfigLook, false
 		}
 		pause := min(next, awaitedInterval)
 		if retry.Wait(ctx, pause) != nil {
 			return
 		}
 		next -= pause
-		if r.config.now().fromApplied && (next <= 0 || r.freed()) {
+		if early := !tried && r.freed(); r.config.now().fromApplied && (next <= 0 || early) {
+			tried = early
 			r.recheck(ctx)
 		}
 	}
 }
 
-// freed reports whether nothing that a config waits for is there any more. Only recheck decides.
+// freed reports whether nothing that a config waits for was ever there. Only recheck decides.
 func (r *refresher) freed() bool {
 	c := r.config.now()
-	return c.awaiting != nil && len(r.removals.removals(c.shard, c.awaiting)) == 0
+	return c.awaiting != nil && r.needless(c.awaiting) && len(r.removals.removals(c.shard, c.awaiting)) == 0
+}
+
+// needless reports whether a config confirms itself what the one before awaited, or that was of
+// groups which never had a machine. Machines that are merely gone confirm nothing: they may come
+// back, and so may their records.
+func (r *refresher) needless(next *config.Shard) bool {
+	return !slices.ContainsFunc(r.config.now().awaits, func(a operators.Removal) bool {
+		return !lists(next, a.Key) && !r.removals.unused(a.Key)
+	})
 }
 
 // reportInvalid reports a config/ that can't run.
@@ -82,8 +96,8 @@ func (r *refresher) reportAwaiting() {
 }
 
 // recheck rereads config/ while it can't run. A corrected config runs only after a refresh
-// request; one that equals the running config ends the problem. While a config awaits
-// confirmation, the text that is there runs once it needs none, since it was asked for.
+// request; one that equals the running config ends the problem. A config that awaited confirmation,
+// or that differs from it only in what it confirms itself, runs once it needs none: it was asked for.
 func (r *refresher) recheck(ctx context.Context) {
 	release, err := r.lock(ctx)
 	if err != nil {
@@ -109,8 +123,7 @@ func (r *refresher) recheck(ctx context.Context) {
 	}
 }
 
-// recheckValid finds out what a valid config waits for: a confirmation, a refresh, or, if one that
-// awaited confirmation has nothing left to confirm, nothing.
+// recheckValid finds out what a valid config waits for: a confirmation, a refresh, or nothing.
 func (r *refresher) recheckValid(ctx context.Context, next Accepted) {
 	release, err := r.groups.LockEdits(ctx)
 	if err != nil {
@@ -119,20 +132,39 @@ func (r *refresher) recheckValid(ctx context.Context, next Accepted) {
 	now := r.config.now()
 	awaits := r.removals.removals(now.shard, next.shard)
 	release()
+	var asked *config.Shard
+	if now.awaiting != nil && sameBesidesRemoved(now.awaiting, next.shard) {
+		asked = next.shard
+	}
 	_, ending := restartFields(r.cfg.Boot, next.shard)
 	switch {
 	case len(awaits) > 0:
-		r.await(next, awaits)
-	case now.awaiting == nil || len(ending) > 0:
+		r.await(next, awaits, asked)
+	case asked == nil || len(ending) > 0:
 		r.mark(next.info, waitsForRefresh())
-	default:
+	case r.needless(next.shard):
 		r.take(ctx, next.on(r.cfg.Boot))
-	}
+	case r.removals.recorded():
+		r.mark(next.info, waitsForRefresh())
+	} // otherwise what it waits for is not known yet
 }
 
-// take switches to a config that needs no confirmation any more. If it fails, it is tried again.
+// sameBesidesRemoved reports whether two configs differ at most in the groups that they list as
+// removed.
+func sameBesidesRemoved(a, b *config.Shard) bool {
+	x, y := *a, *b
+	x.Removed, y.Removed = nil, nil
+	return reflect.DeepEqual(x, y)
+}
+
+// take switches to a config that needs no confirmation any more.
 func (r *refresher) take(ctx context.Context, next Accepted) {
-	if _, err := r.become(ctx, next); err != nil && len(awaitedBy(err)) == 0 {
+	_, err := r.become(ctx, next)
+	switch {
+	case err == nil:
+		r.files.Refreshed() // as after a refresh
+		r.cfg.Logger.Info("the config that awaited confirmation took effect", slog.String("etag", string(next.info.ETag)))
+	case len(awaitedBy(err)) == 0: // tried again
 		r.reportStorage(err)
 	}
 }

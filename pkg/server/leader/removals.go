@@ -54,7 +54,7 @@ func liveByGroup(all []fleet.Instance) map[fleet.GroupKey]live {
 func removals(from, to *config.Shard, records config.GroupRecords, groups map[fleet.GroupKey]live) (all []operators.Removal) {
 	for key, l := range groups {
 		was, is := keptBy(from, key, records[key]), keptBy(to, key, succeed(from, to, key, records[key]))
-		if confirms(to, key, is.part) {
+		if confirms(from, to, key, is.part) {
 			continue
 		}
 		loses := was.loses(is)
@@ -121,11 +121,14 @@ func (k kept) keeps() int {
 }
 
 // confirms reports whether a config that keeps so much of a group lists it as removed. That says
-// nothing of a group that the API has created since, and that is emptied by its template.
-func confirms(to *config.Shard, key fleet.GroupKey, keeps part) bool {
+// nothing of a group that is emptied by its template, nor if the previous config listed it: the API
+// may have created it since.
+func confirms(from, to *config.Shard, key fleet.GroupKey, keeps part) bool {
 	_, defined := to.Groups[key.Tenant][key.Name]
-	return (keeps == gone || defined && keeps == empty) && slices.Contains(to.Removed, key.String())
+	return (keeps == gone || defined && keeps == empty) && lists(to, key) && !lists(from, key)
 }
+
+func lists(c *config.Shard, key fleet.GroupKey) bool { return slices.Contains(c.Removed, key.String()) }
 
 // succeed returns a group's record after a switch from one static config to another.
 func succeed(from, to *config.Shard, key fleet.GroupKey, r config.GroupRecord) config.GroupRecord {
@@ -170,21 +173,30 @@ func sizes(t config.Template) part {
 type removalCheck struct {
 	groups  *groups.Groups
 	records writes.Records
-	// accounted reports whether the record of each VM is known. Until then, instances are
+	// accounted reports whether the VMs were listed and their records read. Until then, instances are
 	// known only from a listing, and an incomplete one can show a group as empty, so every
 	// defined group may have instances. The same holds while a record can't be read.
-	accounted func() bool
+	// recorded: a sweep has found a record of each VM.
+	accounted func() (listed, recorded bool)
 }
 
 // removals returns the removals of a static config that replaces from. The caller holds all
 // turns, or is the only user yet.
 func (c removalCheck) removals(from, to *config.Shard) (all []operators.Removal) {
 	records, there := c.groups.Records(), liveByGroup(c.records.Instances())
-	if !c.accounted() || len(c.records.Malformed()) > 0 {
+	if listed, _ := c.accounted(); !listed || len(c.records.Malformed()) > 0 {
 		perhaps(there, from, records)
 	}
 	return removals(from, to, records, there)
 }
+
+// unused reports whether a group never had a machine, as far as is known: none of its records, which
+// include those of deleted instances, is of one that registered.
+func (c removalCheck) unused(key fleet.GroupKey) bool {
+	return c.recorded() && !slices.ContainsFunc(c.records.Group(key), func(i fleet.Instance) bool { return i.RegisteredAt != nil })
+}
+
+func (c removalCheck) recorded() bool { _, recorded := c.accounted(); return recorded }
 
 // perhaps marks all groups that a config defines as possibly having unknown instances.
 func perhaps(there map[fleet.GroupKey]live, static *config.Shard, records config.GroupRecords) {
@@ -309,7 +321,6 @@ func confirmation(shard string, awaits []operators.Removal) string {
 		flags = append(flags, " --accept-removal "+f.Subject)
 	}
 	return fmt.Sprintf("%s removes groups that have instances; the last accepted config stays active until confirmed: %.2000s; "+
-		"to accept it: nstance-admin config refresh --shard %s%.2000s, or list the groups in its field removed; "+
-		"it takes effect by itself once they have no instances",
+		"to accept it: nstance-admin config refresh --shard %s%.2000s, or list the groups in its field removed",
 		ConfigKey(shard), strings.Join(what, "; "), shard, strings.Join(flags, ""))
 }

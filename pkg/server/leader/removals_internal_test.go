@@ -95,6 +95,29 @@ func TestRemovals(t *testing.T) {
 	}
 }
 
+// TestListOfRemoved: a list confirms no removal that the config before listed, and none of a group of
+// the API that its template empties.
+func TestListOfRemoved(t *testing.T) {
+	const list, web3 = ` }, "removed": ["default/web"], "files": {`, `"default": { "web": { "template": "knd", "size": 3 } }`
+	running := liveByGroup([]fleet.Instance{instance(1, "web", fleet.Running, false)})
+	if all := removals(parsed(t, "GROUPS", web3), parsed(t, "GROUPS", list), nil, running); len(all) != 0 {
+		t.Errorf("a list that is new: %v", all)
+	}
+	ofAPI, err := config.DecodeGroup([]byte(`{"template": "knd"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := config.GroupRecords{{Tenant: "default", Name: "web"}: ofAPI}
+	empties := []string{"GROUPS", list, `"kind": "knd"`, `"size": 0, "kind": "knd"`}
+	sized := []string{`"kind": "knd"`, `"size": 3, "kind": "knd"`}
+	if all := removals(parsed(t, sized...), parsed(t, empties...), records, running); len(all) != 1 {
+		t.Errorf("a group of the API: %v", all)
+	}
+	if all := removals(parsed(t, append([]string{"GROUPS", list}, sized...)...), parsed(t, empties...), records, running); len(all) != 1 {
+		t.Errorf("a list that is carried over: %v", all)
+	}
+}
+
 // TestRemovalsOfUnknownInstances: while records may not have been listed, a defined group may
 // have instances; an undefined one needs no confirmation.
 func TestRemovalsOfUnknownInstances(t *testing.T) {

@@ -31,7 +31,8 @@ type Accepted struct {
 	fromApplied bool
 	problems    config.Problems
 	// awaits are the removals that the valid config/ needs to be confirmed, if that is why
-	// applied/ runs. Sorted by key. awaiting is that config.
+	// applied/ runs. Sorted by key. awaiting is that config, if it was asked for, by a takeover or a
+	// refresh.
 	awaits   []operators.Removal
 	awaiting *config.Shard
 	// accepted are the groups whose removal the refresh accepted that switched to it.

@@ -128,7 +128,7 @@ func (t *Term) assemble() (err error) {
 		cfg: t.cfg, config: t.config, groups: t.groups, writes: t.records.Writes, doubt: t.doubts.request, altered: t.altered,
 		applied: newVersioned(t.cfg, appliedKey(t.cfg.Static.Shard)),
 	}
-	unlisted := removalCheck{groups: t.groups, records: t.records, accounted: func() bool { return false }}
+	unlisted := removalCheck{groups: t.groups, records: t.records, accounted: func() (listed, recorded bool) { return false, false }}
 	if err := accepts.atTakeover(t.ctx, unlisted); err != nil {
 		return &PartError{PartConfig, err}
 	}

@@ -49,6 +49,7 @@ type sweeper struct {
 	limit   atomic.Int64           // how many records may vanish in the listing in progress; noListing: none is
 
 	accounted atomic.Bool // the records of all listed VMs have been read by key or are in memory
+	recorded  atomic.Bool // the last sweep found a record of each VM
 
 	// Used by the sweeping goroutine only.
 	orphans  census.Orphans
@@ -172,6 +173,7 @@ func (s *sweeper) sweep(ctx context.Context, n int) error {
 	s.claim(c.Claimed)
 	held, problem := s.orphans.Judge(c, s.tuning.Load().Quiet, time.Now())
 	s.goOn(whyHeld(held, problem))
+	s.recorded.Store(!held && len(c.Orphans) == 0)
 	doomed := s.orphans.Nominate(c, held || s.absence.problem.Load() != nil, s.atSize)
 	s.observed.Forget(s.creates.underWay(), time.Now())
 	s.reportOrphans(problem, held)
@@ -232,8 +234,11 @@ func (s *sweeper) suspended() bool {
 
 // Accounted reports whether the provider's VMs have been listed in this term and their records
 // read. Until then a group may have machines without a known record, because a listing of the
-// store lacked it.
-func (l *Loop) Accounted() bool { return l.sweeper.accounted.Load() }
+// store lacked it. recorded: the last sweep also found a record of each VM; the first one is at least a
+// lease after the takeover, or a sweep's interval.
+func (l *Loop) Accounted() (listed, recorded bool) {
+	return l.sweeper.accounted.Load(), l.sweeper.recorded.Load() && !l.sweeper.suspended()
+}
 
 // liveRecords counts the records without tombstones.
 func liveRecords(l Ledger) (n int) {
