@@ -44,7 +44,7 @@ func clients() map[string]client {
 		sdk + "secretsmanager":         {prefix: "secretsmanager", kind: reflect.TypeFor[*secretsmanager.Client]()},
 		sdk + "ssm":                    {prefix: "ssm", kind: reflect.TypeFor[*ssm.Client]()},
 		"github.com/minio/minio-go/v7": {prefix: "s3", kind: reflect.TypeFor[*minio.Client](), names: map[string]string{
-			"RemoveObject": "DeleteObject", "ListObjectsV2": "ListBucket",
+			"RemoveObject": "DeleteObject", "ListObjectsV2": "ListBucket", "GetBucketLifecycle": "GetLifecycleConfiguration",
 		}},
 	}
 }

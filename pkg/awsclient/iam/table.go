@@ -163,8 +163,9 @@ func storage() []Statement {
 	const bucket = "arn:${partition}:s3:::${bucket}"
 	return []Statement{
 		{
-			Section: SectionServer, ID: "Bucket", For: "listings; and without it an object that is not there answers 403",
-			Actions: []string{"s3:ListBucket"}, Resources: []string{bucket},
+			Section: SectionServer, ID: "Bucket",
+			For:     "listings; and without it an object that is not there answers 403; rules that would delete objects",
+			Actions: []string{"s3:GetLifecycleConfiguration", "s3:ListBucket"}, Resources: []string{bucket},
 		},
 		{
 			Section: SectionServer, ID: "Objects", For: "all that is durable",
