@@ -49,7 +49,7 @@ const (
 	caEndsSoon       = 30 * 24 * time.Hour
 	identityEndsSoon = 7 * 24 * time.Hour
 	clockApart       = 5 * time.Second  // a difference worth a warning
-	clockWrong       = 60 * time.Second // a difference that makes certificates invalid
+	clockWrong       = 60 * time.Second // a difference that makes nonces invalid
 	portPatience     = 3 * time.Second  // for a connection
 	maxSilent        = 10               // agents that are named
 )
@@ -105,26 +105,11 @@ func (d Doctor) clock(ctx context.Context, store object.Store) Diagnosis {
 	if err != nil {
 		return diagnosis(check, DiagnosisFail, "%v", err)
 	}
-	key := "probe/" + string(id)
-	before := d.Now()
-	_, err = store.Put(ctx, key, []byte("clock"), object.IfAbsent())
-	after := d.Now()
-	defer store.Delete(context.WithoutCancel(ctx), key) //nolint:errcheck // what is left below probe/ affects nothing
+	ahead, err := object.ClockAhead(ctx, store, string(id), d.Now)
 	if err != nil {
 		return diagnosis(check, DiagnosisFail, "%v", err)
 	}
-	o, err := store.Get(ctx, key)
-	if err != nil {
-		return diagnosis(check, DiagnosisFail, "%v", err)
-	}
-	var apart time.Duration // stores have whole seconds
-	switch {
-	case o.ModTime.Before(before.Add(-time.Second)):
-		apart = before.Sub(o.ModTime)
-	case o.ModTime.After(after.Add(time.Second)):
-		apart = o.ModTime.Sub(after)
-	}
-	apart = apart.Round(time.Second)
+	apart := ahead.Abs()
 	switch {
 	case apart >= clockWrong:
 		return diagnosis(check, DiagnosisFail, "the clocks of this machine and of the storage are %s apart: set this machine's", apart)

@@ -13,10 +13,27 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/identity"
+	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
+
+// clockApart is a difference between the clocks of this machine and of the server that is told.
+const clockApart = time.Minute
+
+// tellClock warns if this machine's clock differs from that of the server that has just issued a
+// certificate.
+func (a *agent) tellClock(ctx context.Context, issued identity.Issued) {
+	cert, err := pki.ParseCertificate([]byte(issued.Certificate))
+	if err != nil {
+		return // refused where it is used
+	}
+	if ahead := a.config.Now().Round(0).Sub(pki.MadeAt(cert)); ahead.Abs() > clockApart {
+		a.config.Logger.LogAttrs(ctx, slog.LevelWarn, "the clocks of this machine and of the server differ: synchronize both",
+			slog.Duration("ahead_by", ahead.Round(time.Second)))
+	}
+}
 
 // registerTimeout bounds one attempt: the server answers after writing the record, which may
 // be slow.
@@ -102,7 +119,10 @@ func (a *agent) requestFirst(ctx context.Context, client *rpc.Client, publicKey 
 			client.Drop(target)
 		}
 	}
-	return issuedBy(answer.GetIdentity()), followed, err
+	if issued = issuedBy(answer.GetIdentity()); err == nil {
+		a.tellClock(ctx, issued)
+	}
+	return issued, followed, err
 }
 
 func issuedBy(granted *nstancev1.Identity) identity.Issued {

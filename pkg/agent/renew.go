@@ -45,7 +45,9 @@ func (a *agent) requestRenewal(ctx context.Context, publicKey string) (issued id
 	err = client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
 		request := &nstancev1.AgentServiceRenewCertificateRequest{PublicKey: publicKey}
 		answer, err := nstancev1.NewAgentServiceClient(conn).RenewCertificate(ctx, request)
-		issued = issuedBy(answer.GetIdentity())
+		if issued = issuedBy(answer.GetIdentity()); err == nil {
+			a.tellClock(ctx, issued)
+		}
 		return err
 	})
 	return issued, err

@@ -6,6 +6,7 @@ import "time"
 type Report struct {
 	At             time.Time     // when it was received
 	ReportInterval time.Duration // the agent's own interval, an hour at most; 0 if not given
+	ClockAhead     time.Duration // of the agent's host; negative: behind; 0 also if not given
 	ShuttingDown   bool          // the agent is being stopped
 	Notice         *Notice       // nil: no termination announced
 }

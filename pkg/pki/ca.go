@@ -15,9 +15,10 @@ import (
 const (
 	// CAYears is the validity of a new CA certificate in years.
 	CAYears = 10
-	// Backdate is how long before its creation a certificate becomes valid, so that a host
-	// whose clock is slightly slow can use it at once.
-	Backdate = 5 * time.Minute
+	// Backdate is how long before its creation a certificate becomes valid, so that it can be used
+	// at once on a host whose clock is behind the issuer's, and still when the issuer's, which was
+	// ahead, is corrected. Object storage accepts 15 minutes.
+	Backdate = time.Hour
 )
 
 // CA signs the certificates of one cluster. Apart from its counts it is immutable. Safe for

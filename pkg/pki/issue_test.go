@@ -18,8 +18,8 @@ func TestCAForm(t *testing.T) {
 	if ca.Cluster() != cluster || !c.IsCA || c.MaxPathLen != 0 || !c.MaxPathLenZero || c.PublicKeyAlgorithm != x509.Ed25519 {
 		t.Errorf("got %s, CA %t, path length %d, %s", c.Subject, c.IsCA, c.MaxPathLen, c.PublicKeyAlgorithm)
 	}
-	if want := epoch.AddDate(10, 0, 0); !c.NotAfter.Equal(want) || !c.NotBefore.Equal(epoch.Add(-5*time.Minute)) {
-		t.Errorf("valid %s to %s, want five minutes before now to %s", c.NotBefore, c.NotAfter, want)
+	if want := epoch.AddDate(10, 0, 0); !c.NotAfter.Equal(want) || !c.NotBefore.Equal(epoch.Add(-time.Hour)) {
+		t.Errorf("valid %s to %s, want an hour before now to %s", c.NotBefore, c.NotAfter, want)
 	}
 	if err := c.CheckSignatureFrom(c); err != nil {
 		t.Error(err)
@@ -88,7 +88,7 @@ func TestClientCertificateForm(t *testing.T) {
 	if len(c.ExtKeyUsage) != 1 || c.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth || c.IsCA {
 		t.Errorf("usages %v, CA %t", c.ExtKeyUsage, c.IsCA)
 	}
-	if !c.NotBefore.Equal(epoch.Add(-5*time.Minute)) || !c.NotAfter.Equal(epoch.Add(time.Hour)) {
+	if !c.NotBefore.Equal(epoch.Add(-time.Hour)) || !c.NotAfter.Equal(epoch.Add(time.Hour)) {
 		t.Errorf("valid %s to %s", c.NotBefore, c.NotAfter)
 	}
 }

@@ -107,7 +107,7 @@ func TestIssueLeaf(t *testing.T) {
 			len(cert.IPAddresses) != 2 || len(cert.URIs) != 2 || len(cert.DNSNames) != 2 {
 			t.Errorf("%s: names are %v %v %v %v", c.kind, cert.Subject, cert.DNSNames, cert.IPAddresses, cert.URIs)
 		}
-		if !cert.NotBefore.Equal(now.Add(-5*time.Minute)) || !cert.NotAfter.Equal(now.Add(3*time.Hour)) || !leaf.NotAfter.Equal(cert.NotAfter) {
+		if !cert.NotBefore.Equal(now.Add(-time.Hour)) || !cert.NotAfter.Equal(now.Add(3*time.Hour)) || !leaf.NotAfter.Equal(cert.NotAfter) {
 			t.Errorf("%s: valid from %s to %s", c.kind, cert.NotBefore, cert.NotAfter)
 		}
 		if leaf.Serial != pki.SerialHex(cert) || cert.IsCA {

@@ -9,9 +9,11 @@ import (
 // leaves a third for retries. Life is counted from its creation, which is Backdate after it
 // became valid.
 func RenewAt(cert *x509.Certificate) time.Time {
-	made := cert.NotBefore.Add(Backdate)
-	return made.Add(Life(cert) / 3 * 2)
+	return MadeAt(cert).Add(Life(cert) / 3 * 2)
 }
+
+// MadeAt returns when a certificate was created, by the clock of its issuer.
+func MadeAt(cert *x509.Certificate) time.Time { return cert.NotBefore.Add(Backdate) }
 
 // Life returns a certificate's lifetime when it was created; 0 if it had already expired.
 func Life(cert *x509.Certificate) time.Duration {

@@ -142,8 +142,8 @@ func TestClientsRefuse(t *testing.T) {
 		"no host given":   {serverPair(t, ca, shard), "", shard, pki.ErrAddress, "no host was given"},
 		"expired": {server(func(r *pki.ServerRequest) { r.Now = epoch.Add(-2 * time.Hour) }), "localhost", shard,
 			pki.ErrExpired, "valid until 2030-05-01T11:00:00Z"},
-		"not yet valid": {server(func(r *pki.ServerRequest) { r.Now = epoch.Add(time.Hour) }), "localhost", shard,
-			pki.ErrNotYetValid, "valid from 2030-05-01T12:55:00Z"},
+		"not yet valid": {server(func(r *pki.ServerRequest) { r.Now = epoch.Add(2 * time.Hour) }), "localhost", shard,
+			pki.ErrNotYetValid, "valid from 2030-05-01T13:00:00Z"},
 		"an IP only as a DNS name": {server(func(r *pki.ServerRequest) { r.DNS, r.IPs = []string{"127.0.0.1"}, nil }), "127.0.0.1", shard,
 			pki.ErrAddress, `"127.0.0.1"`},
 	} {

@@ -106,7 +106,7 @@ func (s *Server) openLedger(ctx context.Context) (err error) {
 	if s.ledger == nil { // otherwise an earlier attempt opened it, and what it read is kept
 		s.ledger, err = ledger.Open(ledger.Config{
 			Store: s.store, Shard: s.cfg.Shard, Writer: s.holder,
-			CachePath: s.cfg.cachePath(), Concurrency: readConcurrency, Logger: s.cfg.Logger,
+			CachePath: s.cfg.cachePath(), Concurrency: readConcurrency, Logger: s.cfg.Logger, Now: s.cfg.Now,
 		})
 		if err != nil {
 			return fmt.Errorf("open the ledger: %w", err)

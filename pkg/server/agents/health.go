@@ -76,7 +76,9 @@ func (s *Service) hear(id fleet.InstanceID, me *session, m *nstancev1.ReportHeal
 }
 
 func report(m *nstancev1.ReportHealthRequest, now time.Time) fleet.Report {
-	r := fleet.Report{At: now, ReportInterval: reportInterval(m.GetReportInterval()), ShuttingDown: m.GetShuttingDown()}
+	r := fleet.Report{
+		At: now, ClockAhead: clockAhead(m, now), ReportInterval: reportInterval(m.GetReportInterval()), ShuttingDown: m.GetShuttingDown(),
+	}
 	if n := m.GetTermination(); n != nil {
 		r.Notice = &fleet.Notice{}
 		if n.GetAt().IsValid() {
@@ -84,6 +86,14 @@ func report(m *nstancev1.ReportHealthRequest, now time.Time) fleet.Report {
 		}
 	}
 	return r
+}
+
+// clockAhead returns how far an agent's clock is ahead, to which the way of its report is added.
+func clockAhead(m *nstancev1.ReportHealthRequest, now time.Time) time.Duration {
+	if !m.GetSentAt().IsValid() {
+		return 0
+	}
+	return m.GetSentAt().AsTime().Sub(now.Round(0))
 }
 
 // maxReportInterval is the longest report interval that an agent can be configured with.

@@ -71,6 +71,7 @@ func (t *Term) changed(key fleet.GroupKey, id fleet.InstanceID) {
 	defer t.followReplacement(id)
 	i, ok := t.records.Get(id)
 	if !ok || i.Phase.Ending() {
+		t.clocks.forget(id)
 		t.cfg.Cut(id)
 	}
 	if !ok {

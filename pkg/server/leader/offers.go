@@ -98,6 +98,12 @@ func (t *Term) groupOf(id fleet.InstanceID) fleet.GroupKey {
 	return i.GroupKey()
 }
 
+// AgentReport implements agents.Shard.
+func (s agentShard) AgentReport(id fleet.InstanceID, r fleet.Report) {
+	s.term.clocks.heard(id, r.ClockAhead)
+	s.Loop.AgentReport(id, r)
+}
+
 // Files implements agents.Shard.
 func (s agentShard) Files() agents.Files { return s.term.files }
 

@@ -109,11 +109,12 @@ func (s shownProblems) pruneOf(key fleet.GroupKey) {
 // ofInstance returns the problem that the agents of an instance cause for as long as it lasts; zero
 // if there is none. An instance that can't register has no identity that another could share.
 func (s shownProblems) ofInstance(key fleet.GroupKey, id fleet.InstanceID) fleet.Problem {
-	p, ok := s.set.Get(problems.Subject{Group: key, Instance: id, Reason: ReasonClaimRefused})
-	if !ok {
-		p, _ = s.set.Get(problems.Subject{Group: key, Instance: id, Reason: ReasonIdentityShared})
+	for _, reason := range []string{ReasonClaimRefused, ReasonIdentityShared, ReasonClock} {
+		if p, ok := s.set.Get(problems.Subject{Group: key, Instance: id, Reason: reason}); ok {
+			return p
+		}
 	}
-	return p
+	return fleet.Problem{}
 }
 
 // progress ends what a changed instance shows to be over: all problems of one that is deleted, and

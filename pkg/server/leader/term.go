@@ -62,6 +62,7 @@ type Term struct {
 	transitions *operators.Transitions
 
 	admission *admission
+	clocks    *clocks
 }
 
 // TakeOver reads everything that decisions depend on: config, records and groups. Meanwhile it
@@ -117,6 +118,7 @@ func (t *Term) assemble() (err error) {
 	if t.history, err = t.newHistory(); err != nil {
 		return err
 	}
+	t.clocks = newClocks(t)
 	t.doubts, t.builder = newDoubts(), t.newBuilder()
 	t.keys = identities.NewKeys(t.records.IsLiving, t.records.Instances())
 	if t.groups, err = groups.New(t.ctx, t.groupsConfig()); err != nil {
@@ -260,7 +262,7 @@ func (t *Term) tasks() []func(context.Context) {
 				t.doubts.request()
 			}
 		},
-		t.holdAddress, t.findServers, t.refreshImages, t.types.run, t.tidy, essentials{t}.run,
+		t.holdAddress, t.findServers, t.refreshImages, t.types.run, t.tidy, essentials{t}.run, t.clocks.run,
 		t.history.Run, t.groups.RunReads, t.refresh.remind, t.watches.Run, t.roster.Run,
 		func(ctx context.Context) { t.groups.RunRelisting(ctx, lease, t.refresh.late) },
 		func(ctx context.Context) { t.doubts.run(ctx, t.resolveDoubts, t.cfg.Uniform) },

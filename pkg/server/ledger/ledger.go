@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
@@ -30,6 +31,14 @@ type Config struct {
 	CachePath   string // of the SQLite file; empty: no cache
 	Concurrency int    // concurrent reads, at least 1
 	Logger      *slog.Logger
+	Now         func() time.Time // this host's clock; nil: time.Now
+}
+
+func (c Config) now() time.Time {
+	if c.Now == nil {
+		return time.Now()
+	}
+	return c.Now()
 }
 
 func (c Config) validate() error {

@@ -144,6 +144,9 @@ func (o *objects[K, V]) read(body []byte, k K) (entry[V], error) {
 	if err := record.CheckNumber("rev", rev); err != nil {
 		return entry[V]{}, err
 	}
+	if t, ok := o.kind.(timed[V]); ok {
+		v = t.arrived(v, o.cfg.now(), o.cfg.Writer)
+	}
 	return entry[V]{value: v}, inReach(epoch, o.term.Load())
 }
 
@@ -157,7 +160,7 @@ func (o *objects[K, V]) store(k K, found object.Object, fresh bool) bool {
 	}
 	e.etag = found.ETag
 	if old, ok := o.entry(k); ok && old.etag == found.ETag {
-		e.landed = old.landed
+		e = old // also with the times as they arrived
 	}
 	behind := o.retain(k, e.value)
 	o.set(k, e)

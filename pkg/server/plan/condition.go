@@ -26,7 +26,7 @@ func ConditionOf(i *Instance, s Settings, takeover, now time.Time) Condition {
 	if !i.Phase.Active() {
 		return Condition{}
 	}
-	silentAt := silentAt(i, &s, takeover)
+	silentAt := silentAt(i, &s, takeover, now)
 	shutAt := shutDownAt(i, &s)
 	switch {
 	case i.VM == VMDown:
@@ -72,9 +72,10 @@ func shutDownAt(i *Instance, s *Settings) time.Time {
 
 // silentAt returns when too many reports will be missing, counted from the last report, the
 // takeover or KnownSince, whichever is latest; zero: never. Before the first report the
-// registration counts too. The agent's own interval applies if it is longer than the
-// configured one, since the agent may have been started with an older configuration.
-func silentAt(i *Instance, s *Settings, takeover time.Time) time.Time {
+// registration counts too, unless it is in the future: a clock that was ahead puts off nothing.
+// The agent's own interval applies if it is longer than the configured one, since the agent may
+// have been started with an older configuration.
+func silentAt(i *Instance, s *Settings, takeover, now time.Time) time.Time {
 	if i.Phase != fleet.Running || s.ReportInterval <= 0 || s.MissedReports <= 0 {
 		return time.Time{}
 	}
@@ -82,7 +83,7 @@ func silentAt(i *Instance, s *Settings, takeover time.Time) time.Time {
 	since := i.Health.LastReportAt
 	if since.Before(takeover) || since.Before(i.KnownSince) {
 		since = latest(takeover, i.KnownSince)
-		if i.RegisteredAt != nil {
+		if i.RegisteredAt != nil && !i.RegisteredAt.After(now) {
 			since = latest(since, *i.RegisteredAt)
 		}
 	}

@@ -43,4 +43,10 @@ func TestConditionOf(t *testing.T) {
 	if got := plan.ConditionOf(&i, settings(), now.Add(-24*time.Hour), now); got.Reason != "" || !got.Worsens.Equal(now.Add(2*time.Minute)) {
 		t.Errorf("silent before its record was known: %+v", got)
 	}
+	i = parseInstance(t, strings.Fields("a running"))
+	ahead := now.Add(14 * time.Minute)
+	i.Health.LastReportAt, i.RegisteredAt, i.KnownSince = time.Time{}, &ahead, now.Add(-4*time.Minute)
+	if got := plan.ConditionOf(&i, settings(), now.Add(-24*time.Hour), now); got.Reason != plan.ReasonUnhealthy {
+		t.Errorf("silent since it registered, by a clock that was ahead: %+v", got)
+	}
 }
