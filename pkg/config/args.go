@@ -1,56 +1,34 @@
 package config
 
 import (
-	"cmp"
 	"strings"
 
 	"github.com/nstance/nstance/pkg/fleet"
 )
 
-// This file runs the provider's checks of args, rendered for a sample instance, and of the
-// fields that go with them.
+// This file runs the provider's checks of args and userdata, rendered for a sample instance, and
+// of the fields that go with them.
 
-// sampleID is a sample instance's ID without the kind.
-const sampleID = "01jd3kqw00e0080000000000aa"
-
-// sampleFacts returns the facts of a sample instance of g, with the fields that a real one has
-// when it is created.
-func (s *Shard) sampleFacts(g fleet.Group) Facts {
-	id, p := g.Kind+sampleID, s.Server.Provider
-	found := make(map[string]string, len(s.Images))
-	for name, image := range usableBy(g.Key.Tenant, s.Images, Image.who) {
-		found[name] = cmp.Or(image.Fallback, "ami-0123456789abcdef0")
-	}
-	return Facts{
-		Instance: InstanceFacts{ID: id, Kind: g.Kind, Arch: g.Arch, Type: g.InstanceType, Hostname: id, FQDN: id},
-		Cluster:  ClusterFacts{ID: s.Cluster.ID, CACert: "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"},
-		Server: ServerFacts{
-			Shard: "shard", RegistrationAddr: "192.0.2.1:8992", AgentAddr: "192.0.2.1:8994", OperatorAddr: "192.0.2.1:8993",
-		},
-		Provider: ProviderFacts{Kind: p.Kind, Region: p.Region, Zone: p.Zone},
-		Vars:     g.Vars,
-		Image:    found,
-	}
-}
-
-// refused returns the provider's problems with the instances of a group, with paths relative
-// to it. The error is for args that can't be rendered: the vars of a single instance may fix
-// those.
+// refused returns the provider's problems with the instances of a group, with paths relative to
+// it. The error is for args and userdata that can't be rendered: the vars of a single instance may
+// fix those.
 func (c Checks) refused(s *Shard, g fleet.Group) (Problems, error) {
-	if c.Args == nil {
+	if c.Machine == nil {
 		return nil, nil
 	}
-	args, err := RenderArgs(g.Args, s.sampleFacts(g))
+	facts := s.sampleFacts(g)
+	args, err := RenderArgs(g.Args, facts)
 	if err != nil {
 		return nil, err
 	}
-	return c.Args(g, args), nil
+	userdata, err := RenderUserdata(g.Userdata, facts)
+	return c.Machine(g, args, userdata), err
 }
 
 // providerArgs checks every static group with its template and the defaults, and every template
 // that no static group uses as is.
 func (v *validator) providerArgs() {
-	if v.checks.Args == nil {
+	if v.checks.Machine == nil {
 		return
 	}
 	used := map[string]bool{}
@@ -68,6 +46,32 @@ func (v *validator) providerArgs() {
 	}
 }
 
+// judgements are the problems of groups' instances as made for a new config, without problems too.
+// Groups that differ in nothing that is rendered are judged once.
+type judgements map[judgedKey]Problems
+
+// judgedKey identifies what the instances of a group are made from.
+type judgedKey struct {
+	tenant string
+	hashes fleet.Hashes
+}
+
+func (j *judgements) of(s *Shard, checks Checks, g fleet.Group) Problems {
+	key := judgedKey{g.Key.Tenant, g.Hashes}
+	if wrong, ok := (*j)[key]; ok {
+		return wrong
+	}
+	wrong, _ := checks.refused(s, g) // what can't be rendered yet is checked when it is
+	if text, err := renderUserdata(g.Userdata, s.sampleFacts(g)); err == nil {
+		wrong = append(misread(text), wrong...)
+	}
+	if *j == nil {
+		*j = judgements{}
+	}
+	(*j)[key] = wrong
+	return wrong
+}
+
 // some returns one of the tenants, default if it is among them.
 func (t Tenants) some() string {
 	if len(t) > 0 && !t.Allow(fleet.DefaultTenant) {
@@ -81,8 +85,7 @@ func (v *validator) providerArgsOf(path, tenant string, g Group) {
 		return
 	}
 	merged, _ := v.shard.build(fleet.GroupKey{Tenant: tenant}, g, Entry{})
-	wrong, _ := v.checks.refused(v.shard, merged) // args that can't be rendered yet are checked when rendered
-	for _, p := range wrong {
+	for _, p := range v.judged.of(v.shard, v.checks, merged) {
 		v.addf(v.shard.origin(path, tenant, g, p.Path), "%s", p.Message)
 	}
 }
@@ -95,6 +98,9 @@ func (s *Shard) origin(path, tenant string, g Group, field string) string {
 	if field == "instance_type" && g.InstanceType == "" && t.InstanceType != "" {
 		return join("templates", g.Template) + ".instance_type"
 	}
+	if strings.HasPrefix(field, "userdata") {
+		return below(userdataOrigin(g.Template, t), strings.TrimPrefix(strings.TrimPrefix(field, "userdata"), "."))
+	}
 	keys := strings.FieldsFunc(strings.TrimPrefix(field, "args"), func(r rune) bool { return strings.ContainsRune(`.["]`, r) })
 	most := depth(g.Args, keys)
 	for _, layer := range []struct {
@@ -106,6 +112,14 @@ func (s *Shard) origin(path, tenant string, g Group, field string) string {
 		}
 	}
 	return below(path, field)
+}
+
+// userdataOrigin returns the path of the userdata of the groups of a template.
+func userdataOrigin(name string, t Template) string {
+	if t.Userdata == nil {
+		return "defaults.userdata"
+	}
+	return join("templates", name) + ".userdata"
 }
 
 // depth returns how many of the keys exist, one below the other.
@@ -129,7 +143,7 @@ func (s *Shard) refusedOverrides(g fleet.Group, o fleet.Overrides, checks Checks
 		problems, err = checks.refused(s, own)
 	}
 	if err != nil {
-		problems.addf("vars", "the args of group %s: %v", g.Key, err)
+		problems.addf("vars", "the machines of group %s: %v", g.Key, err)
 	}
 	return problems
 }

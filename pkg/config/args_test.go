@@ -16,7 +16,7 @@ import (
 type picky struct{ asked []string }
 
 func (p *picky) checks() config.Checks {
-	return config.Checks{Args: func(g fleet.Group, args map[string]any) (wrong config.Problems) {
+	return config.Checks{Machine: func(g fleet.Group, args map[string]any, _ []byte) (wrong config.Problems) {
 		p.asked = append(p.asked, fmt.Sprint(args))
 		bad := func(path, message string) { wrong = append(wrong, config.Problem{Path: path, Message: message}) }
 		if args["image"] == nil {
@@ -150,7 +150,7 @@ func TestProviderArgsOfChanges(t *testing.T) {
 		"bad var":      {s, groups[web], fleet.Overrides{Vars: map[string]any{"note": "x y"}}, "args.labels.note: more than a word"},
 		"bad type":     {s, groups[web], fleet.Overrides{InstanceType: "huge"}, "instance_type: no such type"},
 		"brings a var": {lone, loneGroups[single], fleet.Overrides{Vars: map[string]any{"team": "x"}}, ""},
-		"lacks a var":  {lone, loneGroups[single], fleet.Overrides{}, "vars: the args of group default/lone: render args.labels.team"},
+		"lacks a var":  {lone, loneGroups[single], fleet.Overrides{}, "vars: the machines of group default/lone: render args.labels.team"},
 	} {
 		err := c.shard.CheckOverrides(c.group, c.o, provider.checks())
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

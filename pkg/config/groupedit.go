@@ -54,7 +54,7 @@ func (s *Shard) checkedChange(key fleet.GroupKey, was GroupRecord, c Change, che
 	}
 	problems = slices.Concat(problems, after.check(), wrong)
 	if was, _, _ := s.resolve(key, before); len(problems) == 0 && rebuilt(was, group) {
-		problems, _ = checks.refused(s, group) // args that can't be rendered may get vars per instance
+		problems, _ = checks.refused(s, group) // what can't be rendered may get vars per instance
 	}
 	return after, problems.sorted().Err()
 }

@@ -31,8 +31,8 @@ func (s *Shard) ForInstance(g fleet.Group, i fleet.Instance) (fleet.Group, error
 const MaxOverrides = 64 << 10
 
 // CheckOverrides checks the overrides of one on-demand instance by the rules for a group's
-// fields. The error is a Problems whose paths begin with instance_type, vars, or args for
-// problems of the provider.
+// fields. The error is a Problems whose paths begin with instance_type, vars, or args or
+// userdata for problems of the provider.
 func (s *Shard) CheckOverrides(g fleet.Group, o fleet.Overrides, checks Checks) error {
 	vars, err := normalizeMap(o.Vars)
 	if err != nil {

@@ -1,14 +1,9 @@
 package config
 
 import (
-	"bytes"
-	"compress/gzip"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/nstance/nstance/pkg/fleet"
 )
 
 const (
@@ -16,14 +11,6 @@ const (
 	maxRendered = 4 << 20
 	// maxWrites bounds the iterations of loops.
 	maxWrites = 1 << 18
-)
-
-// The values of a userdata's source and encoding.
-const (
-	userdataInline = "inline"
-	encodingPlain  = "plain"
-	encodingBase64 = "base64"
-	encodingGzip   = "gzip"
 )
 
 // Facts are the data of templates, used as {{ .Instance.ID }}. An empty fact is missing, and
@@ -118,34 +105,6 @@ func RenderArgs(args map[string]any, f Facts) (map[string]any, error) {
 // errors use path as its name. The nonce is not available.
 func RenderValue(path string, v any, f Facts) (any, error) {
 	return newRenderer(f, false).value(path, copyValue(v))
-}
-
-// RenderUserdata renders the content and encodes the result: plain, standard base64, or gzip
-// without a timestamp, so that the result is deterministic.
-func RenderUserdata(u fleet.Userdata, f Facts) ([]byte, error) {
-	text, err := newRenderer(f, true).text("userdata", u.Content)
-	if err != nil {
-		return nil, err
-	}
-	switch u.Encoding {
-	case encodingPlain, "":
-		return []byte(text), nil
-	case encodingBase64:
-		return []byte(base64.StdEncoding.EncodeToString([]byte(text))), nil
-	case encodingGzip:
-		return compress(text)
-	}
-	return nil, fmt.Errorf("encode userdata: %.80q is not an encoding: want plain, base64 or gzip", u.Encoding)
-}
-
-func compress(text string) ([]byte, error) {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, err := w.Write([]byte(text))
-	if err = errors.Join(err, w.Close()); err != nil {
-		return nil, fmt.Errorf("compress userdata: %w", err)
-	}
-	return out.Bytes(), nil
 }
 
 type renderer struct {

@@ -3,7 +3,6 @@ package config_test
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/base64"
 	"io"
 	"reflect"
 	"strings"
@@ -132,9 +131,6 @@ func TestRenderUserdata(t *testing.T) {
 	for encoding, decode := range map[string]func([]byte) ([]byte, error){
 		"":      func(b []byte) ([]byte, error) { return b, nil },
 		"plain": func(b []byte) ([]byte, error) { return b, nil },
-		"base64": func(b []byte) ([]byte, error) {
-			return base64.StdEncoding.DecodeString(string(b))
-		},
 		"gzip": func(b []byte) ([]byte, error) {
 			r, err := gzip.NewReader(bytes.NewReader(b))
 			if err != nil {
@@ -156,7 +152,7 @@ func TestRenderUserdata(t *testing.T) {
 		}
 	}
 	u.Encoding = "rot13"
-	if _, err := config.RenderUserdata(u, facts()); err == nil || !strings.Contains(err.Error(), "want plain, base64 or gzip") {
+	if _, err := config.RenderUserdata(u, facts()); err == nil || !strings.Contains(err.Error(), "want plain or gzip") {
 		t.Errorf("an unknown encoding gives %v", err)
 	}
 	u.Encoding = "plain"

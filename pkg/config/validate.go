@@ -12,12 +12,18 @@ type Checks struct {
 	// InstanceTypeArch returns the architecture (amd64 or arm64) of an instance type, and
 	// whether the type is known. Nil: none is known.
 	InstanceTypeArch func(instanceType string) (arch string, known bool)
-	// Args returns what the provider would refuse of a group's instances, given their rendered
-	// args; paths begin with args or instance_type. Nil: no checks. It is pure.
-	Args func(g fleet.Group, args map[string]any) Problems
+	// Machine returns what the provider would refuse of a group's instances, given their args and
+	// userdata as rendered for a sample instance, whose userdata is as long as that of any. Paths
+	// begin with args, instance_type or userdata. Nil: no checks. It is pure.
+	Machine func(g fleet.Group, args map[string]any, userdata []byte) Problems
 	// Server returns what the provider does not support in the server part, mainly its own
 	// options; paths are those of the config. Nil: no checks. It is pure.
 	Server func(s Server) Problems
+}
+
+// AnyProvider returns the checks of new configs that need no provider: those of rendered userdata.
+func AnyProvider() Checks {
+	return Checks{Machine: func(fleet.Group, map[string]any, []byte) Problems { return nil }}
 }
 
 // Validate returns every problem of a complete config; nil if there is none. It changes
@@ -34,6 +40,7 @@ type validator struct {
 	checks Checks
 	users  Tenants // the tenants that may use what is being checked
 	toOwn  bool    // messages are for the tenant in users
+	judged judgements
 	// excused is set for a text that was accepted before.
 	excused *excuses
 }
@@ -154,7 +161,7 @@ func (v *validator) userdata(path string, u *fleet.Userdata) {
 		return
 	}
 	v.oneOf(path+".source", u.Source, userdataInline)
-	v.oneOf(path+".encoding", u.Encoding, encodingPlain, encodingBase64, encodingGzip)
+	v.oneOf(path+".encoding", u.Encoding, encodingPlain, encodingGzip)
 	v.text(path+".content", u.Content, true)
 }
 

@@ -48,7 +48,7 @@ type Group struct {
 // Userdata is the script or data that a VM runs at its first boot.
 type Userdata struct {
 	Source   string `json:"source,omitempty"`   // inline
-	Encoding string `json:"encoding,omitempty"` // plain | base64 | gzip
+	Encoding string `json:"encoding,omitempty"` // plain | gzip
 	Content  string `json:"content,omitempty"`
 }
 

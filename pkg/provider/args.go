@@ -8,9 +8,9 @@ import (
 // ArgsChecker is implemented by providers that can validate, without a request, what Create
 // would refuse.
 type ArgsChecker interface {
-	// CheckArgs returns, as FieldErrors, the problems of a config's args and the instance type,
-	// architecture and subnet used with them. Paths are those of a group in the config, such as
-	// args.env.HOME and instance_type. The spec need not be of a real instance: rendered values
+	// CheckArgs returns, as FieldErrors, the problems of a config's args and the userdata, instance
+	// type, architecture and subnet used with them. Paths are those of a group in the config, such as
+	// args.env.HOME, userdata and instance_type. The spec need not be of a real instance: rendered values
 	// may be made up, other fields may be missing, and InstanceType and Subnet are empty if the
 	// config has none. What it refuses, Create refuses too. It is pure.
 	CheckArgs(spec Spec) error

@@ -62,21 +62,21 @@ func (c Config) checks(shard *config.Shard, opened provider.Provider) config.Che
 		if err != nil {
 			return config.Checks{}
 		}
-		return config.Checks{Args: argsCheck(s), Server: func(server config.Server) config.Problems {
+		return config.Checks{Machine: machineCheck(s), Server: func(server config.Server) config.Problems {
 			return append(fieldProblems("server.provider", s.CheckOptions()), leaderNetworkProblems(server)...)
 		}}
 	}
 	if opened != nil {
 		if checker, ok := provider.ArgsCheckerOf(opened); ok {
-			return config.Checks{Args: argsCheck(checker)}
+			return config.Checks{Machine: machineCheck(checker)}
 		}
 	}
 	return config.Checks{}
 }
 
-func argsCheck(checker provider.ArgsChecker) func(fleet.Group, map[string]any) config.Problems {
-	return func(g fleet.Group, args map[string]any) config.Problems {
-		spec := provider.Spec{Arch: g.Arch, InstanceType: g.InstanceType, Args: args}
+func machineCheck(checker provider.ArgsChecker) func(fleet.Group, map[string]any, []byte) config.Problems {
+	return func(g fleet.Group, args map[string]any, userdata []byte) config.Problems {
+		spec := provider.Spec{Arch: g.Arch, InstanceType: g.InstanceType, Args: args, Userdata: userdata}
 		if len(g.Subnets) > 0 {
 			spec.Subnet = g.Subnets[0]
 		}

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -24,6 +25,13 @@ func TestValidate(t *testing.T) {
 		text = strings.Replace(text, `"vars": { "n": 1 }`, `"instance_type": "t3.small", "args": { "ImageId": "ami-0123456789abcdef0" }`, 1)
 		return strings.Replace(text, `"region": "r"`, `"region": `+region, 1)
 	}
+	userdata := func(encoding string, comments int) string { // with the nonce and the CAs, more than 16 kB from 3,700 comments on
+		const field = `"instance_type": "t3.small"`
+		own := fmt.Sprintf(`"userdata": { "encoding": %q, "content": "#!/bin/sh\n%s{{ .Nonce }}{{ .Cluster.CACert }}" }`,
+			encoding, strings.Repeat(`# x\n`, comments))
+		text := strings.Replace(aws(`"eu-central-1"`, `{}`), field, field+", "+own, 1)
+		return strings.Replace(text, `"big": {`, `"big": { "args": { "ImageId": "ami-0123456789abcdef0" },`, 1)
+	}
 	for name, c := range map[string]struct{ text, says, wrong string }{
 		"good": {good, "is valid", ""},
 		"metrics": {strings.Replace(good, `"agent_addr": "127.0.0.1:0"`,
@@ -41,6 +49,11 @@ func TestValidate(t *testing.T) {
 			strings.Replace(docker(`{ "image": "i" }`), `"bind": {`,
 				`"leader_network": { "ipv6": "fd00::9", "interface_id": "net" }, "bind": {`, 1), "",
 			"server.leader_network.ipv6: the provider docker can only move an IPv4 address"},
+		"userdata that EC2 refuses":                    {userdata("plain", 3700), "", "templates.knd.userdata: 16"},
+		"userdata that compression makes short enough": {userdata("gzip", 9000), "is valid", ""},
+		"userdata that no machine recognizes": {strings.Replace(good, `"vars": { "n": 1 }`,
+			`"vars": { "n": 1 }, "userdata": { "content": "\n#!/bin/sh" }`, 1), "",
+			"templates.knd.userdata.content: the first line is empty when rendered"},
 		"a region that is none":            {aws(`"Frankfurt"`, `{}`), "", `server.provider.region: "Frankfurt" is not valid`},
 		"an option that aws does not have": {aws(`"eu-central-1"`, `{ "vpc": "x" }`), "", "server.provider.options.vpc: no such field"},
 		"an interface that is none of EC2": {

@@ -56,7 +56,7 @@ func readConfig(path string) ([]byte, error) {
 	if err != nil {
 		return nil, usagef("read the config: %w", err)
 	}
-	if _, err := shardconfig.Parse(text); err != nil {
+	if _, err := shardconfig.ParseWith(text, shardconfig.AnyProvider()); err != nil {
 		return nil, fmt.Errorf("%s is not valid:\n%w", path, shardconfig.LocateError(text, err))
 	}
 	return text, nil

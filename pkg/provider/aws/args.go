@@ -28,27 +28,36 @@ func hidden() map[string]string {
 
 // CheckArgs implements provider.ArgsChecker.
 func (cfg Config) CheckArgs(spec provider.Spec) error {
-	_, err := decodeLaunch(spec.Args)
+	_, err := decodeLaunch(spec)
 	return err
 }
 
 // CheckArgs implements provider.ArgsChecker.
 func (p *Provider) CheckArgs(spec provider.Spec) error { return p.cfg.CheckArgs(spec) }
 
-// decodeLaunch decodes args into a launch request, without the instance's own fields. The error
-// lists all problems.
-func decodeLaunch(args map[string]any) (*ec2.RunInstancesInput, error) {
+// decodeLaunch decodes a spec's args into a launch request, without the instance's own fields. The
+// error lists all problems of the args, and that of the userdata.
+func decodeLaunch(spec provider.Spec) (*ec2.RunInstancesInput, error) {
 	in := &ec2.RunInstancesInput{}
-	wrong := decodeArgs(args, in, hidden())
+	wrong := decodeArgs(spec.Args, in, hidden())
 	if len(wrong) > 0 {
-		return nil, wrong // can't be validated further
+		checkUserdata(&wrong, spec.Userdata)
+		return nil, wrong // the args can't be validated further
 	}
 	checkImage(&wrong, in)
 	checkTemplate(&wrong, in.LaunchTemplate)
 	checkMarket(&wrong, in.InstanceMarketOptions)
 	checkNetwork(&wrong, in)
 	checkTagSpecs(&wrong, in.TagSpecifications)
+	checkUserdata(&wrong, spec.Userdata)
 	return in, wrong.Err()
+}
+
+func checkUserdata(wrong *provider.FieldErrors, userdata []byte) {
+	if len(userdata) > maxUserdata {
+		wrong.Addf("userdata", "%d bytes as rendered and encoded: EC2 takes at most %d; compress it by the encoding gzip, or download the rest",
+			len(userdata), maxUserdata)
+	}
 }
 
 func checkImage(wrong *provider.FieldErrors, in *ec2.RunInstancesInput) {

@@ -125,6 +125,19 @@ func TestArgs(t *testing.T) {
 	}
 }
 
+// TestUserdataIsChecked: userdata that EC2 would refuse is an error of the config.
+func TestUserdataIsChecked(t *testing.T) {
+	for size, want := range map[int]string{
+		0: "", 16 << 10: "", 16<<10 + 1: "userdata: 16385 bytes as rendered and encoded: EC2 takes at most 16384",
+	} {
+		spec := provider.Spec{Args: parse(t, `{"ImageId": "ami-0123456789abcdef0"}`), Userdata: make([]byte, size)}
+		err := aws.Config{}.CheckArgs(spec)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes: %v, want %q", size, err, want)
+		}
+	}
+}
+
 // TestArgsReportAll: all errors are returned at once, always in the same order.
 func TestArgsReportAll(t *testing.T) {
 	args := parse(t, `{"Zebra": 1, "MinCount": 1, "KeyName": 2, "Ape": 1}`)

@@ -24,7 +24,7 @@ func launch(scope provider.Scope, spec provider.Spec) (*ec2.RunInstancesInput, e
 	if err := spec.Check(scope); err != nil {
 		return nil, err
 	}
-	in, err := decodeLaunch(spec.Args)
+	in, err := decodeLaunch(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -36,9 +36,6 @@ func launch(scope provider.Scope, spec provider.Spec) (*ec2.RunInstancesInput, e
 		return nil, fmt.Errorf("%w: attempt %d: want 0 to %d", provider.ErrInvalid, spec.Attempt, maxAttempt)
 	case spec.InstanceType == "" && in.LaunchTemplate == nil:
 		return nil, fmt.Errorf("%w: instance_type: required unless args.LaunchTemplate sets it", provider.ErrInvalid)
-	case len(spec.Userdata) > maxUserdata:
-		return nil, fmt.Errorf("%w: userdata has %d bytes: at most %d are allowed; compress it, or let it download the rest",
-			provider.ErrInvalid, len(spec.Userdata), maxUserdata)
 	}
 	in.MinCount, in.MaxCount = sdk.Int32(1), sdk.Int32(1)
 	in.ClientToken = sdk.String(clientToken(spec))

@@ -100,6 +100,10 @@ variable "templates" {
     error_message = "templates: args_json: want a JSON object, such as {\"KeyName\": \"ops\"}"
   }
   validation {
+    condition     = alltrue([for t in var.templates : try(contains(["plain", "gzip"], t.userdata.encoding), t.userdata == null)])
+    error_message = "templates: userdata.encoding: want plain or gzip; the provider adds the encoding that EC2 wants"
+  }
+  validation {
     condition = alltrue([
       for t in var.templates : t.userdata != null || var.agent_image != null || contains(keys(var.agent_packages), t.arch)
     ])

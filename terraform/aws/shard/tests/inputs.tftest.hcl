@@ -138,6 +138,12 @@ run "args_that_are_no_object" {
   expect_failures = [var.templates]
 }
 
+run "userdata_in_an_encoding_that_no_machine_undoes" {
+  command = plan
+  variables { templates = { web = { kind = "web", userdata = { content = "IyEvYmluL3No", encoding = "base64" } } } }
+  expect_failures = [var.templates]
+}
+
 run "a_group_of_no_template" {
   command = plan
   variables { groups = { default = { web = { template = "web" } } } }
