@@ -45,7 +45,7 @@ func (k disk) stage(s Set, next, before manifest, mode fs.FileMode) error {
 			return &FileError{name, err}
 		}
 	}
-	if err := k.create(stageDir+"/"+hashFile, []byte(s.ConfigHash+"\n"), mode); err != nil {
+	if err := k.create(stageDir+"/"+hashFile, next.hashText(), mode); err != nil {
 		return err
 	}
 	if err := k.backUp(hashFile, mode); err != nil {

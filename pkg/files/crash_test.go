@@ -40,7 +40,7 @@ func scene(t *testing.T) string {
 }
 
 func whole(hash string, contents map[string]string) map[string]string {
-	all := map[string]string{"config.hash": hash + "\n"}
+	all := map[string]string{"config.hash": hashFile(hash, contents)}
 	maps.Copy(all, contents)
 	maps.Copy(all, personal)
 	return all

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -104,10 +105,14 @@ func (k disk) replace(s Set, before manifest, mode fs.FileMode) (manifest, error
 			next.Fresh = append(next.Fresh, name)
 		}
 	}
+	var err error
+	if next.Digest, err = k.digest(s, next.Names); err != nil {
+		return manifest{}, err
+	}
 	if err := k.stage(s, next, before, mode); err != nil {
 		return manifest{}, errors.Join(err, k.discard())
 	}
-	err := k.rename(draftFile, commitFile)
+	err = k.rename(draftFile, commitFile)
 	if err == nil {
 		err = k.forward(next, before)
 	}
@@ -117,6 +122,23 @@ func (k disk) replace(s Set, before manifest, mode fs.FileMode) (manifest, error
 	// What can't be removed now is removed before the next set is staged.
 	_ = k.discard()
 	return next, nil
+}
+
+// digest returns the SHA-256, in hex, of what sha256sum prints for all files of a set in the order of
+// their names. It differs whenever a file does.
+func (k disk) digest(s Set, names []string) (string, error) {
+	var lines strings.Builder
+	for _, name := range names {
+		content, sent := s.Sent[name]
+		if !sent {
+			var err error
+			if content, err = k.read(name, MaxFileSize); err != nil {
+				return "", &FileError{name, err}
+			}
+		}
+		fmt.Fprintf(&lines, "%s  %s\n", Digest(content), name)
+	}
+	return Digest([]byte(lines.String())), nil
 }
 
 var (

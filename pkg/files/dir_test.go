@@ -22,15 +22,15 @@ func TestSetsFollowEachOther(t *testing.T) {
 		set  files.Set
 		want map[string]string
 	}{
-		{set("h0", nil), map[string]string{"config.hash": "h0\n"}},
-		{set("h1", map[string]string{"a.conf": "1", "b.json": "1"}), map[string]string{"a.conf": "1", "b.json": "1", "config.hash": "h1\n"}},
+		{set("h0", nil), map[string]string{}},
+		{set("h1", map[string]string{"a.conf": "1", "b.json": "1"}), map[string]string{"a.conf": "1", "b.json": "1"}},
 		{files.Set{ConfigHash: "h2", Names: []string{"c.env", "a.conf"}, Sent: map[string][]byte{"c.env": []byte("A=1")}},
-			map[string]string{"a.conf": "1", "c.env": "A=1", "config.hash": "h2\n"}},
-		{files.Set{ConfigHash: "h3", Names: []string{"c.env", "a.conf"}},
-			map[string]string{"a.conf": "1", "c.env": "A=1", "config.hash": "h3\n"}},
-		{set("h4", nil), map[string]string{"config.hash": "h4\n"}},
+			map[string]string{"a.conf": "1", "c.env": "A=1"}},
+		{files.Set{ConfigHash: "h3", Names: []string{"c.env", "a.conf"}}, map[string]string{"a.conf": "1", "c.env": "A=1"}},
+		{set("h4", nil), map[string]string{}},
 	}
 	for i, s := range steps {
+		s.want["config.hash"] = hashFile(s.set.ConfigHash, maps.Clone(s.want))
 		if i == 1 {
 			put(t, dir, map[string]string{"mine.conf": "a user's", ".hidden": "too"})
 		}
@@ -55,6 +55,31 @@ func TestSetsFollowEachOther(t *testing.T) {
 		if left := must(os.ReadDir(filepath.Join(dir, ".nstance")))(t); len(left) != 1 {
 			t.Errorf("%s: left behind: %v", s.set.ConfigHash, left)
 		}
+	}
+}
+
+// TestHashFileShowsEachChange: config.hash changes with the content of any file of the set, also if
+// the set's hash stays, as when a certificate is renewed.
+func TestHashFileShowsEachChange(t *testing.T) {
+	dir := t.TempDir()
+	d := open(dir, nil)
+	have := map[string]string{"a.conf": "1", "b.conf": "1"}
+	commit := func(s files.Set) string {
+		t.Helper()
+		if err := d.Commit(s); err != nil {
+			t.Fatal(err)
+		}
+		if d.Report().ConfigHash != "h" {
+			t.Errorf("reported %+v", d.Report())
+		}
+		return tree(t, dir)["config.hash"]
+	}
+	first := commit(set("h", have))
+	again := commit(files.Set{ConfigHash: "h", Names: []string{"a.conf", "b.conf"}})
+	have["b.conf"] = "2"
+	renewed := commit(files.Set{ConfigHash: "h", Names: []string{"a.conf", "b.conf"}, Sent: map[string][]byte{"b.conf": []byte("2")}})
+	if again != first || renewed == first || renewed != hashFile("h", have) {
+		t.Errorf("config.hash was %q, the same set made it %q, a renewal %q", first, again, renewed)
 	}
 }
 
@@ -112,7 +137,7 @@ func TestWhatStandsInTheWay(t *testing.T) {
 	if err := d.Commit(set("h", wanted)); err != nil {
 		t.Fatal(err)
 	}
-	wanted["config.hash"], wanted["a-directory.conf"] = "h\n", "directory"
+	wanted["config.hash"], wanted["a-directory.conf"] = hashFile("h", wanted), "directory"
 	if got := tree(t, dir); !maps.Equal(got, wanted) {
 		t.Errorf("got %v, want %v", got, wanted)
 	}

@@ -9,7 +9,7 @@
 //	.nstance/commit   the new manifest: from here on the set is the new one
 //	.nstance/undo     the same, after putting the files in place has failed
 //	.nstance/manifest the hash and the names of the current set
-//	config.hash       the hash of the set, for readers; written last
+//	config.hash       the hash of the set and the digest of its files, for readers; written last
 //
 // Until commit exists, a crash leaves the old set; from then on, the next start puts the
 // remaining files in place. If that fails (a folder was created meanwhile, the disk is full to

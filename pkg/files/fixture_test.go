@@ -4,9 +4,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io/fs"
 	"maps"
 	"math/big"
@@ -40,6 +42,16 @@ func set(hash string, contents map[string]string) files.Set {
 		s.Sent[name] = []byte(content)
 	}
 	return s
+}
+
+// hashFile returns the content of config.hash for a set of files: its second line is what
+// `sha256sum FILE… | sha256sum` prints.
+func hashFile(hash string, contents map[string]string) string {
+	var lines string
+	for _, name := range slices.Sorted(maps.Keys(contents)) {
+		lines += fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(contents[name])), name)
+	}
+	return fmt.Sprintf("%s\n%x\n", hash, sha256.Sum256([]byte(lines)))
 }
 
 // tree returns the contents of a directory without the folder .nstance: contents of files,

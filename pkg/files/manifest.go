@@ -9,6 +9,7 @@ import (
 type manifest struct {
 	ConfigHash string   `json:"config_hash"`
 	Names      []string `json:"names"`
+	Digest     string   `json:"digest"` // of the contents: see digest
 	// Fresh are the files that did not exist before, for undo.
 	Fresh []string `json:"fresh,omitempty"`
 	// First means that there was no config.hash before.
@@ -17,6 +18,9 @@ type manifest struct {
 
 // maxManifest is the maximum size of a manifest, far above the longest possible one, in bytes.
 const maxManifest = 256 << 10
+
+// hashText returns the content of config.hash.
+func (m manifest) hashText() []byte { return []byte(m.ConfigHash + "\n" + m.Digest + "\n") }
 
 func (m manifest) encode() ([]byte, error) { return json.Marshal(m) }
 

@@ -72,7 +72,7 @@ func (d *Dir) inspect() Report {
 		}
 		r.Files = append(r.Files, status)
 	}
-	if err == nil && d.status(k, hashFile, seen).SHA256 == Digest([]byte(d.set.ConfigHash+"\n")) {
+	if err == nil && d.status(k, hashFile, seen).SHA256 == Digest(d.set.hashText()) {
 		r.ConfigHash = d.set.ConfigHash
 	}
 	d.cached = seen
