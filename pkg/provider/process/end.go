@@ -31,6 +31,7 @@ func (e ender) discard(ctx context.Context, f folder) error {
 	if err := e.endUser(ctx, f); err != nil {
 		return err
 	}
+	e.keepLog(ctx, f)
 	return f.discard()
 }
 
@@ -39,6 +40,7 @@ func (e ender) clear(ctx context.Context, f folder) error {
 	if err := e.endUser(ctx, f); err != nil {
 		return err
 	}
+	e.keepLog(ctx, f)
 	return f.clear()
 }
 

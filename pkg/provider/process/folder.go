@@ -1,10 +1,12 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -31,6 +33,7 @@ const (
 	identityDir  = "identity"
 	keysDir      = "keys"
 	recvDir      = "recv"
+	tempPrefix   = ".tmp-" // of a file that is being written
 )
 
 // lockPoll is the polling interval for a held lock: flock can't be cancelled by a context.
@@ -284,11 +287,15 @@ func (f folder) discard() error {
 // write replaces a file atomically. It does not sync to disk: a crash of the machine, which
 // could lose the file, ends the process too.
 func (f folder) write(name string, data []byte) error {
-	temp, err := os.CreateTemp(f.path, ".tmp-*") // mode 0600
+	return f.writeFrom(name, bytes.NewReader(data))
+}
+
+func (f folder) writeFrom(name string, data io.Reader) error {
+	temp, err := os.CreateTemp(f.path, tempPrefix+"*") // mode 0600
 	if err != nil {
 		return err
 	}
-	_, err = temp.Write(data)
+	_, err = io.Copy(temp, data)
 	err = errors.Join(err, temp.Close())
 	if err == nil {
 		err = os.Rename(temp.Name(), f.file(name))

@@ -11,7 +11,7 @@
 //	exit        how the process ended, written by the server that started it
 //	identity/   ca.crt and nonce.jwt before the start, then the agent's own
 //	keys/ recv/ the agent's
-//	agent.log   its output
+//	agent.log   its output; the end of it is kept in {dir}/{shard}/.logs/{id}.log
 //
 // The folder is the only record, so a restarted server and the shard's other server, which
 // share dir, find the same instances. If a holder of the lock finds no pid and nothing that
