@@ -182,6 +182,7 @@ func (a *agent) fill(ctx context.Context, report *nstancev1.ReportHealthRequest)
 	report.Version = a.config.Version
 	report.Resources = a.config.Sample(ctx)
 	report.Termination = a.noticed.Load()
+	report.WriteError = a.tracker.writeError()
 }
 
 func (a *agent) client(addrs []string) (*rpc.Client, error) {

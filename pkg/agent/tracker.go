@@ -14,7 +14,7 @@ import (
 )
 
 // tracker keeps the status and its file up to date. A failure to write the status is logged
-// once and otherwise ignored, since it is only informative. Safe for concurrent use.
+// once, and reported: the disk of the machine is full, read-only or broken. Safe for concurrent use.
 type tracker struct {
 	folder identity.Files
 	now    func() time.Time
@@ -23,7 +23,7 @@ type tracker struct {
 	mu          sync.Mutex
 	status      Status
 	disconnects uint64
-	broken      bool // the last write failed
+	broken      error // why the last write failed; nil: it succeeded
 }
 
 func newTracker(c Config) *tracker {
@@ -54,10 +54,20 @@ func (t *tracker) change(apply func(*Status)) {
 	if err == nil {
 		err = t.folder.WriteFast(statusFile, append(data, '\n'))
 	}
-	if err != nil && !t.broken {
+	if err != nil && t.broken == nil {
 		t.logger.Warn("could not write the status file", slog.Any("error", err))
 	}
-	t.broken = err != nil
+	t.broken = err
+}
+
+// writeError returns why the status can't be written; empty: it can.
+func (t *tracker) writeError() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.broken == nil {
+		return ""
+	}
+	return t.broken.Error()
 }
 
 // current returns a copy of the status.

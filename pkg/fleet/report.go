@@ -8,5 +8,6 @@ type Report struct {
 	ReportInterval time.Duration // the agent's own interval, an hour at most; 0 if not given
 	ClockAhead     time.Duration // of the agent's host; negative: behind; 0 also if not given
 	ShuttingDown   bool          // the agent is being stopped
+	WriteError     string        // why the agent can't write to its disk; empty: it can
 	Notice         *Notice       // nil: no termination announced
 }

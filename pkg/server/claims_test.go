@@ -80,7 +80,7 @@ func TestNamesOfOthersAreRefused(t *testing.T) {
 			t.Errorf("the instance is %v, %v, want it to tell of the refusal", i, err)
 		}
 		told := p.log.attr("problem", "problem")
-		if p.log.attr("problem", "reason") != "ClaimRefused" || !strings.Contains(told, string(ids[1])) || p.log.count("problem") != 1 {
+		if p.log.attr("problem", "reason") != "RegistrationRefused" || !strings.Contains(told, string(ids[1])) || p.log.count("problem") != 1 {
 			t.Errorf("told %d times, last %q", p.log.count("problem"), told)
 		}
 		if err := p.claim(ids[0], strings.ToUpper(string(ids[0]))); err != nil {
@@ -246,7 +246,7 @@ func TestClaimsAreToldToThoseWhoWatch(t *testing.T) {
 		claimRefused(t, p.claim(id, "kubernetes.default.svc"), "hostname", "not a name of this instance")
 		refusal := func(over bool) func(*nstancev1.WatchErrorsResponse) bool {
 			return func(m *nstancev1.WatchErrorsResponse) bool {
-				return m.GetReason() == "ClaimRefused" && m.GetInstanceId() == string(id) && m.GetOver() == over
+				return m.GetReason() == "RegistrationRefused" && m.GetInstanceId() == string(id) && m.GetOver() == over
 			}
 		}
 		if m, _ := w.next("the refusal", refusal(false)); !strings.Contains(m.GetMessage(), "kubernetes.default.svc") || m.GetGroup() != "web" {

@@ -126,7 +126,7 @@ func times(n int32) string {
 // failureOf returns why the instance was not created, from its tombstone.
 func failureOf(s *scope) (reason, message string) {
 	i, shard := s.instance, s.machine.Spec.Shard
-	why, _, _ := strings.Cut(i.GetReason(), ":") // details may follow
+	why, details, _ := strings.Cut(i.GetReason(), ": ")
 	text := cmp.Or(i.GetLastError(), i.GetReason(), "no reason is known")
 	text = strings.ToValidUTF8(text[:min(len(text), longest)], "")
 	switch why {
@@ -136,9 +136,9 @@ func failureOf(s *scope) (reason, message string) {
 	case "create-timeout":
 		return v1beta1.CreationTimedOut, fmt.Sprintf("shard %s could not create the machine in time: %s", shard, text)
 	case "registration-timeout":
-		return v1beta1.CreationNotRegistered, fmt.Sprintf(
-			"the machine of instance %s on shard %s did not register in time: check that it runs nstance-agent and reaches "+
-				"the shard's registration address", s.machine.Spec.InstanceID, shard)
+		unknown := "check that it runs nstance-agent and reaches the shard's registration address; its log says more"
+		return v1beta1.CreationNotRegistered, fmt.Sprintf("the machine of instance %s on shard %s did not register in time: %s",
+			s.machine.Spec.InstanceID, shard, cmp.Or(details, unknown))
 	default:
 		return v1beta1.CreationInstanceEnded,
 			fmt.Sprintf("instance %s of shard %s ended before it registered: %s", s.machine.Spec.InstanceID, shard, text)

@@ -88,8 +88,12 @@ func TestMachineThatDidNotRegisterIsCreatedAgain(t *testing.T) {
 	f.createMachine("m", nil)
 	m := f.mustReconcile("m")
 	for n := range 3 {
-		a.TimeOut(string(m.Spec.InstanceID))
-		m = f.wantFailed("m", n+1, v1beta1.CreationNotRegistered, "registration address")
+		details, want := "", "registration address"
+		if n == 1 {
+			details, want = ": the registration of its agent was refused: x", "in time: the registration of its agent was refused: x"
+		}
+		a.TimeOut(string(m.Spec.InstanceID), details)
+		m = f.wantFailed("m", n+1, v1beta1.CreationNotRegistered, want)
 		f.now = f.now.Add(time.Hour)
 		key, id := m.Spec.IdempotencyKey, m.Spec.InstanceID
 		m = f.mustReconcile("m")

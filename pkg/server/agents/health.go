@@ -3,7 +3,9 @@ package agents
 import (
 	"errors"
 	"io"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
@@ -78,6 +80,7 @@ func (s *Service) hear(id fleet.InstanceID, me *session, m *nstancev1.ReportHeal
 func report(m *nstancev1.ReportHealthRequest, now time.Time) fleet.Report {
 	r := fleet.Report{
 		At: now, ClockAhead: clockAhead(m, now), ReportInterval: reportInterval(m.GetReportInterval()), ShuttingDown: m.GetShuttingDown(),
+		WriteError: writeError(m.GetWriteError()),
 	}
 	if n := m.GetTermination(); n != nil {
 		r.Notice = &fleet.Notice{}
@@ -94,6 +97,20 @@ func clockAhead(m *nstancev1.ReportHealthRequest, now time.Time) time.Duration {
 		return 0
 	}
 	return m.GetSentAt().AsTime().Sub(now.Round(0))
+}
+
+// maxWriteError bounds the text of an agent, in bytes.
+const maxWriteError = 300
+
+// writeError returns an agent's text as it is shown: one line without control characters.
+func writeError(text string) string {
+	text = strings.ToValidUTF8(text[:min(len(text), maxWriteError)], "")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 // maxReportInterval is the longest report interval that an agent can be configured with.

@@ -91,9 +91,9 @@ type Delivery struct {
 
 	mu         sync.Mutex
 	sessions   map[fleet.InstanceID]*session
-	spent      map[fleet.InstanceID]allowance // of instances without a session
-	generation uint64                         // incremented for changes that no other version field shows
-	told       map[fleet.GroupKey]fleet.Problem
+	spent      map[fleet.InstanceID]allowance   // of instances without a session
+	generation uint64                           // incremented for changes that no other version field shows
+	told       map[fleet.GroupKey]fleet.Problem // without the instance's name
 }
 
 // New returns a delivery that works until ctx, the term, ends.
@@ -121,8 +121,23 @@ func (d *Delivery) Reported(id fleet.InstanceID, r FileReport) {
 		failed, group = s.hear(tidy, d.cfg.Now()), s.group
 	})
 	if failed != nil {
-		d.report(group, ReasonFiles, fmt.Sprintf("file %s: the agent can't write it: %.300q", failed.Name, failed.Error))
+		d.report(group, id, ReasonFiles, unwritten(failed))
 	}
+}
+
+func unwritten(f *FileStatus) string {
+	return fmt.Sprintf("file %s: the agent can't write it: %.300q", f.Name, f.Error)
+}
+
+// Trouble returns why an instance does not have its files, and when that was last found; empty if it
+// has them, or no reason is known.
+func (d *Delivery) Trouble(id fleet.InstanceID) (why string, at time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.sessions[id]; s != nil && s.failures > 0 && s.trouble != "" {
+		return s.trouble, s.troubledAt
+	}
+	return "", time.Time{}
 }
 
 // Disconnected records that the health stream of an instance ended, and drops its report.

@@ -152,8 +152,12 @@ func TestRefusedPush(t *testing.T) {
 			t.Errorf("%d attempts in an hour", attempts)
 		}
 		told := f.reported()
-		if len(told) == 0 || !strings.HasPrefix(told[0], `default/web FilesInvalid: file app.json: the agent can't write it: "disk full`) {
+		const wrong = `file app.json: the agent can't write it: "disk full`
+		if len(told) == 0 || !strings.HasPrefix(told[0], "default/web FilesInvalid: instance "+string(a.id)+": "+wrong) {
 			t.Errorf("told %q", told)
+		}
+		if why, at := f.d.Trouble(a.id); !strings.HasPrefix(why, wrong) || at.IsZero() {
+			t.Errorf("the instance's trouble is %q at %v", why, at)
 		}
 		a.broken = ""
 		for range 11 {
@@ -163,6 +167,25 @@ func TestRefusedPush(t *testing.T) {
 		a.inOrder()
 		if len(f.settled) != 1 {
 			t.Errorf("settled %v", f.settled)
+		}
+		if why, _ := f.d.Trouble(a.id); why != "" {
+			t.Errorf("the instance is still in trouble: %q", why)
+		}
+	})
+}
+
+// TestRefusedPushes: of many instances that can't write a file, one is named, once a minute at the
+// most.
+func TestRefusedPushes(t *testing.T) {
+	inBubble(t, allKinds, func(t *testing.T, f *fixture) {
+		for range 20 {
+			a := f.instance("default")
+			a.broken = "app.json"
+			a.connect()
+			time.Sleep(time.Second)
+		}
+		if told := f.reported(); len(told) != 1 {
+			t.Errorf("told %q", told)
 		}
 	})
 }

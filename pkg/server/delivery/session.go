@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -33,7 +34,10 @@ type session struct {
 	push     *push // not confirmed yet
 	lastPush Sum   // id of the last set that was pushed
 	failures int   // consecutive failures to render or deliver
-	retryAt  time.Time
+	// trouble is why the last attempt failed, if there are failures.
+	trouble    string
+	troubledAt time.Time
+	retryAt    time.Time
 	// unsettled: the group's problem, if any, may be over once this instance is up to date.
 	unsettled bool
 }
@@ -80,9 +84,17 @@ func (s *session) hear(r *FileReport, now time.Time) (failed *FileStatus) {
 	}
 	failed = r.failed()
 	lost := failed == nil && now.Sub(p.at) >= lostAfter
-	if failed != nil || lost {
+	switch {
+	case failed != nil:
 		s.push = nil
-		s.fail(now)
+		s.fail(unwritten(failed), now)
+	case lost:
+		s.push = nil
+		why := "" // the first is usually due to a stream that broke
+		if s.failures > 0 {
+			why = fmt.Sprintf("files: the agent did not confirm them within %v", lostAfter)
+		}
+		s.fail(why, now)
 	}
 	if lost && s.failures == 1 {
 		s.retryAt = time.Time{} // a lost push is retried at once, since streams break
@@ -119,9 +131,10 @@ func (p *push) confirmed(r *FileReport) bool {
 	return true
 }
 
-// fail schedules the next attempt.
-func (s *session) fail(now time.Time) {
+// fail schedules the next attempt after one that failed, for a reason unless that is empty.
+func (s *session) fail(why string, now time.Time) {
 	s.failures++
+	s.trouble, s.troubledAt = fmt.Sprintf("%.600s", why), now
 	s.unsettled = true
 	s.retryAt = now.Add(deliveryBackoff().Delay(s.failures))
 }

@@ -78,7 +78,7 @@ func (d *Delivery) deliver(s *session, i fleet.Instance, g fleet.Group) {
 	}
 	if err := d.push(s, i, g, v, r); err != nil {
 		d.mu.Lock()
-		s.fail(d.cfg.Now())
+		s.fail(err.Error(), d.cfg.Now())
 		d.mu.Unlock()
 		d.reportFile(g.Key, err)
 	}
@@ -129,7 +129,7 @@ func (d *Delivery) setRendering(s *session, v version, r *rendering, err error, 
 	defer d.mu.Unlock()
 	s.version, s.rendered, s.want = v, now, nil
 	if err != nil {
-		s.fail(now)
+		s.fail(err.Error(), now)
 		return false
 	}
 	s.want = r.set
@@ -174,15 +174,15 @@ func (d *Delivery) reportFile(key fleet.GroupKey, err error) {
 	case errors.As(err, new(*unreachable)), errors.Is(err, object.ErrUnknown), errors.Is(err, context.DeadlineExceeded):
 		reason = ReasonStorage
 	}
-	d.report(key, reason, err.Error())
+	d.report(key, "", reason, err.Error())
 }
 
 // toldFor is how long the same problem is not reported again.
 const toldFor = time.Minute
 
-// report reports a problem, unless it was reported recently: a thousand instances may have it
-// at the same time.
-func (d *Delivery) report(key fleet.GroupKey, reason, message string) {
+// report reports a problem of a group, or of one of its instances, unless it was reported recently: a
+// thousand instances may have it at the same time.
+func (d *Delivery) report(key fleet.GroupKey, id fleet.InstanceID, reason, message string) {
 	p := fleet.Problem{At: d.cfg.Now(), Reason: reason, Message: fmt.Sprintf("%.600s", message), Group: key}
 	d.mu.Lock()
 	last, ok := d.told[key]
@@ -192,6 +192,9 @@ func (d *Delivery) report(key fleet.GroupKey, reason, message string) {
 	}
 	d.mu.Unlock()
 	if !known {
+		if id != "" {
+			p.Message = fmt.Sprintf("instance %s: %s", id, p.Message)
+		}
 		d.cfg.Report(p)
 	}
 }

@@ -2,6 +2,7 @@ package leader
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -17,9 +18,11 @@ const (
 	// ReasonIdentityShared is the reason of the problem that two machines have the identity of
 	// one instance.
 	ReasonIdentityShared = "IdentityShared"
-	// ReasonClaimRefused is the reason of the problem that an instance can't register because its
-	// agent claims a name or an address that is not its machine's.
-	ReasonClaimRefused = "ClaimRefused"
+	// ReasonRegistrationRefused is the reason of the problem that the agent of an instance, with a
+	// valid nonce for it, may not register.
+	ReasonRegistrationRefused = "RegistrationRefused"
+	// ReasonDisk is the reason of the problem that the agent of an instance can't write to its disk.
+	ReasonDisk = "DiskNotWritable"
 )
 
 const (
@@ -39,25 +42,48 @@ type shownProblems struct {
 
 var _ operators.Problems = shownProblems{}
 
-// OfGroup implements operators.Problems. What blocks the whole shard comes first, then the newest
-// problem of the group, then that of the shard. Problems of the shard may name machines of every
-// tenant, so other tenants than the default one are shown no more than that there is one.
-func (s shownProblems) OfGroup(key fleet.GroupKey) (p fleet.Problem, atSize bool) {
+// OfGroup implements operators.Problems. The message names the instance that has the problem, since
+// there may be many.
+func (s shownProblems) OfGroup(key fleet.GroupKey, complete bool) fleet.Problem {
+	var p fleet.Problem
+	if complete {
+		if event := s.set.Event(key); s.besideWork(event) {
+			p = event
+		}
+		p = newest(p, s.set.Lasting(key), s.besideWork)
+	} else {
+		p = s.incomplete(key)
+	}
+	if p.Instance != "" && !strings.Contains(p.Message, "instance "+string(p.Instance)) {
+		p.Message = "instance " + string(p.Instance) + ": " + p.Message
+	}
+	return p
+}
+
+// besideWork reports whether a problem concerns instances that work.
+func (s shownProblems) besideWork(p fleet.Problem) bool {
+	return p.Reason == ReasonDisk || p.Reason == delivery.ReasonFiles && s.now().Sub(p.At) < filesProblemLife
+}
+
+// incomplete returns what keeps a group from its size. What blocks the whole shard comes first, then
+// the newest problem of the group, then that of the shard. Problems of the shard may name machines of
+// every tenant, so other tenants than the default one are shown no more than that there is one.
+func (s shownProblems) incomplete(key fleet.GroupKey) fleet.Problem {
 	isDefault := key.Tenant == fleet.DefaultTenant
 	ofShard := s.set.Lasting(fleet.GroupKey{})
 	if n := slices.IndexFunc(ofShard, func(p fleet.Problem) bool { return p.Blocks }); n >= 0 {
-		if p = ofShard[n]; !isDefault {
+		p := ofShard[n]
+		if !isDefault {
 			p.Message = "the shard changes nothing until its administrator has settled a problem"
 		}
-		return p, false
+		return p
 	}
-	now := s.now()
 	// Failing creates are a condition of their own.
-	p = newest(s.set.Event(key), s.set.Lasting(key), func(p fleet.Problem) bool { return p.Reason != problems.ReasonCreatesFailing })
+	p := newest(s.set.Event(key), s.set.Lasting(key), func(p fleet.Problem) bool { return p.Reason != problems.ReasonCreatesFailing })
 	throttled := func(p fleet.Problem) bool { return p.Reason == problems.ReasonThrottled }
 	if p.Message == "" && isDefault {
 		event := s.set.Event(fleet.GroupKey{})
-		if now.Sub(event.At) > shardEventLife {
+		if s.now().Sub(event.At) > shardEventLife {
 			event = fleet.Problem{}
 		}
 		p = newest(event, ofShard, func(p fleet.Problem) bool { return !throttled(p) })
@@ -67,7 +93,7 @@ func (s shownProblems) OfGroup(key fleet.GroupKey) (p fleet.Problem, atSize bool
 			p.Message = "the provider refuses calls of the shard for their number"
 		}
 	}
-	return p, p.Reason == delivery.ReasonFiles && now.Sub(p.At) < filesProblemLife
+	return p
 }
 
 // newest returns the newest of an event and the lasting problems that count.
@@ -109,7 +135,7 @@ func (s shownProblems) pruneOf(key fleet.GroupKey) {
 // ofInstance returns the problem that the agents of an instance cause for as long as it lasts; zero
 // if there is none. An instance that can't register has no identity that another could share.
 func (s shownProblems) ofInstance(key fleet.GroupKey, id fleet.InstanceID) fleet.Problem {
-	for _, reason := range []string{ReasonClaimRefused, ReasonIdentityShared, ReasonClock} {
+	for _, reason := range []string{ReasonRegistrationRefused, ReasonIdentityShared, ReasonDisk, ReasonClock} {
 		if p, ok := s.set.Get(problems.Subject{Group: key, Instance: id, Reason: reason}); ok {
 			return p
 		}

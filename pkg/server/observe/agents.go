@@ -65,6 +65,16 @@ func (s *State) Reported(id fleet.InstanceID, report fleet.Report) News {
 	})
 }
 
+// Refused records why the agent of an instance could not register, and reports whether that is new.
+func (s *State) Refused(id fleet.InstanceID, why string, at time.Time) (news bool) {
+	s.with(id, func(i *instance) {
+		if news = i.refused != why; news {
+			i.refused, i.refusedAt = why, at
+		}
+	})
+	return news
+}
+
 // heard applies what an instance's agent says; apply also gets its record, zero if there is none.
 func (s *State) heard(id fleet.InstanceID, apply func(*instance, fleet.Instance) (news Urgency, poll bool)) (n News) {
 	r, known := s.records.Get(id)
@@ -105,10 +115,16 @@ func (s *State) Health(id fleet.InstanceID, settings plan.Settings, takeover, no
 }
 
 // lastError returns why the last step for an instance failed, and when; or, if none did, the
-// failure in its record, which outlives this term.
+// failure in its record, which outlives this term, or why its agent could not register.
 func (i *instance) lastError(r fleet.Instance) (string, time.Time) {
-	if i.steps.last == "" && r.Failure != "" && r.DeletedAt != nil {
+	switch {
+	case i.steps.last != "":
+		return i.steps.last, i.steps.lastAt
+	case r.Failure != "" && r.DeletedAt != nil:
 		return r.Failure, *r.DeletedAt
+	case r.RegisteredAt == nil:
+		return i.refused, i.refusedAt
+	default:
+		return "", time.Time{}
 	}
-	return i.steps.last, i.steps.lastAt
 }

@@ -3,6 +3,7 @@ package observe
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -96,7 +97,8 @@ func (s *State) Ended(v plan.View, actions []plan.Action) (failed []pacing.Failu
 		}
 		failed = append(failed, pacing.Failure{
 			ID: a.ID, Began: i.began(x.Instance), At: v.Now, Young: true, Age: i.age(&x.Instance, v.Now),
-			Reason: pacing.ReasonFor(a.Reason), Message: failedYoung(x, a.Reason, explain(a.Reason, i.why), v.Settings),
+			Reason: pacing.ReasonFor(a.Reason), Message: failedYoung(x, a.Reason, explain(a.Reason, i.why, ""), v.Settings),
+			Details: strings.TrimPrefix(explain(a.Reason, "", i.refused), a.Reason),
 		})
 	}
 	return failed, done
@@ -116,9 +118,10 @@ func failedYoung(x *plan.Instance, reason, why string, settings plan.Settings) s
 	}
 }
 
-// Explain appends the provider's reason for the end of the machine to the reason for which the
-// instance leaves. The provider's text is informational: no decision depends on it.
-func (s Snapshot) Explain(reason string) string { return explain(reason, s.Why) }
+// Explain appends what is known of the cause to the reason for which an instance leaves: the
+// provider's reason for the end of the machine, or why the agent could not register. The text is
+// informational: no decision depends on it.
+func (s Snapshot) Explain(reason string) string { return explain(reason, s.Why, s.Refused) }
 
 // Evidence returns what shows that the machine is gone, in brackets; empty if it was found last.
 func (s Snapshot) Evidence() string {
@@ -132,11 +135,15 @@ func (s Snapshot) Evidence() string {
 	return fmt.Sprintf(" (not found by %s since %s)", calls, s.MissedAt.UTC().Format(time.RFC3339))
 }
 
-func explain(reason, why string) string {
-	if why != "" && (endOfMachine(reason) || reason == plan.ReasonShutdown) {
+func explain(reason, why, refused string) string {
+	switch {
+	case why != "" && (endOfMachine(reason) || reason == plan.ReasonShutdown):
 		return reason + ": " + why
+	case refused != "" && reason == plan.ReasonRegistrationTimeout:
+		return reason + ": " + refused
+	default:
+		return reason
 	}
-	return reason
 }
 
 func endOfMachine(reason string) bool {

@@ -86,6 +86,9 @@ type instance struct {
 	standsIn       bool      // replaces an instance that had settled
 	judged         bool      // counted as settled or failed already
 	loss           *loss
+
+	refused   string    // why the agent last could not register; empty: it was not refused in this term
+	refusedAt time.Time // when it was first refused for that
 }
 
 // instance returns what is known of an instance, creating the entry if needed. The caller holds
@@ -119,6 +122,7 @@ type Snapshot struct {
 	Addresses []netip.Addr // of the VM, as last shown; must not be modified
 
 	LastError      string // of the last step; empty if it succeeded
+	Refused        string // why the agent last could not register; empty if it was not refused in this term
 	RecordDoubtful bool   // see DoubtRecord
 }
 
@@ -132,7 +136,7 @@ func (s *State) Get(id fleet.InstanceID) Snapshot {
 	}
 	return Snapshot{
 		VM: i.vm, Why: i.why, Shown: i.shown, Absent: i.absent(), Doubtful: i.doubtful(), ConfirmAt: i.askAt, Addresses: i.addresses,
-		MissedAt: i.missedAt, Misses: i.misses, LastError: i.steps.last, RecordDoubtful: i.recordDoubtful,
+		MissedAt: i.missedAt, Misses: i.misses, LastError: i.steps.last, RecordDoubtful: i.recordDoubtful, Refused: i.refused,
 	}
 }
 

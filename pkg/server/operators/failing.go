@@ -37,21 +37,27 @@ func sameWords(p fleet.Problem, f fleet.CreatesFailing) bool {
 	return p.Reason == f.Reason && withoutIDs(p.Message) == withoutIDs(f.Message)
 }
 
-// groupDigest returns the digest of a group's status for watches. The number of failed creates
-// and the time of the next one do not count as changes.
+// groupDigest returns the digest of a group's status for watches. Which of its instances has a problem,
+// the number of failed creates and the time of the next one do not count as changes.
 func groupDigest(g *nstancev1.GroupStatus) broadcast.Digest {
+	var steady *nstancev1.GroupStatus
 	for n, c := range g.GetConditions() {
-		if c.GetType() != ConditionCreatesFailing {
+		if c.GetType() != ConditionCreatesFailing && c.GetType() != conditionDegraded {
 			continue
 		}
-		steady := proto.CloneOf(g)
-		words := steady.GetConditions()[n]
-		if at := strings.LastIndex(words.GetMessage(), tally); at >= 0 {
-			words.Message = withoutIDs(words.GetMessage()[:at])
+		if steady == nil {
+			steady = proto.CloneOf(g)
 		}
-		return digest(steady)
+		words := steady.GetConditions()[n]
+		if at := strings.LastIndex(words.GetMessage(), tally); at >= 0 && c.GetType() == ConditionCreatesFailing {
+			words.Message = words.GetMessage()[:at]
+		}
+		words.Message = withoutIDs(words.GetMessage())
 	}
-	return digest(g)
+	if steady == nil {
+		steady = g
+	}
+	return digest(steady)
 }
 
 // withoutIDs removes instance IDs, since each failed create has another one.

@@ -87,9 +87,11 @@ func (s single) Find(_ context.Context, tenant string, id fleet.InstanceID) (fle
 	return i, nil
 }
 
-func (s *shard) OfGroup(fleet.GroupKey) (p fleet.Problem, atSize bool) {
-	s.locked(func() { p = s.trouble })
-	return p, false
+func (s *shard) OfGroup(_ fleet.GroupKey, complete bool) (p fleet.Problem) {
+	if !complete {
+		s.locked(func() { p = s.trouble })
+	}
+	return p
 }
 
 func (s *shard) Follow(tenant string) *broadcast.Reader[fleet.Problem] {

@@ -84,8 +84,8 @@ type Instances interface {
 // Problems are the ongoing problems and a stream of new ones.
 type Problems interface {
 	// OfGroup returns the problem that keeps the group from its desired state, or the zero
-	// Problem. atSize: it is shown even if the group is at size.
-	OfGroup(key fleet.GroupKey) (p fleet.Problem, atSize bool)
+	// Problem; of a complete group, one that its instances have although they work.
+	OfGroup(key fleet.GroupKey, complete bool) fleet.Problem
 	// Follow subscribes to a tenant's problems, starting with the ongoing ones.
 	Follow(tenant string) *broadcast.Reader[fleet.Problem]
 }

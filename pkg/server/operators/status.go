@@ -118,13 +118,15 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus, silent in
 	if failing {
 		out = append(out, createsFailing(f))
 	}
-	p, atSize := shard.Problems.OfGroup(g.Key)
-	said := p.Message == "" || p.Message == g.RecordMissing || failing && sameWords(p, f)
-	if !said && (atSize || ready.GetStatus() != conditionTrue) {
-		out = append(out, trueCondition("Degraded", p.Reason, p.Message))
+	p := shard.Problems.OfGroup(g.Key, ready.GetStatus() == conditionTrue)
+	if said := p.Message == "" || p.Message == g.RecordMissing || failing && sameWords(p, f); !said {
+		out = append(out, trueCondition(conditionDegraded, p.Reason, p.Message))
 	}
 	return out
 }
+
+// conditionDegraded says what keeps a group from its desired state.
+const conditionDegraded = "Degraded"
 
 // The status of a condition, in the words of Kubernetes.
 const (

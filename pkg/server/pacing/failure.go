@@ -1,7 +1,6 @@
 package pacing
 
 import (
-	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -20,12 +19,12 @@ type Failure struct {
 	Age     time.Duration // since its registration
 	Reason  string
 	Message string
+	Details string // follow the message, and may differ although the reason is the same
 }
 
 // ReasonFor maps the reason for which a plan removes an instance to the reason of the failure.
 func ReasonFor(planned string) string {
-	planned, _, _ = strings.Cut(planned, ":")
-	switch planned {
+	switch plan.Word(planned) {
 	case plan.ReasonCreateFailed:
 		return problems.ReasonProvider
 	case plan.ReasonRegistrationTimeout:

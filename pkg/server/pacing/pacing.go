@@ -195,7 +195,7 @@ func (p *Pacer) changed(g fleet.Group, by func(*failureWindow)) News {
 		s.told = last.Reason + strings.ReplaceAll(last.Message, string(last.ID), "") // without the id, which differs per probe
 	}
 	if is && s.told != told {
-		message := fmt.Sprintf("creates fail (%s): %s", last.Reason, last.Message)
+		message := fmt.Sprintf("creates fail (%s): %s", last.Reason, last.Message+last.Details)
 		n.Problem = &fleet.Problem{Reason: problems.ReasonCreatesFailing, Message: message, Group: g.Key, Lasts: true}
 	}
 	return n

@@ -258,7 +258,7 @@ func (s *failureWindow) condition(now time.Time) (c fleet.CreatesFailing, ok boo
 	if !s.failing() {
 		return c, false
 	}
-	c = fleet.CreatesFailing{Since: s.since, Failures: s.failures, Reason: s.last.Reason, Message: s.last.Message}
+	c = fleet.CreatesFailing{Since: s.since, Failures: s.failures, Reason: s.last.Reason, Message: s.last.Message + s.last.Details}
 	if s.until.After(now) {
 		c.Next = s.until
 	}

@@ -29,10 +29,15 @@ const (
 	ReasonCreateFailed        = "create-failed" // the create was definitely refused: nothing was made
 )
 
+// Word returns a reason without the details that may follow it after a colon.
+func Word(reason string) string {
+	word, _, _ := strings.Cut(reason, ":")
+	return word
+}
+
 // Announced reports whether a removal is for what the instance's agent had announced.
 func Announced(reason string) bool {
-	reason, _, _ = strings.Cut(reason, ":") // details from the provider may follow
-	return reason == ReasonShutdown
+	return Word(reason) == ReasonShutdown
 }
 
 // Failure reports whether a removal for this reason, of an instance that had not settled,
@@ -40,8 +45,7 @@ func Announced(reason string) bool {
 // requested, or announced by the machine or the provider, does not, nor does a create that never
 // began.
 func Failure(reason string) bool {
-	reason, _, _ = strings.Cut(reason, ":") // details from the provider may follow
-	switch reason {
+	switch Word(reason) {
 	case ReasonCreateFailed, ReasonVMDown, ReasonVMGone, ReasonUnhealthy, ReasonRegistrationTimeout:
 		return true
 	default:

@@ -10,8 +10,7 @@ import (
 
 // RuleOf returns the rule that an action's reason belongs to, such as rule:scale.
 func RuleOf(reason string) string {
-	reason, _, _ = strings.Cut(reason, ":") // details from the provider may follow
-	switch reason {
+	switch Word(reason) {
 	case ReasonScaleUp, ReasonScaleDown, ReasonLeaving, ReasonGroupRemoved:
 		return "rule:scale"
 	case ReasonReplaceAsked, ReasonDeleteAsked:

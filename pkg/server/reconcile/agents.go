@@ -29,6 +29,12 @@ func (l *Loop) Registered(id fleet.InstanceID) {
 	l.heed(observe.News{Record: r, Pass: observe.Unhurried, Changed: true})
 }
 
+// RegistrationRefused records why the agent of an instance could not register, and reports whether
+// that is new.
+func (l *Loop) RegistrationRefused(id fleet.InstanceID, why string) bool {
+	return l.observed.Refused(id, why, time.Now())
+}
+
 // heed does what news of an agent calls for.
 func (l *Loop) heed(n observe.News) {
 	if n.Record.ID == "" {

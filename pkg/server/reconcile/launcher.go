@@ -83,7 +83,8 @@ func newLauncher(l *Loop) *launcher {
 }
 
 func newSubnets(l *Loop) *subnets.Chooser {
-	cfg := subnets.Config{Used: l.subnets, Timeout: l.requestTimeout, Go: l.workers.Go, Logger: l.log}
+	used := func() []string { return subnetsOf(l.cfg.Groups) }
+	cfg := subnets.Config{Used: used, Timeout: l.requestTimeout, Go: l.workers.Go, Logger: l.log}
 	cfg.Port, _ = provider.SubnetCapacityOf(l.cfg.Provider)
 	cfg.Missing = func(ctx context.Context, err error) { l.reports.fail(ctx, err, fleet.GroupKey{}, "") }
 	return subnets.New(cfg)

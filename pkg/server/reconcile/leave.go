@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,16 +91,16 @@ func (l *Loop) failureOf(a plan.Action) func(*fleet.Instance) {
 	switch {
 	case a.Kind == plan.Tombstone && known.Shown:
 		return func(i *fleet.Instance) { i.Failure = "" }
-	case a.Reason == plan.ReasonCreateTimeout:
+	case plan.Word(a.Reason) == plan.ReasonCreateTimeout:
 		err = fmt.Errorf("no machine was made within %v (server.on_demand.create_timeout)", settings.CreateTimeout)
-	case a.Reason == plan.ReasonRegistrationTimeout && !known.Shown:
+	case plan.Word(a.Reason) == plan.ReasonRegistrationTimeout && !known.Shown:
 		err = fmt.Errorf("the outcome of the create is unknown, and no agent registered within %v (%s)", settings.RegistrationTimeout,
 			"server.garbage_collection.registration_timeout")
 	default:
 		return nil
 	}
-	if known.LastError != "" {
-		err = fmt.Errorf("%w: %s", err, known.LastError)
+	if cause := cmp.Or(known.LastError, known.Refused); cause != "" {
+		err = fmt.Errorf("%w: %s", err, cause)
 	}
 	fail := failure(err)
 	return func(i *fleet.Instance) {

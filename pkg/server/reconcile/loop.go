@@ -109,10 +109,10 @@ func (l *Loop) allGroups() []fleet.GroupKey {
 	return keys
 }
 
-// subnets returns the subnets of all groups.
-func (l *Loop) subnets() (all []string) {
-	for _, key := range l.cfg.Groups.Keys() {
-		all = append(all, l.desired(key).Subnets...)
+// subnetsOf returns the subnets of all groups.
+func subnetsOf(groups Groups) (all []string) {
+	for _, key := range groups.Keys() {
+		all = append(all, desired(groups, key).Subnets...)
 	}
 	return all
 }

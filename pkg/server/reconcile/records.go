@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -73,8 +72,7 @@ func (r *records) move(ctx context.Context, id fleet.InstanceID, s step) error {
 	if moved.Phase == to {
 		r.log.Info("instance moved", slog.String("instance", string(id)), slog.String("phase", string(to)),
 			slog.String("reason", moved.Reason))
-		word, _, _ := strings.Cut(reason, ":")
-		r.reports.moved(moved, word, s.basis())
+		r.reports.moved(moved, plan.Word(reason), s.basis())
 	}
 	return nil
 }
@@ -82,8 +80,9 @@ func (r *records) move(ctx context.Context, id fleet.InstanceID, s step) error {
 // tooLate reports whether the reason is a timeout that no longer applies because the instance
 // registered after the decision.
 func tooLate(i fleet.Instance, reason string) bool {
-	waited := reason == plan.ReasonCreateTimeout || reason == plan.ReasonRegistrationTimeout
-	return waited && i.Phase != fleet.Pending && i.Reason != reason
+	word := plan.Word(reason)
+	waited := word == plan.ReasonCreateTimeout || word == plan.ReasonRegistrationTimeout
+	return waited && i.Phase != fleet.Pending && plan.Word(i.Reason) != word
 }
 
 // adopt writes the VM's provider ID and subnet into the instance's record.

@@ -2,6 +2,7 @@ package registration
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"log/slog"
 	"time"
@@ -23,29 +24,41 @@ func (s *Service) RegisterAgent(ctx context.Context, req *nstancev1.RegisterAgen
 	}
 	claims, key, err := s.verify(req.GetNonce(), req.GetPublicKey(),
 		nonce.Want{Kind: nonce.KindAgent, ClusterID: s.cfg.ClusterID, Shard: s.cfg.ShardID})
-	if err != nil {
+	if claims.Subject == "" {
 		return nil, err
 	}
 	proven(ctx, claims)
-	id, err := fleet.ParseID(claims.Subject)
-	if err != nil {
-		return nil, refused(err)
+	id, invalid := fleet.ParseID(claims.Subject)
+	if invalid != nil {
+		return nil, refused(invalid)
 	}
+	var identity *nstancev1.Identity
+	if err == nil {
+		identity, err = s.admit(ctx, shard, id, claims, key, req)
+	}
+	if err != nil {
+		shard.RegistrationRefused(claims.Tenant, id, err)
+		return nil, err
+	}
+	shard.Registered(id)
+	s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "agent registered",
+		slog.String("instance", string(id)), slog.String("tenant", claims.Tenant))
+	return &nstancev1.RegisterAgentResponse{Identity: identity}, nil
+}
+
+// admit checks the agent's claims, binds its key and issues a certificate.
+func (s *Service) admit(
+	ctx context.Context, shard Shard, id fleet.InstanceID, token nonce.Claims, key ed25519.PublicKey, req *nstancev1.RegisterAgentRequest,
+) (*nstancev1.Identity, error) {
 	said, err := parseClaims(req)
 	if err != nil {
 		return nil, err
 	}
-	i, err := s.bind(ctx, shard, id, claims, pki.PublicKeySHA256(key), said)
+	i, err := s.bind(ctx, shard, id, token, pki.PublicKeySHA256(key), said)
 	if err != nil {
 		return nil, err
 	}
-	identity, err := s.identity(s.cfg.CA.IssueAgent, i.Tenant, id, key)
-	if err != nil {
-		return nil, err
-	}
-	shard.Registered(id)
-	s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "agent registered", slog.String("instance", string(id)), slog.String("tenant", i.Tenant))
-	return &nstancev1.RegisterAgentResponse{Identity: identity}, nil
+	return s.identity(s.cfg.CA.IssueAgent, i.Tenant, id, key)
 }
 
 // bind spends the nonce: its first key becomes the instance's.
@@ -117,9 +130,7 @@ func (s *Service) certified(ctx context.Context, shard Shard, i fleet.Instance, 
 		}
 	}
 	if len(v.wrong) > 0 {
-		err := rpc.InvalidRequest(v.wrong...)
-		shard.ClaimsRefused(i.ID, fmt.Sprintf("agent registration refused, its claims do not match its machine: %.600s", err))
-		return verdict{}, err
+		return verdict{}, rpc.InvalidRequest(v.wrong...)
 	}
 	if len(v.ips) < len(m.Addresses) {
 		s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "addresses of an instance also belong to others: left out of its certificate",

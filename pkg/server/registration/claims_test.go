@@ -70,8 +70,8 @@ func (s *shard) AddressOwner(_ fleet.InstanceID, addr netip.Addr) registration.O
 	return ""
 }
 
-func (s *shard) ClaimsRefused(_ fleet.InstanceID, message string) {
-	s.refused = append(s.refused, message)
+func (s *shard) RegistrationRefused(_ string, _ fleet.InstanceID, why error) {
+	s.refused = append(s.refused, why.Error())
 }
 
 func (s *shard) Registered(fleet.InstanceID) {}
@@ -192,7 +192,7 @@ func TestWhatTheProviderSays(t *testing.T) {
 			if s.record.Hostname != c.as || strings.Join(s.record.IPs, " ") != c.with || (s.record.Phase == fleet.Running) != (c.kind == "") {
 				t.Errorf("the record is %+v, want %s with %s", s.record, c.as, c.with)
 			}
-			if s.asked != c.asked || (len(s.refused) == 1) != (c.kind == rpc.Invalid) {
+			if s.asked != c.asked || (len(s.refused) == 1) != (c.kind != "") {
 				t.Errorf("asked %d times, want %d; told %q", s.asked, c.asked, s.refused)
 			}
 		})

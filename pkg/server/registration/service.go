@@ -54,9 +54,9 @@ type Shard interface {
 	// RefreshServers updates the servers that Owners knows. It returns an error if they were
 	// never read.
 	RefreshServers(ctx context.Context) error
-	// ClaimsRefused reports that an instance can't register because of its agent's claims,
-	// until Registered is called.
-	ClaimsRefused(id fleet.InstanceID, message string)
+	// RegistrationRefused reports why an instance can't register although its agent has a nonce
+	// for it, until Registered is called. It does nothing if the tenant has no such instance.
+	RegistrationRefused(tenant string, id fleet.InstanceID, why error)
 	// Registered reports that an instance runs.
 	Registered(id fleet.InstanceID)
 }
@@ -90,19 +90,20 @@ var _ nstancev1.RegistrationServiceServer = (*Service)(nil)
 // refused is the answer to a nonce that is not accepted. It is final.
 func refused(err error) error { return rpc.Denied.Errorf("registration nonce: %w", err) }
 
-// verify checks a nonce and its public key.
+// verify checks a nonce and its public key. It returns the claims of a nonce that this cluster
+// signed for this kind of client and shard, even if there is an error.
 func (s *Service) verify(token, publicKey string, want nonce.Want) (nonce.Claims, ed25519.PublicKey, error) {
 	claims, err := nonce.Verify(s.cfg.NonceKey, token, want, s.cfg.Now())
 	if errors.Is(err, nonce.ErrNotYetValid) {
 		// This server's clock is behind. The agent may retry here or with another server.
-		return nonce.Claims{}, nil, rpc.Unavailable.Errorf("registration nonce: %w", err)
+		return claims, nil, rpc.Unavailable.Errorf("registration nonce: %w", err)
 	}
 	if err != nil {
-		return nonce.Claims{}, nil, refused(err)
+		return claims, nil, refused(err)
 	}
 	key, err := pki.ParsePublicKey([]byte(publicKey))
 	if err != nil {
-		return nonce.Claims{}, nil, rpc.InvalidField("public_key", err.Error())
+		return claims, nil, rpc.InvalidField("public_key", err.Error())
 	}
 	return claims, key, nil
 }

@@ -582,8 +582,11 @@ type ReportHealthRequest struct {
 	// The time between two reports of the agent, from which the server counts missing
 	// reports. Unset if not positive; an hour at most.
 	ReportInterval *durationpb.Duration `protobuf:"bytes,10,opt,name=report_interval,json=reportInterval,proto3" json:"report_interval,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Why the agent can't write to its disk, as when that is full or read-only; empty: it can. The
+	// server takes 300 bytes of it.
+	WriteError    string `protobuf:"bytes,11,opt,name=write_error,json=writeError,proto3" json:"write_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportHealthRequest) Reset() {
@@ -684,6 +687,13 @@ func (x *ReportHealthRequest) GetReportInterval() *durationpb.Duration {
 		return x.ReportInterval
 	}
 	return nil
+}
+
+func (x *ReportHealthRequest) GetWriteError() string {
+	if x != nil {
+		return x.WriteError
+	}
+	return ""
 }
 
 type Resources struct {
@@ -1090,7 +1100,7 @@ const file_nstance_v1_agent_proto_rawDesc = "" +
 	"\vFilesCommit\x12\x1f\n" +
 	"\vconfig_hash\x18\x01 \x01(\tR\n" +
 	"configHash\x12\x14\n" +
-	"\x05names\x18\x02 \x03(\tR\x05names\"\xe1\x03\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"\x82\x04\n" +
 	"\x13ReportHealthRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x121\n" +
@@ -1103,7 +1113,9 @@ const file_nstance_v1_agent_proto_rawDesc = "" +
 	"\rshutting_down\x18\b \x01(\bR\fshuttingDown\x123\n" +
 	"\asent_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x06sentAt\x12B\n" +
 	"\x0freport_interval\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\x0ereportInterval\"\x9c\x02\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x0ereportInterval\x12\x1f\n" +
+	"\vwrite_error\x18\v \x01(\tR\n" +
+	"writeError\"\x9c\x02\n" +
 	"\tResources\x12\x1f\n" +
 	"\vcpu_percent\x18\x01 \x01(\x01R\n" +
 	"cpuPercent\x12*\n" +

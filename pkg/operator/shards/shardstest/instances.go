@@ -269,14 +269,14 @@ func (s *state) refuse(i *instance, words string, now time.Time) {
 	s.bury(i, createFailed, now)
 }
 
-// TimeOut ends a pending instance whose machine has not registered in time.
-func (s *Shard) TimeOut(id string) {
+// TimeOut ends a pending instance whose machine has not registered in time; details follow the reason.
+func (s *Shard) TimeOut(id, details string) {
 	s.world.tb.Helper()
 	s.act(id, func(i *instance, now time.Time) {
 		if i.Phase != pending || i.ProviderId == "" {
 			s.tb.Errorf("instance %s can't time out: it is in phase %s, with machine %q", id, i.Phase, i.ProviderId)
 			return
 		}
-		s.bury(i, "registration-timeout", now)
+		s.bury(i, "registration-timeout"+details, now)
 	})
 }
