@@ -69,7 +69,7 @@ func (c *Client) renewIfDue(ctx context.Context, s client.Shard) {
 	defer cancel()
 	err := id.Renew(within, func(ctx context.Context, publicKey string) (identity.Issued, error) {
 		granted, err := c.api.RenewCertificate(ctx, s, publicKey)
-		return identity.Issued{Certificate: granted.GetCertificate(), CAs: granted.GetCaChain()}, err
+		return identity.Issued{Certificate: granted.GetCertificate(), CAs: granted.GetCaChain(), Signature: granted.GetCaChainSignature()}, err
 	})
 	if errors.Is(err, identity.ErrHeld) {
 		return // another process renewed it; this one loads it when it is due again

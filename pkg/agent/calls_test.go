@@ -28,7 +28,7 @@ func (s *server) grant(r *nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAg
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && s.chain != "" {
-		granted.Identity.CaChain = s.chain
+		granted.Identity.CaChain, granted.Identity.CaChainSignature = s.chain, s.w.ca.SignBundle([]byte(s.chain))
 	}
 	return granted, err
 }
@@ -47,9 +47,9 @@ func (s *server) grantKey(ca *pki.CA, id string, public ed25519.PublicKey) (*nst
 	if err != nil {
 		return nil, err
 	}
+	bundle := pki.NewBundle(ca.Certificate()).PEM()
 	return &nstancev1.RegisterAgentResponse{Identity: &nstancev1.Identity{
-		Certificate: string(pki.EncodeCertificate(cert)),
-		CaChain:     string(pki.NewBundle(ca.Certificate()).PEM()),
+		Certificate: string(pki.EncodeCertificate(cert)), CaChain: string(bundle), CaChainSignature: ca.SignBundle(bundle),
 	}}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/agent"
 	"github.com/nstance/nstance/pkg/pki"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // TestUnusableDirectory: what another start may find changed ends Run at once, with an error
@@ -125,9 +126,9 @@ func TestExpiredCertificate(t *testing.T) {
 	})
 }
 
-// TestCAsOfTheAnswerAreKept: while a CA is being replaced, the response trusts more CAs than
-// userdata.
-func TestCAsOfTheAnswerAreKept(t *testing.T) {
+// TestCAsOfAnswers: while a CA is being replaced, a response trusts more CAs than userdata. They
+// are kept if a CA signed them that is trusted already.
+func TestCAsOfAnswers(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		server := f.up("10.0.0.1")
 		next := must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(),
@@ -149,5 +150,38 @@ func TestCAsOfTheAnswerAreKept(t *testing.T) {
 			t.Errorf("the new CA's server does not know the old CA yet, but: %+v", s)
 		}
 		p.end()
+	})
+}
+
+// TestForeignCAsOfAnswers: a genuine certificate that is passed on with other CAs is stored
+// without these, at the registration and at a renewal.
+func TestForeignCAsOfAnswers(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		server, foreign, ca := f.up("10.0.0.1"), otherCA(t), f.file("ca.crt")
+		chain := pki.NewBundle(f.ca.Certificate(), foreign.Certificate()).PEM()
+		spoil := func(i *nstancev1.Identity) { i.CaChain, i.CaChainSignature = string(chain), foreign.SignBundle(chain) }
+		server.set(func() {
+			server.register = func(r *nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
+				granted, err := server.grant(r)
+				spoil(granted.GetIdentity())
+				return granted, err
+			}
+			server.renew = func(r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+				granted, err := server.renewFor(f.ca, instanceID, r)
+				spoil(granted)
+				return granted, err
+			}
+		})
+		p := f.start(f.rare())
+		settle(time.Second)
+		first := f.file("identity.crt")
+		if f.status().State != agent.StateConnected || f.file("ca.crt") != ca {
+			t.Errorf("after the registration: %+v, ca.crt is %q", f.status(), f.file("ca.crt"))
+		}
+		settle(17 * time.Hour)
+		p.end()
+		if f.file("identity.crt") == first || f.file("ca.crt") != ca {
+			t.Errorf("after a renewal ca.crt is %q", f.file("ca.crt"))
+		}
 	})
 }

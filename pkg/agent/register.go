@@ -126,7 +126,7 @@ func (a *agent) requestFirst(ctx context.Context, client *rpc.Client, publicKey 
 }
 
 func issuedBy(granted *nstancev1.Identity) identity.Issued {
-	return identity.Issued{Certificate: granted.GetCertificate(), CAs: granted.GetCaChain()}
+	return identity.Issued{Certificate: granted.GetCertificate(), CAs: granted.GetCaChain(), Signature: granted.GetCaChainSignature()}
 }
 
 // nonceLeeway is how far a server's clock may be behind.

@@ -315,6 +315,15 @@ func TestWrongCertificateIsNotStored(t *testing.T) {
 				return granted, err
 			}
 		},
+		"another CA's, with its chain": func(_ *fixture, s *server) answer {
+			other, err := pki.NewCA(pki.CAConfig{Cluster: cluster, Key: otherKey, Now: time.Now(), Random: rand.Reader})
+			return func(r *nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
+				if err != nil {
+					return nil, err
+				}
+				return s.grantTo(other, instanceID, r)
+			}
+		},
 		"nothing": func(*fixture, *server) answer {
 			return func(*nstancev1.RegisterAgentRequest) (*nstancev1.RegisterAgentResponse, error) {
 				return &nstancev1.RegisterAgentResponse{}, nil

@@ -35,7 +35,7 @@ func (s *server) RenewCertificate(
 	}
 	identity, err := renew(r)
 	if err == nil && chain != "" {
-		identity.CaChain = chain
+		identity.CaChain, identity.CaChainSignature = chain, s.w.ca.SignBundle([]byte(chain))
 	}
 	return &nstancev1.AgentServiceRenewCertificateResponse{Identity: identity}, err
 }
@@ -140,12 +140,14 @@ func TestRenewalsSpread(t *testing.T) {
 	}
 }
 
+// otherCA returns another CA of the same cluster name.
+func otherCA(t *testing.T) *pki.CA {
+	return must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(),
+		Random: rand.Reader}))(t)
+}
+
 // TestRenewalIsTriedAgain: with growing waits and the same key, without losing a certificate.
 func TestRenewalIsTriedAgain(t *testing.T) {
-	otherCA := func(t *testing.T) *pki.CA {
-		return must(pki.NewCA(pki.CAConfig{Cluster: cluster, Key: must(pki.GenerateKey(rand.Reader))(t), Now: time.Now(),
-			Random: rand.Reader}))(t)
-	}
 	type answer = func(*server, *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error)
 	for name, bad := range map[string]answer{
 		"down": func(*server, *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
@@ -190,6 +192,15 @@ func TestRenewalIsTriedAgain(t *testing.T) {
 		"chain of another CA": func(s *server, r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
 			identity, err := s.renewFor(s.w.ca, instanceID, r)
 			identity.CaChain = string(pki.NewBundle(otherCA(s.w.t).Certificate()).PEM())
+			return identity, err
+		},
+		"another CA's, with its chain": func(s *server, r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			return s.renewFor(otherCA(s.w.t), instanceID, r)
+		},
+		"another CA's, with both": func(s *server, r *nstancev1.AgentServiceRenewCertificateRequest) (*nstancev1.Identity, error) {
+			ca := otherCA(s.w.t)
+			identity, err := s.renewFor(ca, instanceID, r)
+			identity.CaChain = string(pki.NewBundle(s.w.ca.Certificate(), ca.Certificate()).PEM())
 			return identity, err
 		},
 	} {

@@ -138,6 +138,15 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 			i.CAs = string(newServer(t).CAs())
 			return nil
 		},
+		"all of another CA": func(t *testing.T, _ *server, key string, i *identity.Issued) (err error) {
+			*i, err = newServer(t).Issue(t.Context(), key)
+			return err
+		},
+		"of another CA, and both": func(t *testing.T, s *server, key string, i *identity.Issued) (err error) {
+			*i, err = newServer(t).Issue(t.Context(), key)
+			i.CAs += string(s.CAs())
+			return err
+		},
 		"another key": func(t *testing.T, s *server, _ string, i *identity.Issued) error { return s.another(t, i) },
 		"another's one": func(_ *testing.T, s *server, key string, i *identity.Issued) (err error) {
 			*i, err = s.IssueTo("opr01h455vb4pex5vsknk084sn02r", key)

@@ -12,8 +12,11 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 )
 
-// Issued is a server's response, as PEM.
-type Issued struct{ Certificate, CAs string }
+// Issued is a server's response.
+type Issued struct {
+	Certificate, CAs string // PEM
+	Signature        []byte // of CAs, by the CA (pki.CA.SignBundle)
+}
 
 // Ask requests a certificate for a public key (PEM) from a server. New connections with the
 // identity's TLS use the current certificate.
@@ -137,9 +140,10 @@ func (i *Identity) exchange(ctx context.Context, ask Ask, key ed25519.PrivateKey
 	return nil
 }
 
-// check accepts only a certificate for this key and this client that was signed by the CAs
-// sent with it. Those are the CAs that the server trusts: if it accepted this client's current
-// certificate, they are valid for both.
+// check accepts only a certificate for this key and this client that a CA signed which is trusted
+// already, and other CAs only with the signature of such a CA: an impostor with a stolen server
+// certificate can't hand out a CA of its own, even if it passes on a genuine certificate. Servers
+// of a version without signatures bring no CAs.
 func (i *Identity) check(issued Issued, key ed25519.PrivateKey, present *x509.Certificate) (*pki.Bundle, *pki.Keypair, error) {
 	bundle, err := pki.ParseBundle([]byte(issued.CAs))
 	if err != nil {
@@ -163,7 +167,17 @@ func (i *Identity) check(issued Issued, key ed25519.PrivateKey, present *x509.Ce
 		}
 		at = time.Time{} // the local clock may be wrong, and be the reason for the renewal
 	}
-	return bundle, pair, verify(cert, bundle, at)
+	trusted := i.source.Bundle()
+	if err := verify(cert, trusted, at); err != nil {
+		return nil, nil, fmt.Errorf("by the CAs trusted so far: %w", err)
+	}
+	if err := verify(cert, bundle, at); err != nil {
+		return nil, nil, fmt.Errorf("by the CAs of the answer: %w", err)
+	}
+	if !trusted.Vouches([]byte(issued.CAs), issued.Signature) {
+		bundle = trusted
+	}
+	return bundle, pair, nil
 }
 
 // sameClient compares SPIFFE IDs; every client certificate has one.

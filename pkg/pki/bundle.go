@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -73,6 +74,21 @@ func (b *Bundle) Join(other *Bundle) *Bundle {
 		}
 	}
 	return NewBundle(certs...)
+}
+
+// signedBundle is what a CA signs for a bundle. No certificate begins like that, so a signature of
+// one can't be mistaken for the other.
+func signedBundle(pem []byte) []byte { return append([]byte("nstance CA bundle v1\n"), pem...) }
+
+// SignBundle signs a bundle, PEM: what trusts the CA may trust the bundle's CAs as well.
+func (ca *CA) SignBundle(pem []byte) []byte { return ed25519.Sign(ca.key, signedBundle(pem)) }
+
+// Vouches reports whether one of b's CAs has signed a bundle (SignBundle).
+func (b *Bundle) Vouches(pem, signature []byte) bool {
+	return slices.ContainsFunc(b.certs, func(cert *x509.Certificate) bool {
+		key, ok := cert.PublicKey.(ed25519.PublicKey)
+		return ok && ed25519.Verify(key, signedBundle(pem), signature)
+	})
 }
 
 // Fingerprint identifies a certificate: the hex SHA-256 of its DER, as printed by openssl x509

@@ -29,7 +29,7 @@ type Config struct {
 	ID              string // in logs; unique among the shard's servers
 	StorageProvider string // s3 | dir
 	StorageBucket   string // a bucket's name, or a directory
-	// InsecureStorage allows plain HTTP to other machines, for the bucket and for secrets at
+	// InsecureStorage allows plain HTTP to other machines, for the bucket and for services of
 	// AWS.
 	InsecureStorage bool
 	CacheDir        string // empty: no cache of records; only together with Store
@@ -75,7 +75,9 @@ type Config struct {
 type Times struct {
 	BootRetry   time.Duration // pause after a failed boot; up to 50% more
 	BootAttempt time.Duration // timeout of one boot
-	Certificate time.Duration // life of the server's own certificate
+	// Certificate is the life of the server's own certificate. It is short, since nothing revokes a
+	// stolen one.
+	Certificate time.Duration
 	// ClientCertificate is the life of certificates of agents and operators; at most
 	// pki.MaxOperatorLife for operators.
 	ClientCertificate time.Duration
@@ -86,7 +88,7 @@ type Times struct {
 func DefaultTimes() Times {
 	const day = 24 * time.Hour
 	return Times{
-		BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 365 * day, ClientCertificate: 90 * day,
+		BootRetry: 30 * time.Second, BootAttempt: 2 * time.Minute, Certificate: 30 * day, ClientCertificate: 90 * day,
 		ConfigLook: leader.ConfigReminder,
 	}
 }

@@ -60,6 +60,9 @@ const OperatorID = "opr01h455vb4pex5vsknk084sn02q"
 // CAs returns the CA's certificate.
 func (a Authority) CAs() []byte { return pki.EncodeCertificate(a.ca.Certificate()) }
 
+// Sign signs a bundle.
+func (a Authority) Sign(cas []byte) []byte { return a.ca.SignBundle(cas) }
+
 // Issue is an identity.Ask that issues a certificate for an hour.
 func (a Authority) Issue(_ context.Context, publicKey string) (identity.Issued, error) {
 	return a.IssueTo(OperatorID, publicKey)
@@ -75,7 +78,7 @@ func (a Authority) IssueTo(id, publicKey string) (identity.Issued, error) {
 	if err != nil {
 		return identity.Issued{}, err
 	}
-	return identity.Issued{Certificate: string(pki.EncodeCertificate(cert)), CAs: string(a.CAs())}, nil
+	return identity.Issued{Certificate: string(pki.EncodeCertificate(cert)), CAs: string(a.CAs()), Signature: a.Sign(a.CAs())}, nil
 }
 
 // Contents returns a pair with the CA.

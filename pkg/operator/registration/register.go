@@ -64,5 +64,5 @@ func (c Config) request(
 }
 
 func issuedBy(granted *nstancev1.Identity) identity.Issued {
-	return identity.Issued{Certificate: granted.GetCertificate(), CAs: granted.GetCaChain()}
+	return identity.Issued{Certificate: granted.GetCertificate(), CAs: granted.GetCaChain(), Signature: granted.GetCaChainSignature()}
 }

@@ -319,8 +319,9 @@ func TestCAs(t *testing.T) {
 	}
 	id := f.identity(f.open())
 	if err := id.Obtain(t.Context(), func(ctx context.Context, publicKey string) (identity.Issued, error) {
-		issued, err := new.Issue(ctx, publicKey)
-		issued.CAs += string(old.CAs())
+		issued, err := old.Issue(ctx, publicKey)
+		issued.CAs = string(new.CAs()) + string(old.CAs())
+		issued.Signature = old.Sign([]byte(issued.CAs))
 		return issued, err
 	}); err != nil {
 		t.Fatal(err)

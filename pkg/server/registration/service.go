@@ -118,7 +118,9 @@ func (s *Service) identity(
 	if err != nil {
 		return nil, err
 	}
+	bundle := s.cfg.Bundle()
 	return &nstancev1.Identity{
-		Certificate: string(pki.EncodeCertificate(c)), CaChain: string(s.cfg.Bundle()), NotAfter: timestamppb.New(c.NotAfter),
+		Certificate: string(pki.EncodeCertificate(c)), NotAfter: timestamppb.New(c.NotAfter),
+		CaChain: string(bundle), CaChainSignature: s.cfg.CA.SignBundle(bundle),
 	}, nil
 }

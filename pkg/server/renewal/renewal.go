@@ -82,8 +82,10 @@ func (s *Service) Renew(ctx context.Context, publicKey string) (*nstancev1.Ident
 	audit.Changed(ctx, audit.Detail{Name: "serial", From: caller.Serial, To: pki.SerialHex(cert)}, becomes)
 	s.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "certificate renewed", slog.String("role", string(caller.Role)), slog.String("id", caller.ID),
 		slog.String("tenant", caller.Tenant), slog.String("serial", pki.SerialHex(cert)), slog.Time("not_after", cert.NotAfter))
+	bundle := s.cfg.Bundle()
 	return &nstancev1.Identity{
-		Certificate: string(pki.EncodeCertificate(cert)), CaChain: string(s.cfg.Bundle()), NotAfter: timestamppb.New(cert.NotAfter),
+		Certificate: string(pki.EncodeCertificate(cert)), NotAfter: timestamppb.New(cert.NotAfter),
+		CaChain: string(bundle), CaChainSignature: s.cfg.CA.SignBundle(bundle),
 	}, nil
 }
 

@@ -244,10 +244,13 @@ type Identity struct {
 	// The client certificate, PEM.
 	Certificate string `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	// The certificates that verify it and the servers, PEM.
-	CaChain       string                 `protobuf:"bytes,2,opt,name=ca_chain,json=caChain,proto3" json:"ca_chain,omitempty"`
-	NotAfter      *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CaChain  string                 `protobuf:"bytes,2,opt,name=ca_chain,json=caChain,proto3" json:"ca_chain,omitempty"`
+	NotAfter *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
+	// Ed25519 signature of "nstance CA bundle v1\n" and ca_chain by the CA's key. A client takes a
+	// ca_chain only with the signature of a CA that it trusts already.
+	CaChainSignature []byte `protobuf:"bytes,4,opt,name=ca_chain_signature,json=caChainSignature,proto3" json:"ca_chain_signature,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Identity) Reset() {
@@ -301,6 +304,13 @@ func (x *Identity) GetNotAfter() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Identity) GetCaChainSignature() []byte {
+	if x != nil {
+		return x.CaChainSignature
+	}
+	return nil
+}
+
 var File_nstance_v1_registration_proto protoreflect.FileDescriptor
 
 const file_nstance_v1_registration_proto_rawDesc = "" +
@@ -320,11 +330,12 @@ const file_nstance_v1_registration_proto_rawDesc = "" +
 	"\n" +
 	"public_key\x18\x02 \x01(\tR\tpublicKey\"L\n" +
 	"\x18RegisterOperatorResponse\x120\n" +
-	"\bidentity\x18\x01 \x01(\v2\x14.nstance.v1.IdentityR\bidentity\"\x80\x01\n" +
+	"\bidentity\x18\x01 \x01(\v2\x14.nstance.v1.IdentityR\bidentity\"\xae\x01\n" +
 	"\bIdentity\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\tR\vcertificate\x12\x19\n" +
 	"\bca_chain\x18\x02 \x01(\tR\acaChain\x127\n" +
-	"\tnot_after\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter2\xca\x01\n" +
+	"\tnot_after\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter\x12,\n" +
+	"\x12ca_chain_signature\x18\x04 \x01(\fR\x10caChainSignature2\xca\x01\n" +
 	"\x13RegistrationService\x12T\n" +
 	"\rRegisterAgent\x12 .nstance.v1.RegisterAgentRequest\x1a!.nstance.v1.RegisterAgentResponse\x12]\n" +
 	"\x10RegisterOperator\x12#.nstance.v1.RegisterOperatorRequest\x1a$.nstance.v1.RegisterOperatorResponseB7Z5github.com/nstance/nstance/proto/nstance/v1;nstancev1b\x06proto3"

@@ -136,7 +136,9 @@ func (c *Cluster) issue(public string) (*nstancev1.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &nstancev1.Identity{Certificate: string(pki.EncodeCertificate(cert)), CaChain: string(c.CAs())}, nil
+	return &nstancev1.Identity{
+		Certificate: string(pki.EncodeCertificate(cert)), CaChain: string(c.CAs()), CaChainSignature: c.CA.SignBundle(c.CAs()),
+	}, nil
 }
 
 // Shard has the addresses of a shard's services.
