@@ -43,9 +43,9 @@ func (p pages) List(_ context.Context, list client.ObjectList, opts ...client.Li
 }
 
 // TestNodeOfInstance: an instance's Node is the one with its provider ID, or with its name and
-// no provider ID yet, anywhere in the list; if there is neither, one without a provider ID that
-// has its address or a name that its Node had. If several match, or the one that does has
-// another provider ID, the Node is ambiguous, and not missing.
+// no provider ID yet, anywhere in the list. If several match, if the one that does has another
+// provider ID, or if none does, but one has its address or a name that its Node had, the Node is
+// ambiguous, and not missing.
 func TestNodeOfInstance(t *testing.T) {
 	node := func(name, id string) corev1.Node {
 		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: id}}
@@ -83,8 +83,8 @@ func TestNodeOfInstance(t *testing.T) {
 		"ID and hostname on two Nodes":           {nodes: with(node(own, ""), node(given, "")), hostname: given, ambiguous: []string{given, own}},
 		"k3s' own provider ID":                   {nodes: with(node(own, "k3s://"+own)), ambiguous: []string{own}},
 		"renamed":                                {nodes: with(node("ip-10-0-0-5", id)), want: "ip-10-0-0-5"},
-		"its address":                            {nodes: with(at("10.0.0.5", node("other", ""))), want: "other"},
-		"its address, in IPv6":                   {nodes: with(at("::ffff:10.0.0.5", node("other", ""))), want: "other"},
+		"its address":                            {nodes: with(at("10.0.0.5", node("other", ""))), ambiguous: []string{"other"}},
+		"its address, in IPv6":                   {nodes: with(at("::ffff:10.0.0.5", node("other", ""))), ambiguous: []string{"other"}},
 		"its address, and k3s' provider ID":      {nodes: with(at("10.0.0.5", node("other", "k3s://other"))), ambiguous: []string{"other"}},
 		"its address, and another instance's ID": {nodes: with(at("10.0.0.5", node("other", "aws:///us-east-1a/i-4")))},
 		"its address, on the Node of its ID too": {
@@ -93,7 +93,7 @@ func TestNodeOfInstance(t *testing.T) {
 		"its address on two Nodes":    {nodes: with(at("10.0.0.5", node("x", "")), at("10.0.0.5", node("y", ""))), ambiguous: []string{"x", "y"}},
 		"another address":             {nodes: with(at("10.0.0.6", node("other", "")))},
 		"loopback addresses":          {nodes: with(at("127.0.0.1", node("other", "")))},
-		"the name it had":             {nodes: with(node("had", "")), seen: "had", want: "had"},
+		"the name it had":             {nodes: with(node("had", "")), seen: "had", ambiguous: []string{"had"}},
 		"the name it had, another ID": {nodes: with(node("had", "aws:///x/i-9")), seen: "had", ambiguous: []string{"had"}},
 		"the name it had, another instance's": {
 			nodes: with(node("had", "aws:///us-east-1a/i-4")), seen: "had",

@@ -104,9 +104,10 @@ func TestNodeWithAnotherIDAndName(t *testing.T) {
 	f.removePod(p)
 }
 
-// A Node without a provider ID that is found by its address is drained. Its name is stored, so
-// that it is known even if it says another provider ID later.
-func TestNodeIsRemembered(t *testing.T) {
+// A Node of another name without a provider ID is not drained because it has an address of the
+// instance: another network may use the same one. With the provider ID it is. Its name is
+// stored, so that it is known even if its addresses change.
+func TestNodeFoundByAddress(t *testing.T) {
 	f := newFixture(t, nil)
 	f.addMachine(nil)
 	f.node = f.addNodeOf("renamed-"+f.id, "")
@@ -117,6 +118,15 @@ func TestNodeIsRemembered(t *testing.T) {
 	p := f.addPod("p")
 	f.addBudget("p", 0)
 	f.drain(long)
+	id := f.shards.Set.Instance(shard, f.id).GetNodeProviderId()
+	f.awaitEvents("NodeAmbiguous", []string{f.node.Name, "kubectl patch node", "delete none", id}, "Machine", "NstanceMachine", "Node")
+	f.awaitCondition(v1beta1.ConditionNodeFound, metav1.ConditionFalse, "NodeAmbiguous")
+	if f.cordoned() || f.evicted(p) || f.acknowledged() {
+		t.Fatal("a node that only has an address of the instance was drained, or counts as missing")
+	}
+	was := f.node.DeepCopy()
+	f.node.Spec.ProviderID = id
+	f.must(f.plane.Client.Patch(t.Context(), f.node, client.MergeFrom(was)))
 	f.eventually("the node is cordoned", f.cordoned)
 	f.awaitCondition(v1beta1.ConditionNodeFound, metav1.ConditionTrue, "NodeFound")
 	var m v1beta1.NstanceMachine
@@ -124,11 +134,24 @@ func TestNodeIsRemembered(t *testing.T) {
 	if m.Status.NodeName != f.node.Name {
 		t.Errorf("the stored name is %q, want %q", m.Status.NodeName, f.node.Name)
 	}
-	f.setStatus(func(s *corev1.NodeStatus) { s.Addresses = nil })
-	was := f.node.DeepCopy()
-	f.node.Spec.ProviderID = "k3s://" + f.node.Name
-	f.must(f.plane.Client.Patch(t.Context(), f.node, client.MergeFrom(was)))
-	f.awaitEvents("NodeAmbiguous", []string{f.node.Name}, "Machine", "NstanceMachine", "Node")
+	f.removePod(p)
+}
+
+// A Node that was found once, and is created anew under its name by a kubelet that sets another
+// provider ID, does not count as missing.
+func TestNodeIsRemembered(t *testing.T) {
+	f := newFixture(t, nil)
+	f.addMachine(nil)
+	name := "renamed-" + f.id
+	f.node = f.addNodeOf(name, f.shards.Set.Instance(shard, f.id).GetNodeProviderId())
+	p := f.addPod("p")
+	f.addBudget("p", 0)
+	f.drain(long)
+	f.eventually("the node is cordoned", f.cordoned)
+	f.awaitCondition(v1beta1.ConditionNodeFound, metav1.ConditionTrue, "NodeFound")
+	f.must(f.plane.Client.Delete(t.Context(), f.node))
+	f.node = f.addNodeOf(name, "k3s://"+name)
+	f.awaitEvents("NodeAmbiguous", []string{name}, "Machine", "NstanceMachine", "Node")
 	if f.acknowledged() {
 		t.Error("a node that was found once counts as missing")
 	}

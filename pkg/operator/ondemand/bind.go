@@ -2,6 +2,7 @@ package ondemand
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/capi"
+	"github.com/nstance/nstance/pkg/operator/workload"
 )
 
 // soon is the requeue delay after a write conflict.
@@ -24,12 +26,12 @@ const soon = 100 * time.Millisecond
 // gate. Both fail if what they are based on has changed. If the machine is replaced before the
 // pod is scheduled, the next one's Node is reserved.
 func (r *Reconciler) bind(ctx context.Context, pod *metav1.PartialObjectMetadata, c claim, l look) (after time.Duration, err error) {
-	nodes, err := r.Workload.NodesByProviderID(ctx, c.infrastructure.Spec.ProviderID)
-	if err != nil || len(nodes) != 1 || !nodes[0].DeletionTimestamp.IsZero() {
-		return 0, err // an event follows; of several Nodes, any may be another machine's
+	node, after, err := r.nodeOf(ctx, pod, c)
+	if err != nil || node == nil {
+		return after, err
 	}
 	if !l.gated {
-		return retried(reserveNode(ctx, r.Workload.Client(), &nodes[0], pod.UID))
+		return retried(reserveNode(ctx, r.Workload.Client(), node, pod.UID))
 	}
 	now, err := r.waits(ctx, pod)
 	if err != nil || now == nil || !r.remember(now).gated || len(othersGates(now)) > 0 {
@@ -41,7 +43,7 @@ func (r *Reconciler) bind(ctx context.Context, pod *metav1.PartialObjectMetadata
 			v1beta1.GateMachine, v1beta1.LabelNodePodUID, other))
 		return 0, nil
 	}
-	if err := reserveNode(ctx, r.Workload.Client(), &nodes[0], now.UID); err != nil {
+	if err := reserveNode(ctx, r.Workload.Client(), node, now.UID); err != nil {
 		return retried(err)
 	}
 	bound := now.DeepCopy()
@@ -51,6 +53,33 @@ func (r *Reconciler) bind(ctx context.Context, pod *metav1.PartialObjectMetadata
 	}
 	r.remember(bound)
 	return 0, nil
+}
+
+// nodeOf returns the Node of a claim's machine from the cache, once it has the machine's provider
+// ID; nil if there is none, or if it is being deleted: an event of the Node follows. If it is
+// unclear which one it is, or lacks the provider ID, an event on the pod says so, and the duration
+// is when to look again.
+func (r *Reconciler) nodeOf(ctx context.Context, pod *metav1.PartialObjectMetadata, c claim) (*corev1.Node, time.Duration, error) {
+	is := identityOf(c.infrastructure)
+	nodes, err := r.Workload.NodesWith(ctx, is)
+	if err != nil {
+		return nil, 0, err
+	}
+	node, err := is.Choose(nodes)
+	why := ""
+	switch ambiguous := new(workload.AmbiguousError); {
+	case errors.As(err, &ambiguous):
+		why = ambiguous.Why
+	case err != nil || node == nil || !node.DeletionTimestamp.IsZero():
+		return nil, 0, err
+	case !is.HasID(node):
+		why = fmt.Sprintf("the gate %s stays: node %s has no providerID: start its kubelet with --provider-id=%s",
+			v1beta1.GateMachine, node.Name, is.ProviderID)
+	default:
+		return node, 0, nil
+	}
+	r.recordEvent(pod, corev1.EventTypeWarning, "OnDemandNotBound", why)
+	return nil, refusedPause, nil
 }
 
 // retried makes a conflict a requeue delay: the cache soon has the newer object.

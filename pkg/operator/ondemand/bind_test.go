@@ -141,8 +141,7 @@ func TestGateOfAnotherOwnerHolds(t *testing.T) {
 	}
 }
 
-// The gate stays as long as it is not certain which Node is the machine's, and if the pod
-// selects another pod's.
+// The gate stays as long as it is not certain which Node is the machine's.
 func TestGateStays(t *testing.T) {
 	f := newFixture(t)
 	pod := f.pod("job", toBind)
@@ -153,20 +152,67 @@ func TestGateStays(t *testing.T) {
 	if err := f.bound("job", node); err == nil || !strings.Contains(err.Error(), "it has gates") {
 		t.Errorf("with two Nodes of one provider ID: %v", err)
 	}
+	if e := f.lastEvent(); !strings.Contains(e, "node is ambiguous") || !strings.Contains(e, f.ns+"-stranger") {
+		t.Errorf("event %q", e)
+	}
+	f.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.ns + "-stranger"}})
+	f.settle("job")
+	if err := f.bound("job", node); err != nil {
+		t.Errorf("once the other Node is gone: %v", err)
+	}
+}
 
+// A Node that claims the machine's provider ID beside the Node of the machine's name is not
+// trusted with its pod.
+func TestGateStaysWithAStranger(t *testing.T) {
+	f := newFixture(t)
+	pod := f.pod("job", toBind)
+	f.settle("job")
+	stranger := f.boot(pod)
+	_, infrastructures := f.objects()
+	own := string(infrastructures[0].Spec.InstanceID)
+	f.node(own, "")
+	f.settle("job")
+	if err := f.bound("job", stranger); err == nil || !strings.Contains(err.Error(), "it has gates") {
+		t.Errorf("bound to a stranger's Node: %v", err)
+	}
+	if e := f.lastEvent(); !strings.Contains(e, own) || !strings.Contains(e, stranger) {
+		t.Errorf("event %q", e)
+	}
+}
+
+// A Node that has the machine's name, but not its provider ID, is told of.
+func TestGateStaysWithoutProviderID(t *testing.T) {
+	f := newFixture(t)
+	pod := f.pod("job", toBind)
+	f.settle("job")
+	f.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.boot(pod)}})
+	_, infrastructures := f.objects()
+	own := string(infrastructures[0].Spec.InstanceID)
+	f.node(own, "")
+	f.settle("job")
+	if err := f.bound("job", own); err == nil || !strings.Contains(err.Error(), "it has gates") {
+		t.Errorf("bound to a Node without the provider ID: %v", err)
+	}
+	if e := f.lastEvent(); !strings.Contains(e, "has no providerID: start its kubelet with --provider-id=") {
+		t.Errorf("event %q", e)
+	}
+}
+
+// The gate stays if the pod selects another pod's Node.
+func TestGateStaysWithAnotherSelector(t *testing.T) {
+	f := newFixture(t)
 	copied := f.pod("copied", func(p *corev1.Pod) {
 		toBind(p)
 		p.Spec.NodeSelector[v1beta1.LabelNodePodUID] = "another"
 	})
 	f.settle("copied")
-	node = f.boot(copied)
-	for f.event() != "" {
-	}
+	node := f.boot(copied)
 	f.settle("copied")
 	if err := f.bound("copied", node); err == nil || !strings.Contains(err.Error(), "it has gates") {
 		t.Errorf("with another pod's selector: %v", err)
 	}
-	if e := f.event(); !strings.Contains(e, "want none: the operator sets it") {
+	if e := f.lastEvent(); !strings.Contains(e, "want none: the operator sets it") {
 		t.Errorf("event %q", e)
 	}
 }

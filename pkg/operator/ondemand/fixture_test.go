@@ -24,6 +24,7 @@ import (
 	"github.com/nstance/nstance/pkg/operator/ondemand"
 	"github.com/nstance/nstance/pkg/operator/planetest"
 	"github.com/nstance/nstance/pkg/operator/shards/shardstest"
+	"github.com/nstance/nstance/pkg/operator/workload"
 )
 
 var shared planetest.Shared
@@ -56,12 +57,10 @@ func (p uncached) Client() client.Client { return p.api }
 
 func (p uncached) Reader() client.Reader { return p.api }
 
-func (p uncached) NodesByProviderID(ctx context.Context, id string) ([]corev1.Node, error) {
+func (p uncached) NodesWith(ctx context.Context, machine workload.Identity) ([]corev1.Node, error) {
 	var all corev1.NodeList
-	if err := p.api.List(ctx, &all); err != nil || id == "" {
-		return nil, err
-	}
-	return slices.DeleteFunc(all.Items, func(n corev1.Node) bool { return n.Spec.ProviderID != id }), nil
+	err := p.api.List(ctx, &all)
+	return slices.DeleteFunc(all.Items, func(n corev1.Node) bool { return !machine.MayBe(&n) }), err
 }
 
 func (uncached) Source(client.Object, handler.MapFunc, ...predicate.Predicate) source.Source {
@@ -211,6 +210,14 @@ func (f *fixture) event() string {
 	default:
 		return ""
 	}
+}
+
+// lastEvent returns the newest event, or "", and drops those before it.
+func (f *fixture) lastEvent() (last string) {
+	for e := f.event(); e != ""; e = f.event() {
+		last = e
+	}
+	return last
 }
 
 func (f *fixture) setFinalizers(o client.Object, finalizers ...string) {

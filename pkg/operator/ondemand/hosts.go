@@ -24,16 +24,13 @@ type hosting struct {
 // identityOf returns what identifies the Nodes that may be a machine's: also one that its kubelet
 // registered with another provider ID.
 func identityOf(m *v1beta1.NstanceMachine) workload.Identity {
-	i := workload.Identity{ProviderID: m.Spec.ProviderID}
-	if m.Spec.InstanceID != "" {
-		i.Names = append(i.Names, string(m.Spec.InstanceID))
-	}
+	hostname := ""
 	for _, a := range m.Status.Addresses {
 		if a.Type == clusterv1.MachineHostName {
-			i.Names = append(i.Names, a.Address)
+			hostname = a.Address
 		}
 	}
-	return i
+	return workload.Identify(m.Spec.ProviderID, string(m.Spec.InstanceID), hostname, nil)
 }
 
 // hosts reads what a claim's machine hosts.
@@ -63,19 +60,9 @@ const nodesAtOnce = 500
 // nodesOf returns the names of the Nodes that may be a machine's: what the cache has, if the
 // API server has it too, or else those among all Nodes.
 func nodesOf(ctx context.Context, w Workload, i workload.Identity) (names []string, err error) {
-	cached, err := w.NodesByProviderID(ctx, i.ProviderID)
+	cached, err := w.NodesWith(ctx, i)
 	if err != nil {
 		return nil, err
-	}
-	for _, name := range i.Names {
-		n := corev1.Node{}
-		err := w.Client().Get(ctx, client.ObjectKey{Name: name}, &n)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, err
-		}
-		if err == nil && !slices.ContainsFunc(cached, func(o corev1.Node) bool { return o.Name == name }) {
-			cached = append(cached, n)
-		}
 	}
 	for _, name := range namesOf(cached) {
 		var node corev1.Node

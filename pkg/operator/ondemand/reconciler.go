@@ -22,6 +22,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/operator/capi"
 	"github.com/nstance/nstance/pkg/operator/shards"
+	"github.com/nstance/nstance/pkg/operator/workload"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -29,8 +30,8 @@ const (
 	// again is the requeue delay while objects are being deleted, or a shard is only beginning
 	// to report its state.
 	again = 3 * time.Second
-	// refusedPause is the requeue delay of a refused pod: a group, a Namespace or the number
-	// of instances may have changed.
+	// refusedPause is the requeue delay of a refused pod, and of one whose machine's Node is
+	// ambiguous: a group, a Namespace, the number of instances or a Node may have changed.
 	refusedPause = 30 * time.Second
 	// heldPause is that of a held pod, whose changes are watched.
 	heldPause = 5 * time.Minute
@@ -40,8 +41,8 @@ const (
 
 // Workload is the cluster with the pods.
 type Workload interface {
-	// NodesByProviderID returns the cached Nodes with a provider ID.
-	NodesByProviderID(ctx context.Context, id string) ([]corev1.Node, error)
+	// NodesWith returns the cached Nodes with a machine's provider ID or one of its names.
+	NodesWith(ctx context.Context, machine workload.Identity) ([]corev1.Node, error)
 	// Client reads nodes and the metadata of pods from a cache, and full pods uncached.
 	Client() client.Client
 	// Reader reads uncached.

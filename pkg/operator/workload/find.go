@@ -92,10 +92,10 @@ func (w *Identity) Proven(n *corev1.Node) bool {
 
 // Choose returns the machine's Node out of all; nil without an error if there is none. It is
 // the one with the provider ID, under any name, or one with the machine's name and no provider
-// ID. Only if no Node has either, one without a provider ID is it that has the machine's
-// address, or the name under which its Node was found before: networks of several shards may
-// use the same addresses, and names are used again. If several match, or the one that does has
-// another provider ID, the error is an *AmbiguousError.
+// ID. The error is an *AmbiguousError if several match, if the one that does has another
+// provider ID, or if none does, but one has the machine's address, or the name under which its
+// Node was found before: networks of several shards may use the same addresses, and names are
+// used again.
 func (w *Identity) Choose(all []corev1.Node) (*corev1.Node, error) {
 	var mine []corev1.Node
 	for i := range all {
@@ -103,20 +103,26 @@ func (w *Identity) Choose(all []corev1.Node) (*corev1.Node, error) {
 			mine = append(mine, all[i])
 		}
 	}
-	if len(mine) == 0 {
-		for i := range all {
-			if w.resembles(&all[i]) && !w.another(all[i].Spec.ProviderID) {
-				mine = append(mine, all[i])
-			}
-		}
-	}
-	switch {
-	case len(mine) == 0:
-		return nil, nil //nolint:nilnil // documented
-	case len(mine) == 1 && (w.HasID(&mine[0]) || mine[0].Spec.ProviderID == ""):
+	if len(mine) == 1 && (w.HasID(&mine[0]) || mine[0].Spec.ProviderID == "") {
 		return &mine[0], nil
 	}
+	if len(mine) == 0 {
+		mine = w.resembling(all)
+	}
+	if len(mine) == 0 {
+		return nil, nil //nolint:nilnil // documented
+	}
 	return nil, w.ambiguous(mine)
+}
+
+// resembling returns the Nodes that resemble the machine's, without those of other machines.
+func (w *Identity) resembling(all []corev1.Node) (some []corev1.Node) {
+	for i := range all {
+		if w.resembles(&all[i]) && !w.another(all[i].Spec.ProviderID) {
+			some = append(some, all[i])
+		}
+	}
+	return some
 }
 
 func (w *Identity) another(providerID string) bool {
@@ -128,27 +134,39 @@ func (w *Identity) ambiguous(mine []corev1.Node) error {
 	said := make([]string, len(mine))
 	for n := range mine {
 		said[n] = fmt.Sprintf("%s (providerID %q)", mine[n].Name, mine[n].Spec.ProviderID)
-	}
-	remedy := "delete the Nodes that are not the instance's"
-	if len(mine) == 1 { // deleting it would let the drain end without evictions
-		remedy = "start its kubelet with --provider-id=" + w.ProviderID + ", and let no cloud controller set another"
+		if !w.HasID(&mine[n]) && !w.hasName(&mine[n]) {
+			said[n] = fmt.Sprintf("%s (providerID %q, with an address or a former name of the instance)", mine[n].Name, mine[n].Spec.ProviderID)
+		}
 	}
 	return &AmbiguousError{Nodes: mine, Why: fmt.Sprintf(
 		"the instance's node is ambiguous: want one with providerID %q, or named %s without a providerID; found %s: %s",
-		w.ProviderID, strings.Join(w.Names, " or "), strings.Join(said, ", "), remedy)}
+		w.ProviderID, strings.Join(w.Names, " or "), strings.Join(said, ", "), w.remedy(mine))}
 }
 
-// NodeOf returns a copy of a machine's Node, chosen from the cache; nil if there is none. The
-// error is an *AmbiguousError if it is unclear which one it is.
+// remedy says what makes the machine's Node unambiguous.
+func (w *Identity) remedy(mine []corev1.Node) string {
+	id := w.ProviderID
+	if id == "" {
+		id = "(not known yet)"
+	}
+	switch one := &mine[0]; {
+	case !w.HasID(one) && !w.hasName(one): // all of them only resemble it, and may be of another network
+		return fmt.Sprintf("if one of them is the instance's, start its kubelet with --provider-id=%s, or set an empty providerID: "+
+			"kubectl patch node NAME -p '{\"spec\":{\"providerID\":%q}}'; if none is, wait for the end of the drain, and delete none", id, id)
+	case len(mine) > 1:
+		return "delete the Nodes that are not the instance's"
+	default: // without the Node, the drain would end without evictions
+		return "start its kubelet with --provider-id=" + id + ", and let no cloud controller set another"
+	}
+}
+
+// NodeOf returns a copy of a machine's Node, chosen from the cached Nodes with its provider ID or
+// one of its names; nil if there is none. The error is an *AmbiguousError if it is unclear which
+// one it is.
 func (c *Cluster) NodeOf(ctx context.Context, w Identity) (*corev1.Node, error) {
 	all, err := c.NodesWith(ctx, w)
 	if err != nil {
 		return nil, err
-	}
-	if len(all) == 0 {
-		if all, err = c.nodesAt(ctx, w.Addresses); err != nil {
-			return nil, err
-		}
 	}
 	return w.Choose(all)
 }
@@ -174,36 +192,4 @@ func (c *Cluster) NodesWith(ctx context.Context, w Identity) ([]corev1.Node, err
 		}
 	}
 	return all, nil
-}
-
-// nodesAt returns copies of the cached Nodes with one of these addresses.
-func (c *Cluster) nodesAt(ctx context.Context, addresses []netip.Addr) ([]corev1.Node, error) {
-	l, err := c.now()
-	if err != nil {
-		return nil, err
-	}
-	var all []corev1.Node
-	for _, ip := range addresses {
-		var nodes corev1.NodeList
-		if err := l.client.List(ctx, &nodes, client.MatchingFields{byAddress: ip.String()}); err != nil {
-			return nil, fmt.Errorf("find the node with address %s: %w", ip, err)
-		}
-		for i := range nodes.Items {
-			if !slices.ContainsFunc(all, func(o corev1.Node) bool { return o.Name == nodes.Items[i].Name }) {
-				all = append(all, nodes.Items[i])
-			}
-		}
-	}
-	return all, nil
-}
-
-// Addresses returns a Node's IP addresses, as they are compared with those of machines.
-func Addresses(n *corev1.Node) []string {
-	var all []string
-	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && (a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP) {
-			all = append(all, ip.Unmap().String())
-		}
-	}
-	return all
 }

@@ -22,11 +22,8 @@ import (
 // no connection. Absence means nothing then.
 var ErrNotConnected = errors.New("no connection to the workload cluster")
 
-// Indexes of Nodes.
-const (
-	byProviderID = "spec.providerID"
-	byAddress    = "status.addresses"
-)
+// byProviderID is an index of Nodes.
+const byProviderID = "spec.providerID"
 
 // Cluster is the cluster of the nodes and pods. It is safe for concurrent use.
 type Cluster struct {
@@ -80,9 +77,6 @@ func Local(ctx context.Context, mgr ctrl.Manager) (*Cluster, error) {
 func newLink(ctx context.Context, c cluster.Cluster) (*link, error) {
 	if err := c.GetFieldIndexer().IndexField(ctx, &corev1.Node{}, byProviderID, providerIDs); err != nil {
 		return nil, fmt.Errorf("index nodes: %w", err)
-	}
-	if err := c.GetFieldIndexer().IndexField(ctx, &corev1.Node{}, byAddress, addresses); err != nil {
-		return nil, fmt.Errorf("index nodes by address: %w", err)
 	}
 	// No client-side rate limit: the API server has its own.
 	config := rest.CopyConfig(c.GetConfig())
@@ -162,13 +156,6 @@ func (c *Cluster) now() (*link, error) {
 func providerIDs(o client.Object) []string {
 	if n, ok := o.(*corev1.Node); ok && n.Spec.ProviderID != "" {
 		return []string{n.Spec.ProviderID}
-	}
-	return nil
-}
-
-func addresses(o client.Object) []string {
-	if n, ok := o.(*corev1.Node); ok {
-		return Addresses(n)
 	}
 	return nil
 }
