@@ -87,7 +87,7 @@ func command(started func()) *cobra.Command {
 	f.StringVar(&cfg.StorageBucket, "storage-bucket", os.Getenv("NSTANCE_STORAGE_BUCKET"),
 		"bucket name; a directory with provider dir (NSTANCE_STORAGE_BUCKET)")
 	f.BoolVar(&cfg.InsecureStorage, "insecure-storage", false,
-		"allow plain HTTP to remote object storage and AWS secrets (NSTANCE_INSECURE_STORAGE)")
+		"allow plain HTTP to remote object storage and AWS endpoints (NSTANCE_INSECURE_STORAGE)")
 	f.StringVar(&cfg.CacheDir, "cache-dir", "cache", "cache folder; may be deleted at any time")
 	f.StringVar(&cfg.AdvertiseHost, "advertise-host", "", "address at which this server is reachable (default: the primary interface's)")
 	f.StringVar(&cfg.Self, "self", "",

@@ -89,7 +89,9 @@ func (cfg Config) checkRegion() error {
 		return nil
 	}
 	at := awsclient.Session{Hosts: awsclient.Hosts{Region: region}, Getenv: cfg.AWS.Getenv}
-	if _, err := at.URL(awsclient.AutoScaling); err != nil {
+	if _, err := at.URL(awsclient.AutoScaling); errors.Is(err, awsclient.ErrPlain) {
+		return err
+	} else if err != nil {
 		if cfg.AWS.Region != "" {
 			by = "--region"
 		}

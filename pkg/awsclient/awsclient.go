@@ -73,25 +73,13 @@ func reader(getenv func(string) string) *env.Reader {
 // of the region.
 func (s Session) URL(of Service) (string, error) {
 	if url, variable := reader(s.Getenv).First(of.variable(), endpointVariable); url != "" {
-		return strings.TrimSuffix(url, "/"), s.checkPlain(of, variable, url)
+		return strings.TrimSuffix(url, "/"), CheckPlainUnlessAllowed(s.Getenv, variable, url)
 	}
 	url, err := s.Hosts.URL(of)
 	if err != nil {
 		return "", fmt.Errorf("%s %w", cmp.Or(s.from, "region"), err)
 	}
 	return url, nil
-}
-
-// checkPlain applies CheckPlain to the services that hold secrets.
-func (s Session) checkPlain(of Service, variable, url string) error {
-	if of != SecretsManager && of != ParameterStore {
-		return nil
-	}
-	in := reader(s.Getenv)
-	if insecure := in.Bool(InsecureVariable); insecure || in.Err() != nil {
-		return in.Err()
-	}
-	return CheckPlain(variable, url)
 }
 
 // Forget makes expired credentials be fetched again, if id is that of the cached ones, or

@@ -106,9 +106,9 @@ func TestUnknownRegion(t *testing.T) {
 		"a variable":    {awsclient.Config{}, map[string]string{"AWS_REGION": "eu-central-1.evil"}, `AWS_REGION "eu-central-1.evil"`},
 		"the other one": {awsclient.Config{}, map[string]string{"AWS_DEFAULT_REGION": "EU-CENTRAL-1"}, `AWS_DEFAULT_REGION "EU-CENTRAL-1"`},
 		"own URL": {
-			awsclient.Config{Region: "moon-base-1"}, map[string]string{"AWS_ENDPOINT_URL_EC2": "http://moon/"}, "http://moon",
+			awsclient.Config{Region: "moon-base-1"}, map[string]string{"AWS_ENDPOINT_URL_EC2": "https://moon/"}, "https://moon",
 		},
-		"a URL of all":  {awsclient.Config{Region: "r"}, map[string]string{"AWS_ENDPOINT_URL": "http://moon"}, "http://moon"},
+		"a URL of all":  {awsclient.Config{Region: "r"}, map[string]string{"AWS_ENDPOINT_URL": "https://moon"}, "https://moon"},
 		"another's URL": {awsclient.Config{Region: "r"}, map[string]string{"AWS_ENDPOINT_URL_SSM": "http://moon"}, `region "r"`},
 	} {
 		c.cfg.Getenv = func(name string) string { return c.env[name] }
@@ -147,20 +147,18 @@ func TestKindsOfHosts(t *testing.T) {
 	}
 }
 
-// TestPlainURLsOfSecrets: services with secrets are not called over plain HTTP at another machine,
-// unless the environment allows it; other services are not checked.
-func TestPlainURLsOfSecrets(t *testing.T) {
+// TestPlainURLs: no service is called over plain HTTP at another machine, unless the environment
+// allows it.
+func TestPlainURLs(t *testing.T) {
 	noKeys(t)
 	for name, c := range map[string]struct {
 		env  map[string]string
 		want string // in the error; empty: none
 	}{
-		"its own":  {map[string]string{"AWS_ENDPOINT_URL_SSM": "http://moon"}, `AWS_ENDPOINT_URL_SSM is "http://moon"`},
 		"of all":   {map[string]string{"AWS_ENDPOINT_URL": "http://moon"}, `AWS_ENDPOINT_URL is "http://moon"`},
 		"password": {map[string]string{"AWS_ENDPOINT_URL": "http://u:hunter2@moon"}, `"http://u:xxxxx@moon"`},
 		"here":     {map[string]string{"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, ""},
 		"TLS":      {map[string]string{"AWS_ENDPOINT_URL": "https://moon"}, ""},
-		"another":  {map[string]string{"AWS_ENDPOINT_URL_EC2": "http://moon"}, ""},
 		"allowed":  {map[string]string{"AWS_ENDPOINT_URL": "http://moon", "NSTANCE_INSECURE_STORAGE": "true"}, ""},
 		"perhaps":  {map[string]string{"AWS_ENDPOINT_URL": "http://moon", "NSTANCE_INSECURE_STORAGE": "perhaps"}, "want true or false"},
 	} {
@@ -169,20 +167,20 @@ func TestPlainURLsOfSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		for _, of := range []awsclient.Service{awsclient.ParameterStore, awsclient.SecretsManager} {
-			if name == "its own" && of == awsclient.SecretsManager {
-				continue
-			}
+		for _, of := range []awsclient.Service{
+			awsclient.EC2, awsclient.LoadBalancing, awsclient.AutoScaling, awsclient.ParameterStore, awsclient.SecretsManager,
+		} {
 			if _, err := s.URL(of); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s, %s: %v, want %q", name, of, err, c.want)
 			}
-		}
-		if _, err := s.URL(awsclient.EC2); err != nil {
-			t.Errorf("%s: EC2: %v", name, err)
 		}
 		s.Getenv = awsclient.WithInsecure(getenv)
 		if _, err := s.URL(awsclient.ParameterStore); err != nil {
 			t.Errorf("%s, allowed by a flag: %v", name, err)
 		}
+	}
+	s := awsclient.Session{Getenv: func(name string) string { return map[string]string{"AWS_ENDPOINT_URL_EC2": "http://moon"}[name] }}
+	if _, err := s.URL(awsclient.EC2); err == nil || !strings.Contains(err.Error(), `AWS_ENDPOINT_URL_EC2 is "http://moon"`) {
+		t.Errorf("one service: %v", err)
 	}
 }

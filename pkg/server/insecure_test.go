@@ -20,7 +20,7 @@ func TestPlainStorage(t *testing.T) {
 		want              string // in the error; empty: none
 	}{
 		"refused":           {"http://minio.test:9000", "", false, `"http://minio.test:9000", plain HTTP to a remote host: want https://`},
-		"by name":           {"http://minio.test:9000", "false", false, "--insecure-storage (NSTANCE_INSECURE_STORAGE=true)"},
+		"by name":           {"http://minio.test:9000", "false", false, "NSTANCE_INSECURE_STORAGE=true"},
 		"by the flag":       {"http://minio.test:9000", "", true, ""},
 		"by the variable":   {"http://minio.test:9000", "true", false, ""},
 		"a variable's typo": {"http://minio.test:9000", "yes", false, `NSTANCE_INSECURE_STORAGE: "yes" is not valid: want true or false`},

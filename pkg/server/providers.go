@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 
+	"github.com/nstance/nstance/pkg/awsclient"
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/aws"
@@ -70,6 +71,9 @@ func newProvider(ctx context.Context, cfg Config, o Opening) (provider.Provider,
 		return p, err
 	case aws.Config:
 		c.Leader = o.awsLeader()
+		if c.Getenv = cfg.Getenv; cfg.InsecureStorage {
+			c.Getenv = awsclient.WithInsecure(cfg.Getenv)
+		}
 		return aws.New(ctx, c)
 	case docker.Config:
 		c.Leader = o.dockerLeader()

@@ -77,7 +77,7 @@ func TestInsecureStorage(t *testing.T) {
 	commands := map[string][]string{"storage check": {"storage", "check"}, "cluster nonce": {"cluster", "nonce"}}
 	for name, args := range commands {
 		args = append(args, "--storage-bucket", "bucket")
-		run(t, env, args...).want(t, 1, `"http://0.0.0.0:1", plain HTTP to a remote host`, "--insecure-storage")
+		run(t, env, args...).want(t, 1, `"http://0.0.0.0:1", plain HTTP to a remote host`, "NSTANCE_INSECURE_STORAGE=true")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // the allowed command would retry requests to the store for long
 		var errOut bytes.Buffer

@@ -80,7 +80,7 @@ func keys(
 	wrong := func(err error) error { return fmt.Errorf("get the keys of the profile %.80q: %w", p.Profile, err) }
 	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(p.Profile),
 		config.WithSharedConfigFiles(files[:1]), config.WithSharedCredentialsFiles(files[1:]),
-		config.WithAPIOptions([]func(*middleware.Stack) error{guarded}),
+		config.WithAPIOptions([]func(*middleware.Stack) error{guarded, encrypted}),
 		config.WithAssumeRoleCredentialOptions(func(o *stscreds.AssumeRoleOptions) {
 			o.TokenProvider = func() (string, error) { return code(sdk.ToString(o.SerialNumber)) }
 		}))

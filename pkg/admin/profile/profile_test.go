@@ -223,7 +223,13 @@ func TestErrors(t *testing.T) {
 		"no such source profile": {
 			nil, "[default]\nrole_arn = arn:aws:iam::1:role/a\nsource_profile = gone\n", []string{`the profile "default"`, "gone", "/.aws/config"},
 		},
-		"no such sign-on session":    {nil, "[default]\nsso_session = gone\n", []string{`the profile "default"`, "gone"}},
+		"no such sign-on session": {nil, "[default]\nsso_session = gone\n", []string{`the profile "default"`, "gone"}},
+		"plain HTTP for a role": {
+			map[string]string{"AWS_ENDPOINT_URL_STS": "http://192.0.2.1:1"},
+			"[default]\nregion = r\nrole_arn = arn:aws:iam::1:role/a\nsource_profile = base\n[profile base]\n" +
+				"aws_access_key_id = A\naws_secret_access_key = s\n",
+			[]string{`the profile "default"`, `is "http://192.0.2.1:1/", plain HTTP to a remote host`, "NSTANCE_INSECURE_STORAGE=true"},
+		},
 		"failing credential_process": {nil, "[default]\ncredential_process = false\n", []string{`get the keys of the profile "default"`}},
 		"invalid boolean":            {map[string]string{"AWS_USE_FIPS_ENDPOINT": "maybe"}, "", []string{"AWS_USE_FIPS_ENDPOINT", "maybe"}},
 	} {

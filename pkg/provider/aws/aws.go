@@ -32,6 +32,8 @@ type Config struct {
 	// Credentials sign the calls; nil: those of the environment, the container, or the
 	// machine's role.
 	Credentials sdk.CredentialsProvider
+	// Getenv reads the environment; nil: os.Getenv.
+	Getenv func(string) string
 	// HTTPClient makes the calls; nil: the SDK's default.
 	HTTPClient *http.Client
 	// Leader is the leader's address; nil: none.
@@ -93,7 +95,9 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("configure the aws provider: %w", err)
 	}
-	session, err := awsclient.Config{Region: cfg.Region, Credentials: cfg.Credentials, HTTPClient: cfg.HTTPClient}.Open(ctx)
+	session, err := awsclient.Config{
+		Region: cfg.Region, Credentials: cfg.Credentials, HTTPClient: cfg.HTTPClient, Getenv: cfg.Getenv,
+	}.Open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("configure the aws provider: %w", err)
 	}

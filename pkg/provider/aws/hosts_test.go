@@ -59,7 +59,7 @@ func TestPlaces(t *testing.T) {
 			"us-east-1", map[string]string{"AWS_USE_FIPS_ENDPOINT": "true", "AWS_USE_DUALSTACK_ENDPOINT": "true"}, "ec2-fips.us-east-1.api.aws",
 		},
 		"no such partition": {"moon-base-1", nil, ""},
-		"but a URL":         {"moon-base-1", map[string]string{"AWS_ENDPOINT_URL": "http://moon"}, "moon"},
+		"but a URL":         {"moon-base-1", map[string]string{"AWS_ENDPOINT_URL": "https://moon"}, "moon"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for variable, value := range c.env {
