@@ -305,6 +305,13 @@ bin/clusterctl: .ci/tools/clusterctl.mod .ci/tools/clusterctl.sum
 e2e-operator: $(if $(BUILT),,build bin/gotest testplane dev-k8s bin/clusterctl) ## Run the operator's end-to-end tests on a Kubernetes control plane with Cluster API's core
 	PLANE=1 $(GOTEST) -tags integration -count=1 -timeout 40m -v ./integration/operator
 
+# What only root can run is skipped elsewhere.
+AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo)
+.PHONY: test-root
+test-root: ## Run the tests of agents with users of their own (user_range) as root, by sudo if this user is not root
+	@$(GO) test -c -o bin/process.test ./pkg/provider/process
+	@cd pkg/provider/process && $(AS_ROOT) env NEEDS_ROOT=1 ../../../bin/process.test -test.timeout 5m -test.v
+
 .PHONY: dashboard-check
 dashboard-check: ## Test the dashboard in Chromium (CHROMIUM=path), if there is one
 ifeq ($(CHROMIUM),)

@@ -91,7 +91,7 @@ func rooms() map[string][]string {
 		},
 		"pkg/admin/profile":   {"pkg/awsclient"},
 		"pkg/admin/dashboard": {},
-		"pkg/admin/httpapi":   {"pkg/admin", "pkg/admin/dashboard", "pkg/client", "pkg/fleet", "pkg/rpc", proto},
+		"pkg/admin/httpapi":   {"pkg/admin", "pkg/admin/dashboard", "pkg/audit", "pkg/client", "pkg/fleet", "pkg/rpc", proto},
 		"pkg/admin/cli": {"pkg/admin", "pkg/admin/httpapi", "pkg/client", "pkg/config", "pkg/fleet", "pkg/object", "pkg/rpc", "pkg/secrets",
 			proto,
 		},
@@ -107,7 +107,7 @@ func rooms() map[string][]string {
 		"pkg/server/writes": {"pkg/config", "pkg/fleet", "pkg/object", "pkg/rpc", "pkg/server/election", "pkg/server/ledger",
 			"pkg/server/reconcile"},
 		"pkg/server/ondemand": {
-			"pkg/config", "pkg/fleet", "pkg/retry", "pkg/rpc", "pkg/server/ledger", "pkg/server/operators", "pkg/server/writes",
+			"pkg/audit", "pkg/config", "pkg/fleet", "pkg/retry", "pkg/rpc", "pkg/server/ledger", "pkg/server/operators", "pkg/server/writes",
 		},
 		"pkg/server/groups": {
 			"pkg/config", "pkg/fleet", "pkg/object", "pkg/retry", "pkg/rpc", "pkg/server/election", "pkg/server/ledger",
@@ -115,7 +115,7 @@ func rooms() map[string][]string {
 		},
 		"pkg/server/identities": {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/server/election", "pkg/server/registration"},
 		"pkg/server/registry": {
-			"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/retry", "pkg/rpc", "pkg/server/operators", "pkg/server/roster",
+			"pkg/audit", "pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/retry", "pkg/rpc", "pkg/server/operators", "pkg/server/roster",
 			"pkg/server/writes",
 		},
 		"pkg/server/roster": {"pkg/fleet", "pkg/object", "pkg/pki", "pkg/record", "pkg/retry", "pkg/rpc"},

@@ -237,7 +237,7 @@ func (v *served) start() {
 	v.boots++
 	api, err := httpapi.New(httpapi.Config{
 		Service: v.shards, Shards: []client.Shard{{ID: "one"}, {ID: "two"}}, Version: "v0-test", Hosts: httpapi.Hosts(v.addr), Access: v.access,
-		Timeout: 10 * time.Second, Boot: fmt.Sprintf("boot%d", v.boots), Logger: slog.New(slog.DiscardHandler),
+		Timeout: 10 * time.Second, Boot: fmt.Sprintf("boot%d", v.boots), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		v.t.Fatal(err)

@@ -241,6 +241,48 @@ func TestRepeatsHideNoChange(t *testing.T) {
 	}
 }
 
+// TestStoredChangesHaveLines: a change that was stored has its line too if there is nothing to say
+// of what changed.
+func TestStoredChangesHaveLines(t *testing.T) {
+	b := newBook(t)
+	e := audit.Event{Kind: audit.Revocation, Outcome: audit.Accepted, Actor: "spiffe://example/default/operator/a", From: "10.0.0.7:1"}
+	for range 600 {
+		b.Log.Record(t.Context(), e)
+	}
+	b.lines()
+	var note audit.Note
+	audit.Stored(audit.WithNote(t.Context(), &note))
+	note.Fill(&e)
+	b.Log.Record(t.Context(), e)
+	if lines := b.lines(); len(lines) != 1 || lines[0]["left_out"] != 100.0 {
+		t.Errorf("the stored one left %v, want a line that tells of 100", lines)
+	}
+}
+
+// TestRefusalsOfCallers: refusals of callers without an identity hide none of those with one, from
+// the same address or from any, and one of these hides no other's.
+func TestRefusalsOfCallers(t *testing.T) {
+	b := newBook(t)
+	b.refuse("10.0.0.7:1", 100)
+	for n := range 1000 {
+		b.refuse(fmt.Sprintf("10.1.%d.%d:1", n/256, n%256), 1)
+	}
+	b.lines()
+	refuse := func(who string) {
+		b.Log.Record(t.Context(), audit.Event{Kind: audit.Change, Outcome: audit.Refused, Actor: "spiffe://example/" + who, From: "10.0.0.7:1"})
+	}
+	for range 100 {
+		refuse("loud")
+	}
+	if lines := b.lines(); len(lines) != 20 {
+		t.Errorf("100 refusals of one identity left %d lines, want 20", len(lines))
+	}
+	refuse("quiet")
+	if lines := b.lines(); len(lines) != 1 {
+		t.Errorf("the refusal of another left %v, want one line", lines)
+	}
+}
+
 // TestUnknownOutcome: a change with an unknown outcome has a line.
 func TestUnknownOutcome(t *testing.T) {
 	b := newBook(t)

@@ -25,6 +25,7 @@ const (
 	Accepted Outcome = "accepted" // and durable
 	Refused  Outcome = "refused"  // because of the caller, the request, or a limit
 	Failed   Outcome = "failed"   // server error
+	Found    Outcome = "found"    // a change that was made in object storage, without a server
 	Unknown  Outcome = "unknown"  // a change whose call ended before its write was confirmed: it may have been made
 )
 
@@ -36,13 +37,14 @@ type Event struct {
 	Time    time.Time // zero: Log sets it
 	Kind    Kind
 	Outcome Outcome
-	Actor   string   // SPIFFE ID of the verified certificate, or None
+	Actor   string   // SPIFFE ID of the verified certificate, or the role of an HTTP API's token, or None
 	From    string   // address and port
-	Action  string   // full method name; for a handshake the listener's name
+	Action  string   // full method name, or HTTP method and path; for a handshake the listener's name
 	Object  string   // kind and name, such as "group default/web"; empty: unknown
 	Changes []Detail // changes that were made
 	Wanted  []Detail // changes that were refused, failed, or have an unknown outcome
 	Claims  []Detail // unverified or verified claims of the actor
+	Stored  bool     // a change was stored, though Changes may be empty
 	Reason  string   // of a refusal or failure
 }
 
@@ -84,6 +86,8 @@ func (e Event) message() string {
 		return "a call failed"
 	case e.Outcome == Unknown:
 		return "a change may have been carried out"
+	case e.Outcome == Found:
+		return "admitted an operator that no server registered"
 	case e.Kind == Handshake:
 		return "refused a handshake"
 	case e.Outcome == Refused:
@@ -109,7 +113,7 @@ func (e Event) level() slog.Level {
 }
 
 // durable reports whether the event is a stored change. The store limits their number.
-func (e Event) durable() bool { return e.Outcome == Accepted && len(e.Changes) > 0 }
+func (e Event) durable() bool { return e.Outcome == Accepted && (len(e.Changes) > 0 || e.Stored) }
 
 // attrs returns the attributes of the event's log line, without empty ones.
 func (e Event) attrs(leftOut int) []slog.Attr {

@@ -29,8 +29,9 @@ type Log struct {
 	mu      sync.Mutex
 	counts  map[Count]uint64
 	leftOut uint64
-	// Accepted callers have a separate budget, which refused ones can't use up.
-	refused, accepted *budget
+	// Callers without an identity can't use up the lines of others, and refusals not those of
+	// changes.
+	strangers, refused, accepted *budget
 }
 
 // Count is the key that events are counted by. It has few values, whatever callers send.
@@ -54,7 +55,8 @@ func New(cfg Config) (*Log, error) {
 		cfg: cfg, counts: map[Count]uint64{},
 		// A refused source may write 20 lines, then one per 5 s; all together 200, then 10 per
 		// second.
-		refused: newBudget(rate{perSecond: 0.2, burst: 20}, rate{perSecond: 10, burst: 200}),
+		strangers: newBudget(rate{perSecond: 0.2, burst: 20}, rate{perSecond: 10, burst: 200}),
+		refused:   newBudget(rate{perSecond: 0.2, burst: 20}, rate{perSecond: 10, burst: 200}),
 		// An identity may write 500 lines of changes, then 5 per second; all together 5,000,
 		// then 200 per second, enough for a cluster that is restored from scratch.
 		accepted: newBudget(rate{perSecond: 5, burst: 500}, rate{perSecond: 200, burst: 5000}),
@@ -73,13 +75,7 @@ func (l *Log) Record(ctx context.Context, e Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts[Count{e.Kind, e.Outcome}]++
-	lines, source := l.refused, sourceOf(e.From)
-	if e.Outcome == Accepted || e.Outcome == Unknown {
-		lines = l.accepted
-		if e.Actor != None {
-			source = e.Actor
-		}
-	}
+	lines, source := l.budgetOf(e)
 	leftOut, ok := lines.allow(source, l.cfg.Now(), e.durable()) // a durable change is always written, whatever came before
 	if !ok {
 		l.leftOut++
@@ -89,6 +85,23 @@ func (l *Log) Record(ctx context.Context, e Event) {
 	l.cfg.Logger.LogAttrs(ctx, e.level(), e.message(), e.attrs(leftOut)...) //nolint:sloglint // one of a few constants
 	if l.cfg.Sink != nil {
 		l.cfg.Sink.Record(e)
+	}
+}
+
+// budgetOf returns the budget of an event's line, and its source in it. An identity counts by
+// itself, wherever it calls from: a proxy's address may be that of many.
+func (l *Log) budgetOf(e Event) (lines *budget, source string) {
+	source = e.Actor
+	if e.Actor == None {
+		source = sourceOf(e.From)
+	}
+	switch {
+	case e.Outcome != Refused && e.Outcome != Failed:
+		return l.accepted, source
+	case e.Actor == None:
+		return l.strangers, source
+	default:
+		return l.refused, source
 	}
 }
 

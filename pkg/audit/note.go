@@ -10,6 +10,7 @@ type Note struct {
 	mu                      sync.Mutex
 	object                  string
 	wanted, changes, claims []Detail
+	stored                  bool
 }
 
 type noteKey struct{}
@@ -34,6 +35,11 @@ func Wanted(ctx context.Context, changes ...Detail) {
 // Changed notes what a call changed, replacing what was wanted. Unchanged values are left out.
 func Changed(ctx context.Context, changes ...Detail) {
 	note(ctx, func(n *Note) { n.changes = differing(n.changes, changes) })
+}
+
+// Stored notes that a call stored a change of which there is nothing more to say.
+func Stored(ctx context.Context) {
+	note(ctx, func(n *Note) { n.stored = true })
 }
 
 // differing returns noted, and those of more that change a value.
@@ -71,7 +77,7 @@ func note(ctx context.Context, change func(*Note)) {
 func (n *Note) Fill(e *Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	e.Object, e.Changes, e.Claims = n.object, n.changes, n.claims
+	e.Object, e.Changes, e.Claims, e.Stored = n.object, n.changes, n.claims, n.stored
 	if e.Outcome != Accepted && len(n.changes) == 0 {
 		e.Wanted = n.wanted
 	}

@@ -79,6 +79,7 @@ func (e Entry) check() Problems {
 		v.duration("drain_timeout", *e.DrainTimeout, 0, maxDrainTimeout)
 	}
 	checkOnDemand(&v.findings, "on_demand", e.OnDemand)
+	checkInstanceType(v, "instance_type", value(e.InstanceType))
 	v.vars("vars", e.Vars)
 	v.args("args", e.Args)
 	e.Kept.check(v)

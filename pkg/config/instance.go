@@ -46,9 +46,7 @@ func (s *Shard) CheckOverrides(g fleet.Group, o fleet.Overrides, checks Checks) 
 	if text, err := json.Marshal(vars); err != nil || len(text) > MaxOverrides {
 		v.addf("vars", "%d bytes of JSON: at most %d are allowed", len(text), MaxOverrides)
 	}
-	if len(o.InstanceType) > maxInstanceType {
-		v.addf("instance_type", "%d characters: at most %d are allowed", len(o.InstanceType), maxInstanceType)
-	}
+	checkInstanceType(v, "instance_type", o.InstanceType)
 	if err := checks.archFits(o.InstanceType, g.Arch); err != nil {
 		v.addf("instance_type", "%v", err)
 	}
@@ -60,6 +58,3 @@ func (s *Shard) CheckOverrides(g fleet.Group, o fleet.Overrides, checks Checks) 
 	}
 	return nil
 }
-
-// maxInstanceType is well above the length of any cloud's names.
-const maxInstanceType = 256

@@ -67,7 +67,10 @@ func TestCheckOverrides(t *testing.T) {
 		"no number":    {ask: fleet.Overrides{Vars: map[string]any{"a": math.NaN()}}, path: "vars"},
 		"too many":     {ask: fleet.Overrides{Vars: many}, group: fleet.Group{Vars: map[string]any{"x": 1, "y": 2}}, path: "vars"},
 		"too much":     {ask: fleet.Overrides{Vars: map[string]any{"a": strings.Repeat("x", config.MaxOverrides)}}, path: "vars"},
-		"a long type":  {ask: fleet.Overrides{InstanceType: strings.Repeat("x", 257)}, group: fleet.Group{Arch: "arm64"}, path: "instance_type"},
+		"a long type":  {ask: fleet.Overrides{InstanceType: strings.Repeat("x", 65)}, group: fleet.Group{Arch: "arm64"}, path: "instance_type"},
+		"an escape":    {ask: fleet.Overrides{InstanceType: "ev\x1b[31mil"}, group: fleet.Group{Arch: "arm64"}, path: "instance_type"},
+		"a line break": {ask: fleet.Overrides{InstanceType: "t3\nFORGED"}, group: fleet.Group{Arch: "arm64"}, path: "instance_type"},
+		"a name":       {ask: fleet.Overrides{Vars: map[string]any{"a": map[string]any{"\x1b": 1}}}, path: "vars.a"},
 		"another arch": {ask: fleet.Overrides{InstanceType: "large"}, group: fleet.Group{Arch: "amd64"}, path: "instance_type"},
 	} {
 		err := s.CheckOverrides(c.group, c.ask, arch)

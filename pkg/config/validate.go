@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/nstance/nstance/pkg/fleet"
 )
@@ -148,11 +149,40 @@ func (v *validator) vars(path string, vars map[string]any) {
 	if len(vars) > maxVars {
 		v.addf(path, "%d vars: at most %d are allowed", len(vars), maxVars)
 	}
+	checkPrintable(v, path, vars)
 	for at, leaf := range leaves(path, vars) {
 		if leaf == nil {
 			v.addf(at, "null can't be rendered: leave the key out")
 			return
 		}
+	}
+}
+
+// checkPrintable checks that the names in value, at any depth, can be shown as they are.
+func checkPrintable(v *validator, path string, value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, name := range sortedKeys(value) {
+			if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+				v.addf(path, "%.80q is not a name of vars: want printable characters alone", name)
+				return
+			}
+			checkPrintable(v, join(path, name), value[name])
+		}
+	case []any:
+		for i := range value {
+			checkPrintable(v, at(path, i), value[i])
+		}
+	}
+}
+
+// checkInstanceType checks an instance type, if one is given.
+func checkInstanceType(v *validator, path, name string) {
+	if name == "" {
+		return
+	}
+	if err := fleet.CheckInstanceType(name); err != nil {
+		v.addf(path, "%v", err)
 	}
 }
 

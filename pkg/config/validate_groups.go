@@ -32,6 +32,7 @@ func (v *validator) templates() {
 		if t.SubnetPool != "" {
 			v.subnetPool(path+".subnet_pool", t.SubnetPool)
 		}
+		checkInstanceType(v, path+".instance_type", t.InstanceType)
 		if err := v.checks.archFits(t.InstanceType, t.Arch); err != nil {
 			v.addf(path+".instance_type", "%v", err)
 		}
@@ -79,6 +80,7 @@ func (v *validator) group(path string, g Group) {
 		v.duration(path+".drain_timeout", *g.DrainTimeout, 0, maxDrainTimeout)
 	}
 	checkOnDemand(&v.findings, path+".on_demand", g.OnDemand)
+	checkInstanceType(v, path+".instance_type", g.InstanceType)
 	v.args(path+".args", g.Args)
 	v.vars(path+".vars", g.Vars)
 	for i, lb := range g.LoadBalancers {

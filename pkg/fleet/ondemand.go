@@ -96,11 +96,10 @@ var (
 	labelValuePattern = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$`)
 )
 
-// The maximum lengths of names in Kubernetes, and of an instance type.
+// The maximum lengths of names in Kubernetes.
 const (
-	maxLabelPart   = 63
-	maxLabelKey    = 253 + 1 + maxLabelPart
-	maxTypeOfAsked = 64
+	maxLabelPart = 63
+	maxLabelKey  = 253 + 1 + maxLabelPart
 )
 
 // CheckNamespace returns an error if s is not a valid Namespace name.
@@ -155,11 +154,11 @@ func (o *OnDemand) checkTypes(tell func(path, format string, args ...any)) {
 	bounded(tell, "instance_types", len(o.InstanceTypes))
 	for i, name := range o.InstanceTypes {
 		path := fmt.Sprintf("instance_types[%d]", i)
-		switch {
+		switch err := CheckInstanceType(name); {
 		case name == "":
 			tell(path, "empty: want an instance type")
-		case len(name) > maxTypeOfAsked:
-			tell(path, "%.80q has %d characters: at most %d are allowed", name, len(name), maxTypeOfAsked)
+		case err != nil:
+			tell(path, "%v", err)
 		case slices.Contains(o.InstanceTypes[:i], name):
 			tell(path, "%q is listed already", name)
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,38 +40,70 @@ func (s *site) post(addr, method, path string, pair *pki.Keypair, body io.Reader
 // TestAccessToLeader: the election address serves only servers of the shard. All others fail
 // at the handshake.
 func TestAccessToLeader(t *testing.T) {
+	const ready = `{"server":"b","leader":"a","ask":1,"ready":true}` // to no question, so it changes nothing
 	simulated(t, func(t *testing.T) {
 		s, p := running(t)
 		who := s.callers(p)
-		for name, c := range map[string]struct {
+		for _, c := range []struct {
+			who  string
 			pair *pki.Keypair
 			ok   bool
 		}{
-			"no certificate":                               {pair: who.none},
-			"a certificate of another CA":                  {pair: who.otherCA},
-			"an agent":                                     {pair: who.agent},
-			"an operator":                                  {pair: who.operator},
-			"a server":                                     {pair: who.server, ok: true},
-			"a server of another shard":                    {pair: s.serverOf("dev-2")},
-			"an expired certificate":                       {pair: who.expired},
-			"another cluster's certificate":                {pair: who.otherCluster},
-			"the agent of a deleted instance":              {pair: who.deleted},
-			"another tenant's operator":                    {pair: who.otherTenant},
-			"an operator that was removed":                 {pair: who.removed},
-			"an operator without a record":                 {pair: who.unrecorded},
-			"an operator of a tenant that is not declared": {pair: who.undeclared},
+			{who: "no certificate", pair: who.none},
+			{who: "a certificate of another CA", pair: who.otherCA},
+			{who: "an agent", pair: who.agent},
+			{who: "an operator", pair: who.operator},
+			{who: "a server", pair: who.server, ok: true},
+			{who: "a server of another shard", pair: s.serverOf("dev-2")},
+			{who: "an expired certificate", pair: who.expired},
+			{who: "another cluster's certificate", pair: who.otherCluster},
+			{who: "the agent of a deleted instance", pair: who.deleted},
+			{who: "another tenant's operator", pair: who.otherTenant},
+			{who: "an operator that was removed", pair: who.removed},
+			{who: "an operator without a record", pair: who.unrecorded},
+			{who: "an operator of a tenant that is not declared", pair: who.undeclared},
 		} {
-			answer, err := s.post(p.addr("serving", "election"), http.MethodGet, election.LeaderPath, c.pair, http.NoBody)
-			if (err == nil) != c.ok || c.ok && answer.StatusCode != http.StatusOK {
-				t.Errorf("%s: %v, %v", name, answer, err)
+			for _, r := range []struct {
+				method, path, body string
+				want               int
+			}{
+				{http.MethodGet, election.LeaderPath, "", http.StatusOK},
+				{http.MethodPost, election.ReadyPath, ready, http.StatusNoContent},
+			} {
+				answer, err := s.post(p.addr("serving", "election"), r.method, r.path, c.pair, strings.NewReader(r.body))
+				if (err == nil) != c.ok || c.ok && answer.StatusCode != r.want {
+					t.Errorf("%s: %s %s: %v, %v", c.who, r.method, r.path, answer, err)
+				}
 			}
 		}
 	})
 }
 
-// TestUnfinishedMessages: an incomplete message does not keep its call open on any port,
-// except in the health stream of a live instance's agent. Unauthorized callers are refused
-// without it.
+// TestElectionPaths: the election address serves two requests, and refuses all others of a
+// server of the shard with their status.
+func TestElectionPaths(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		pair := s.serverOf(shardID)
+		for request, want := range map[string]int{
+			"POST /leader": http.StatusMethodNotAllowed, "PUT /leader": http.StatusMethodNotAllowed, "HEAD /leader": http.StatusMethodNotAllowed,
+			"GET /ready": http.StatusMethodNotAllowed, "HEAD /ready": http.StatusMethodNotAllowed, "DELETE /ready": http.StatusMethodNotAllowed,
+			"POST /ready": http.StatusBadRequest, // without an answer
+			"GET /":       http.StatusNotFound, "POST /": http.StatusNotFound, "OPTIONS /": http.StatusNotFound,
+			"GET /leader/": http.StatusNotFound, "POST /ready/a": http.StatusNotFound, "GET /metrics": http.StatusNotFound,
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			answer, err := s.post(p.addr("serving", "election"), method, path, pair, http.NoBody)
+			if err != nil || answer.StatusCode != want {
+				t.Errorf("%s: %v, %v, want %d", request, answer, err, want)
+			}
+		}
+	})
+}
+
+// TestUnfinishedMessages: an incomplete message does not keep its call open on any port of
+// gRPC, except in the health stream of a live instance's agent. Unauthorized callers are refused
+// without it. Of the ports of HTTP, TestUnfinishedRequests.
 func TestUnfinishedMessages(t *testing.T) {
 	const late, denied, unauthenticated = "4", "7", "16" // gRPC's codes
 	simulated(t, func(t *testing.T) {

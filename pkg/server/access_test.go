@@ -252,11 +252,14 @@ func (s *site) call(p *process, m protoreflect.MethodDescriptor, pair *pki.Keypa
 }
 
 // serverOf issues the certificate of a shard's server.
-func (s *site) serverOf(shard string) *pki.Keypair {
+func (s *site) serverOf(shard string) *pki.Keypair { return s.serverAt(shard, "127.0.0.1") }
+
+// serverAt returns a certificate of a server of a shard with an address and names.
+func (s *site) serverAt(shard, addr string, names ...string) *pki.Keypair {
 	s.t.Helper()
 	key := newKey(s.t)
 	certificate, err := s.trust().CA.IssueServer(pki.ServerRequest{
-		Shard: shard, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour,
+		Shard: shard, DNS: names, IPs: []netip.Addr{netip.MustParseAddr(addr)}, PublicKey: pki.PublicKey(key), Now: time.Now(), TTL: time.Hour,
 	}, rand.Reader)
 	if err != nil {
 		s.t.Fatal(err)

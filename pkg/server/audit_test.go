@@ -95,6 +95,53 @@ func TestAudit(t *testing.T) {
 	})
 }
 
+// TestAuditOfRemovals: after repeats that changed nothing have used up a caller's lines, the removal
+// of an instance, by id and by key, and that of an operator still have theirs.
+func TestAuditOfRemovals(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t)
+		o, pair := s.operator("default")
+		other, _ := s.operator("default")
+		client := p.as(pair)
+		create := func(key string) string {
+			made, err := client.CreateInstance(within(t), &nstancev1.CreateInstanceRequest{Group: "web", IdempotencyKey: key})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return made.GetInstance().GetId()
+		}
+		one := create("k1")
+		create("k2")
+		for range 600 {
+			if _, err := client.UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "web"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, target := range []*nstancev1.DeleteInstanceRequest{
+			{Target: &nstancev1.DeleteInstanceRequest_Id{Id: one}},
+			{Target: &nstancev1.DeleteInstanceRequest_IdempotencyKey{IdempotencyKey: "k2"}},
+		} {
+			if _, err := client.DeleteInstance(within(t), target); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second) // a line is written after its caller was answered
+		if lines := p.lines("/DeleteInstance "); len(lines) != 2 {
+			t.Errorf("two removals left %v", lines)
+		}
+		for range 600 {
+			if _, err := client.UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "web"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := client.RemoveOperator(within(t), &nstancev1.RemoveOperatorRequest{Id: string(other.ID)}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		p.audited("RemoveOperator", "revoked an identity", "audit=revocation", string(other.ID), "/operator/"+string(o.ID))
+	})
+}
+
 // TestAuditBeforeTheWrite: a change whose write may not have landed is logged with its object,
 // old and new value, as if it had.
 func TestAuditBeforeTheWrite(t *testing.T) {

@@ -2,11 +2,14 @@ package server_test
 
 import (
 	"fmt"
+	"net"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
+	"github.com/nstance/nstance/pkg/server/election"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -63,8 +66,15 @@ func TestCertificatesOfOthers(t *testing.T) {
 			}
 			return nil
 		})
+		standby := s.serverAt(shardID, "10.6.6.6", "standby.internal")
+		_, port, _ := net.SplitHostPort(p.addr("serving", "election"))
+		if answer, err := s.post("127.0.0.1:"+port, http.MethodGet, election.LeaderPath, standby, http.NoBody); err != nil {
+			t.Fatal(answer, err)
+		}
 		n := 0
 		for _, c := range []struct{ key, value, says string }{
+			{"ip", "10.6.6.6", "a server"}, // a standby
+			{"dns", "standby.internal", "a server"},
 			{"dns", other, "another instance"},
 			{"dns", other + ".example", "another instance"},
 			{"dns", "Nstance.Internal", "a server"},

@@ -6,6 +6,10 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
@@ -63,10 +67,12 @@ func (s *Server) leaderConfig(fence *election.Term) leader.Config {
 		Secrets: s.trust.sealed, CA: s.trust.CA, Bundle: s.trust.bundle, NonceKey: s.trust.NonceKey,
 		RestoreTrust: s.trust.restore,
 		Instances:    s.addresses.instances, OperatorAddr: s.addresses.advertised.Operator,
-		Servers:      identities.Servers{DNS: s.addresses.dns, IPs: s.addresses.ips},
+		Servers: func() identities.Servers {
+			return s.standbys.beside(identities.Servers{DNS: s.addresses.dns, IPs: s.addresses.ips})
+		},
 		Replacements: s.measure.Replacements,
 		Running:      s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text },
-		Cut: s.services.agents.Cut, Called: s.called,
+		Cut: s.services.agents.Cut, Called: s.called, Found: s.found,
 		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Uniform: s.cfg.uniform, Logger: s.cfg.Logger,
 	}
 }
@@ -78,6 +84,23 @@ func (s *Server) called(id fleet.InstanceID) time.Time {
 		return s.cfg.Now()
 	}
 	return s.services.judge.Called(id)
+}
+
+// found records that an operator calls which no server registered.
+func (s *Server) found(ctx context.Context, o fleet.Operator) {
+	e := audit.Event{
+		Kind: audit.Registration, Outcome: audit.Found, Object: "operator " + o.Tenant + "/" + string(o.ID),
+		Actor: "spiffe://" + s.trust.ClusterID + "/" + o.Tenant + "/operator/" + string(o.ID),
+		Claims: []audit.Detail{
+			{Name: "registered_at", To: o.RegisteredAt.UTC().Format(time.RFC3339)}, {Name: "writer", To: o.Writer},
+			{Name: "public_key_sha256", To: o.PublicKeySHA256},
+		},
+	}
+	e.Action, _ = grpc.Method(ctx)
+	if p, ok := peer.FromContext(ctx); ok {
+		e.From = p.Addr.String()
+	}
+	s.audit.Record(ctx, e)
 }
 
 // publish starts serving callers with a term.

@@ -40,6 +40,7 @@ type Server struct {
 	boot      *config.Shard                // the config this process was started with
 	latest    atomic.Pointer[config.Shard] // the config it ran last
 	addresses addresses
+	standbys  standbys
 	trust     trust
 	provider  openedProvider
 	ledger    *ledger.Ledger
@@ -100,6 +101,7 @@ func newServer(cfg Config) (*Server, error) {
 		Store: s.store, Shard: cfg.Shard, Check: cfg.checkShard, Logger: cfg.Logger,
 		Checks: func(shard *config.Shard) config.Checks { return cfg.checks(shard, s.provider.Provider) },
 	}
+	s.standbys.now = cfg.Now
 	s.health, s.trust = healthEndpoint{cfg: cfg, ready: &s.ready}, trust{cfg: cfg, addresses: &s.addresses}
 	s.handshakes = rpc.NewHandshakes(rpc.HandshakeLimits{}, s.ofInstance)
 	s.audit, err = audit.New(audit.Config{Logger: cfg.Logger, Now: cfg.Now, Sink: auditedChanges{s}})

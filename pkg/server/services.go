@@ -64,7 +64,7 @@ const electionTimeout = 10 * time.Second
 // electionServer serves the shard's other servers.
 func (s *Server) electionServer() *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+election.LeaderPath, s.elector.Handler())
+	mux.Handle("GET "+election.LeaderPath, s.standbys.follow(s.elector.Handler()))
 	mux.Handle("POST "+election.ReadyPath, s.elector.Answers())
 	config := s.trust.tls.PeerServer(s.cfg.Shard)
 	config.NextProtos = []string{"http/1.1"} // each stream needs its own connection

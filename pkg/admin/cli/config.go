@@ -122,7 +122,7 @@ func (a *app) configRefresh() *cobra.Command {
 		})
 		for _, r := range all {
 			for _, v := range r.Violations {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", r.Shard, v.Field, v.Description)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", r.Shard, oneLine(v.Field), oneLine(v.Description))
 			}
 			printOverrides(cmd.ErrOrStderr(), r.Shard, r.SizeOverrides)
 		}

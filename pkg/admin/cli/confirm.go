@@ -30,7 +30,10 @@ func (a *app) confirm(cmd *cobra.Command, yes bool, goes []string, alternative s
 		return nil
 	}
 	out := cmd.ErrOrStderr()
-	fmt.Fprintf(out, "this removes machines:\n  %s\n", strings.Join(goes, "\n  "))
+	fmt.Fprintln(out, "this removes machines:")
+	for _, line := range goes {
+		fmt.Fprintln(out, "  "+oneLine(line))
+	}
 	switch {
 	case yes:
 		return nil

@@ -102,6 +102,6 @@ func printStep(w io.Writer, s admin.DrainStep) {
 	case admin.DrainAcknowledged:
 		fmt.Fprintf(w, "%s/%s: %s is drained\n", i.Shard, i.GetGroup(), i.GetId())
 	default:
-		fmt.Fprintf(w, "%s/%s: %s: %v\n", i.Shard, i.GetGroup(), i.GetId(), s.Err)
+		fmt.Fprintf(w, "%s/%s: %s: %v\n", i.Shard, i.GetGroup(), i.GetId(), oneLine(s.Err.Error()))
 	}
 }

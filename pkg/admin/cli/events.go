@@ -83,7 +83,7 @@ func eventColumns() []column[admin.Happened] {
 		{"GROUP", func(h admin.Happened) string { return h.GetGroup() }},
 		{"INSTANCE", func(h admin.Happened) string { return h.GetInstanceId() }},
 		{"BY", admin.Happened.By},
-		{"MESSAGE", func(h admin.Happened) string { return strings.Join(strings.Fields(h.GetMessage()), " ") }},
+		{"MESSAGE", func(h admin.Happened) string { return h.GetMessage() }},
 	}
 }
 
@@ -100,7 +100,7 @@ func printHappened(w io.Writer, f format, h admin.Happened) error {
 	default:
 		var cells []string
 		for _, c := range eventColumns() {
-			if text := c.cell(h); text != "" {
+			if text := cellOf(c, h); text != "" {
 				cells = append(cells, text)
 			}
 		}
@@ -128,7 +128,9 @@ func groupExplain(a *app) *cobra.Command {
 			if n > 0 {
 				fmt.Fprintln(cmd.OutOrStdout())
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), strings.Join(x.Lines, "\n"))
+			for _, line := range x.Lines {
+				fmt.Fprintln(cmd.OutOrStdout(), oneLine(line))
+			}
 		}
 		return err
 	})

@@ -69,7 +69,11 @@ func printValue(w io.Writer, f format, v any) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
 	}
-	out, err := yaml.Marshal(v)
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("print as YAML: %w", err)
+	}
+	out, err := yaml.JSONToYAML([]byte(escaped(text))) // package yaml takes control characters only as escapes
 	if err != nil {
 		return fmt.Errorf("print as YAML: %w", err)
 	}
@@ -86,7 +90,7 @@ func (a *app) done(w io.Writer, words string, v any) error {
 	return err
 }
 
-// lineWriter is a writer for concurrent use. It writes whole lines.
+// lineWriter is a writer for concurrent use. It writes whole lines, with nothing that a terminal would interpret.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -96,5 +100,8 @@ type lineWriter struct {
 func (l *lineWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.w.Write(p)
+	if _, err := io.WriteString(l.w, plain(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }

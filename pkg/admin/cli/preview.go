@@ -153,7 +153,7 @@ func printEffects(w io.Writer, shard string, p *nstancev1.ConfigPreview) {
 	}
 	for _, g := range p.GetGroups() {
 		if why := g.GetDisabled(); why != "" {
-			fmt.Fprintf(w, "%s: group %s/%s is disabled: %s\n", shard, g.GetTenant(), g.GetGroup(), why)
+			fmt.Fprintf(w, "%s: group %s/%s is disabled: %s\n", shard, g.GetTenant(), g.GetGroup(), oneLine(why))
 		}
 	}
 	printOverrides(w, shard, p.GetSizeOverrides())

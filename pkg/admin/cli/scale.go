@@ -197,6 +197,6 @@ func printProgress(w io.Writer) func(admin.Group) {
 			troubles = "; " + troubles
 		}
 		fmt.Fprintf(w, "%s/%s: %d of %d running, %d pending, %d draining%s\n", g.Shard, g.GetKey(), g.GetActualSize(), g.GetSize(),
-			g.GetPendingSize(), g.GetDrainingSize(), troubles)
+			g.GetPendingSize(), g.GetDrainingSize(), oneLine(troubles))
 	}
 }

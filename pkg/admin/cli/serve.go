@@ -66,7 +66,7 @@ func serve(a *app, cmd *cobra.Command, f serveFlags) error {
 	}
 	api, err := httpapi.New(httpapi.Config{
 		Service: service, Shards: shards, Version: a.env.Version, Hosts: append(httpapi.Hosts(f.bind), f.hosts...), Access: access,
-		Timeout: f.request, Boot: hex.EncodeToString(boot), Logger: slog.New(slog.NewTextHandler(a.env.Stderr, nil)),
+		Timeout: f.request, Boot: hex.EncodeToString(boot), Now: a.env.Now, Logger: slog.New(slog.NewTextHandler(a.env.Stderr, nil)),
 	})
 	if err != nil {
 		return err

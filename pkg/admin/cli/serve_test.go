@@ -392,7 +392,7 @@ func TestServeLogsChanges(t *testing.T) {
 		lines = append(lines, line)
 	}
 	log := strings.Join(lines, "\n")
-	want := `msg=change method=POST path=/group/scale query="shard=one" status=200 from=127.0.0.1:`
+	want := `msg="accepted a change" audit=change caller="full token" method="POST /group/scale" from=127.0.0.1:`
 	if len(lines) != 1 || !strings.Contains(log, want) {
 		t.Errorf("log %s, want one line with %s", log, want)
 	}

@@ -25,10 +25,29 @@ type layout struct {
 	sort      string // title of a column; empty: as the shards answer
 }
 
-// screen is an output with the layout of its tables.
+// screen is an output with the layout of its tables. What is printed for people, and JSON, has nothing
+// that a terminal would interpret.
 type screen struct {
 	io.Writer
 	layout
+	format format
+}
+
+// Write implements io.Writer, for whole lines.
+func (s screen) Write(p []byte) (int, error) {
+	text := ""
+	switch s.format {
+	case formatYAML: // package yaml quotes control characters
+		return s.Writer.Write(p)
+	case formatJSON:
+		text = escaped(p)
+	default:
+		text = plain(p)
+	}
+	if _, err := io.WriteString(s.Writer, text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // listing makes a command of one that prints a table: with --no-headers and --sort, and the formats wide
@@ -57,6 +76,7 @@ func arrange(a *app, cmd *cobra.Command) {
 	if s.wide || s.names {
 		a.format = formatTable
 	}
+	s.format = a.format
 	cmd.SetOut(s)
 }
 
@@ -154,7 +174,7 @@ func (t *table[T]) printNames(rows []T, name string) error {
 			if c.title != name {
 				continue
 			}
-			if _, err := fmt.Fprintln(t.w, c.cell(r)); err != nil {
+			if _, err := fmt.Fprintln(t.w, cellOf(c, r)); err != nil {
 				return err
 			}
 		}
@@ -172,11 +192,16 @@ func (t *table[T]) titles() (titles []string) {
 func (t *table[T]) cells(r T) []string {
 	cells := make([]string, len(t.columns))
 	for i, c := range t.columns {
-		if cells[i] = strings.Join(strings.Fields(c.cell(r)), " "); cells[i] == "" {
+		if cells[i] = cellOf(c, r); cells[i] == "" {
 			cells[i] = "-"
 		}
 	}
 	return cells
+}
+
+// cellOf returns a cell of a row: words with a space between two of them.
+func cellOf[T any](c column[T], r T) string {
+	return strings.Join(strings.Fields(oneLine(c.cell(r))), " ")
 }
 
 // minWidth is the width below which no column is narrowed, and that of the last one at which long texts

@@ -50,7 +50,7 @@ func (w *waits) print(shard string, x *wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.shards[shard] == x {
-		fmt.Fprintf(w.w, "waiting: %v\n", x.last)
+		fmt.Fprintf(w.w, "waiting: %s\n", oneLine(x.last.Error()))
 		x.timer.Reset(thenEvery)
 	}
 }

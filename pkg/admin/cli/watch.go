@@ -70,7 +70,7 @@ func printEvent(w io.Writer, f format, e admin.Event, now time.Time) error {
 		}
 		return printValue(w, f, e)
 	default:
-		_, err := fmt.Fprintf(w, "%s  %s  %s\n", now.UTC().Format(time.RFC3339), e.Shard, eventText(e))
+		_, err := fmt.Fprintf(w, "%s  %s  %s\n", now.UTC().Format(time.RFC3339), e.Shard, oneLine(eventText(e)))
 		return err
 	}
 }

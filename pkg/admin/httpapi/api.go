@@ -19,6 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/client"
 )
 
@@ -32,6 +33,7 @@ type Config struct {
 	// Timeout limits each request, other than /events.
 	Timeout time.Duration
 	Boot    string // distinguishes the ids of this process's events from others'
+	Now     func() time.Time
 	Logger  *slog.Logger
 }
 
@@ -41,13 +43,19 @@ type API struct {
 	mux  *http.ServeMux
 	huma huma.API
 	hub  *hub
+	// audit has changes and refusals.
+	audit *audit.Log
 	// public are the paths that need no token: what they have says nothing of the cluster.
 	public map[string]bool
 }
 
 // New makes an API. Close ends its streams.
 func New(cfg Config) (*API, error) {
-	a := &API{cfg: cfg, mux: http.NewServeMux(), hub: newHub(cfg), public: map[string]bool{"/health": true}}
+	book, err := audit.New(audit.Config{Logger: cfg.Logger, Now: cfg.Now})
+	if err != nil {
+		return nil, err
+	}
+	a := &API{cfg: cfg, mux: http.NewServeMux(), hub: newHub(cfg), audit: book, public: map[string]bool{"/health": true}}
 	a.huma = humago.New(a.mux, huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
@@ -150,6 +158,7 @@ func (a *API) static(path, contentType string, body []byte) {
 
 // unknown answers requests without an operation.
 func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
+	unread(w, r)
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} {
 		other := r.Clone(r.Context())

@@ -48,7 +48,7 @@ func (a *API) status() {
 		id: "status", method: http.MethodGet, path: "/status", local: true, summary: "Which shards there are, and what the token may do",
 		description: "It says nothing of the state of the shards.", answers: types{200: apiStatus{}},
 	}), func(_ context.Context, in *statusInput) (*reply, error) {
-		changes, err := a.cfg.Access.of(in.Authorization, a.cfg.Logger)
+		_, changes, err := a.cfg.Access.of(in.Authorization, a.cfg.Logger)
 		if err != nil {
 			return nil, problem(http.StatusUnauthorized, err.Error()) // the file of tokens has changed meanwhile
 		}

@@ -49,8 +49,16 @@ func (a *API) events() {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) {
 			r, w := humago.Unwrap(ctx)
 			s := &stream{w: w, control: http.NewResponseController(w), hub: a.hub, of: in.Only}
+			s.allowed = func() error {
+				_, _, err := a.cfg.Access.of(r.Header.Get("Authorization"), a.cfg.Logger)
+				return err
+			}
 			for _, shard := range shards {
 				s.shards = append(s.shards, shard.ID)
+			}
+			// The deadline of the request must not end the stream, but that of an unread body has to end.
+			if r.ContentLength == 0 && s.control.SetReadDeadline(time.Time{}) != nil {
+				return
 			}
 			s.run(r.Context(), in.LastEventID)
 		}}, nil
@@ -64,15 +72,14 @@ type stream struct {
 	hub     *hub
 	shards  []string
 	of      []string // empty: all
+	// allowed says why the request would be refused by now.
+	allowed func() error
 }
 
-// run sends events until the client goes or the API is closed.
+// run sends events until the client goes, its token is refused, or the API is closed.
 func (s *stream) run(ctx context.Context, last string) {
 	s.w.Header().Set("Content-Type", "text/event-stream")
 	s.w.Header().Set("X-Accel-Buffering", "no")
-	if s.control.SetReadDeadline(time.Time{}) != nil { // the limit of a request
-		return
-	}
 	s.hub.start() //nolint:contextcheck // it follows the shards for all streams
 	run, position := s.hub.parse(last)
 	sent := false
@@ -132,7 +139,12 @@ func (s *stream) ending(b batch) string {
 	return fmt.Sprintf("event: error\ndata: %s\n\n", p.json())
 }
 
+// send sends a text, unless the request would be refused by now: a token may be removed while its stream
+// is open.
 func (s *stream) send(text string) error {
+	if err := s.allowed(); err != nil {
+		return err
+	}
 	if err := s.control.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}

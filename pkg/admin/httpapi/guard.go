@@ -3,12 +3,13 @@ package httpapi
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"mime"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/nstance/nstance/pkg/audit"
 )
 
 // maxBody is the limit of a request's body, in bytes.
@@ -18,10 +19,10 @@ const maxBody = 1 << 20
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	changes := r.Method != http.MethodGet && r.Method != http.MethodHead
-	if p := a.refusal(w, r, changes); p != nil {
-		if changes {
-			a.logChange(r, p.Status)
-		}
+	caller, p := a.refusal(w, r, changes)
+	if p != nil {
+		a.auditRefusal(r, caller, p)
+		unread(w, r)
 		p.write(w)
 		return
 	}
@@ -31,12 +32,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 	}
 	if !changes {
+		unread(w, r)
 		a.mux.ServeHTTP(w, r)
 		return
 	}
 	recorded := &recorder{ResponseWriter: w, status: http.StatusOK}
 	a.mux.ServeHTTP(recorded, r)
-	a.logChange(r, recorded.status)
+	a.auditChange(r, caller, recorded)
 }
 
 // secure has a browser load nothing but what this program serves, and keep nothing.
@@ -47,31 +49,26 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-func (a *API) logChange(r *http.Request, status int) {
-	a.cfg.Logger.Info("change", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("query", r.URL.RawQuery),
-		slog.Int("status", status), slog.String("from", r.RemoteAddr))
-}
-
-// refusal returns why a request is not served, or nil.
-func (a *API) refusal(w http.ResponseWriter, r *http.Request, changes bool) *Problem {
+// refusal returns why a request is not served, or nil, and the caller for the audit.
+func (a *API) refusal(w http.ResponseWriter, r *http.Request, changes bool) (caller string, p *Problem) {
 	if !a.hosts(r) {
-		return problem(http.StatusMisdirectedRequest, fmt.Sprintf("Host: %.200q is not a name of this API: want one of %s, or add it with --host",
-			r.Host, strings.Join(a.cfg.Hosts, ", ")))
+		return audit.None, problem(http.StatusMisdirectedRequest, fmt.Sprintf("Host: %.200q is not a name of this API: "+
+			"want one of %s, or add it with --host", r.Host, strings.Join(a.cfg.Hosts, ", ")))
 	}
 	if a.public[r.URL.Path] {
-		return nil
+		return audit.None, nil
 	}
-	mayChange, err := a.cfg.Access.of(r.Header.Get("Authorization"), a.cfg.Logger)
+	caller, mayChange, err := a.cfg.Access.of(r.Header.Get("Authorization"), a.cfg.Logger)
 	switch {
 	case err != nil:
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		return problem(http.StatusUnauthorized, err.Error())
+		return caller, problem(http.StatusUnauthorized, err.Error())
 	case !changes:
-		return nil
+		return caller, nil
 	case !mayChange:
-		return problem(http.StatusForbidden, "the token is read-only: it can't change anything")
+		return caller, problem(http.StatusForbidden, "the token is read-only: it can't change anything")
 	}
-	return a.unsafe(r)
+	return caller, a.unsafe(r)
 }
 
 // unsafe returns why a change is refused, or nil.
@@ -112,10 +109,12 @@ func hostOf(addr string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]")
 }
 
-// recorder knows the status of an answer.
+// recorder knows what the audit needs of an answer.
 type recorder struct {
 	http.ResponseWriter
 	status int
+	detail string    // of a problem
+	failed []Failure // of several shards
 }
 
 // WriteHeader implements http.ResponseWriter.

@@ -17,11 +17,13 @@ type diffInput struct {
 	}
 }
 
+const diffPath = "/config/diff"
+
 // diffs registers the previews of a config.
 func (a *API) diffs() {
 	answers := types{200: []admin.Preview{}, 207: Partial[admin.Preview]{}}
 	huma.Register(a.huma, a.operation(operation{
-		id: "config-diff", method: http.MethodGet, path: "/config/diff", summary: "What a config refresh would do",
+		id: "config-diff", method: http.MethodGet, path: diffPath, summary: "What a config refresh would do",
 		description: "It changes nothing. 400 with every violation if the config in the bucket is invalid.", answers: answers,
 	}), func(ctx context.Context, in *Target) (*reply, error) {
 		shards, err := in.read(a.cfg.Shards)
@@ -32,7 +34,7 @@ func (a *API) diffs() {
 		return gathered(shards, all, err, false)
 	})
 	huma.Register(a.huma, a.operation(operation{
-		id: "config-diff-text", method: http.MethodPost, path: "/config/diff", summary: "What a config would do", body: true,
+		id: "config-diff-text", method: http.MethodPost, path: diffPath, summary: "What a config would do", body: true,
 		description: "As if the text were the config in the bucket. It changes nothing; a read-only token may not do it.", answers: answers,
 	}), a.diff)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -66,13 +67,18 @@ func invalidField(field, description string) *Problem {
 // write sends the problem without huma, for requests that do not reach it.
 func (p *Problem) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", problemType)
+	p.noteIn(w)
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(p.json()) // fails if the client is gone
 }
 
 // refusals turns what huma refuses into a problem: huma answers 422 where shards answer
 // INVALID_ARGUMENT, and quotes values.
-func refusals(_ huma.Context, _ string, v any) (any, error) {
+func refusals(ctx huma.Context, _ string, v any) (any, error) {
+	_, w := humago.Unwrap(ctx)
+	if n, ok := v.(noted); ok {
+		n.noteIn(w)
+	}
 	model, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
@@ -85,7 +91,23 @@ func refusals(_ huma.Context, _ string, v any) (any, error) {
 		p.Fields = append(p.Fields, rpc.Violation{Field: e.Location, Description: e.Message})
 		p.Detail += "; " + strings.TrimPrefix(e.Location+": ", ": ") + e.Message
 	}
+	p.noteIn(w)
 	return p, nil
+}
+
+// noted is an answer that notes for the audit of a change what went wrong.
+type noted interface{ noteIn(w http.ResponseWriter) }
+
+func (p *Problem) noteIn(w http.ResponseWriter) {
+	if recorded, ok := w.(*recorder); ok {
+		recorded.detail, recorded.failed = p.Detail, p.Shards
+	}
+}
+
+func (p Partial[T]) noteIn(w http.ResponseWriter) {
+	if recorded, ok := w.(*recorder); ok {
+		recorded.failed = p.Failed
+	}
 }
 
 func invalidAs400(status int) int {

@@ -107,15 +107,15 @@ func (s *shards) AcknowledgeDrained(_ context.Context, of []client.Shard, _ stri
 	return of[0].ID, nil
 }
 
-func tokenFile(f *testing.F, token string) *httpapi.Tokens {
-	f.Helper()
-	path := filepath.Join(f.TempDir(), "tokens")
+func tokenFile(tb testing.TB, token string) *httpapi.Tokens {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "tokens")
 	if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
 	t, err := httpapi.OpenTokens(path)
 	if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
 	return t
 }
@@ -132,7 +132,7 @@ func FuzzRequest(f *testing.F) {
 	api, err := httpapi.New(httpapi.Config{
 		Service: state, Shards: []client.Shard{{ID: "one"}, {ID: "two"}}, Version: "v0-test", Hosts: httpapi.Hosts("127.0.0.1:0"),
 		Access: httpapi.Access{Full: tokenFile(f, full), ReadOnly: tokenFile(f, readOnly)}, Timeout: time.Minute, Boot: "b",
-		Logger: slog.New(slog.DiscardHandler),
+		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		f.Fatal(err)

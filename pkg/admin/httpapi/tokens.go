@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nstance/nstance/pkg/audit"
 )
 
 // minToken is the length below which a token could be guessed.
@@ -124,19 +126,29 @@ type Access struct {
 
 var errNoToken = errors.New("a token is required: add the header Authorization: Bearer TOKEN")
 
-// of returns whether a request with this Authorization may make changes, or an error. A token
-// in both files may not.
-func (a Access) of(authorization string, log *slog.Logger) (changes bool, err error) {
+// Callers, as the audit has them: tokens have no names.
+const (
+	fullToken     = "full token"
+	readOnlyToken = "read-only token"
+)
+
+// of returns whose request one with this Authorization is, and whether it may make changes, or an
+// error. A token in both files may not.
+func (a Access) of(authorization string, log *slog.Logger) (caller string, changes bool, err error) {
 	if a.Full == nil && a.ReadOnly == nil {
-		return true, nil
+		return audit.None, true, nil
 	}
 	scheme, token, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return false, errNoToken
+		return audit.None, false, errNoToken
 	}
 	full, readOnly := a.Full.has(token, log), a.ReadOnly.has(token, log)
-	if !full && !readOnly {
-		return false, errors.New("the token is not valid")
+	switch {
+	case readOnly:
+		return readOnlyToken, false, nil
+	case full:
+		return fullToken, true, nil
+	default:
+		return audit.None, false, errors.New("the token is not valid")
 	}
-	return !readOnly, nil
 }

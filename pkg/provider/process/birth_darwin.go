@@ -57,7 +57,10 @@ func parseStart(text string) (string, bool) {
 	return strconv.FormatInt(at.Unix(), 10), true
 }
 
-const zombie = 5 // SZOMB of sys/proc.h
+const (
+	zombie    = 5         // SZOMB of sys/proc.h
+	openFiles = "/dev/fd" // the numbers of this process's descriptors
+)
 
 // startOf returns the start time of the process with a PID, or errNoProcess.
 func startOf(pid int) (start string, err error) {

@@ -62,7 +62,10 @@ func starter(life *os.File) (pid int, err error) {
 	return pid, nil
 }
 
-const bootFile = "/proc/sys/kernel/random/boot_id"
+const (
+	bootFile  = "/proc/sys/kernel/random/boot_id"
+	openFiles = "/proc/self/fd" // the numbers of this process's descriptors
+)
 
 // parseStart parses the part of record after the PID. The start time is in clock ticks since
 // boot, so it needs the boot ID.

@@ -201,6 +201,9 @@ func New(cfg Config) (*Provider, error) {
 	if err := checkSystem(); err != nil {
 		return nil, fmt.Errorf("open the process provider: %w", err)
 	}
+	if err := keepInherited(); err != nil {
+		return nil, fmt.Errorf("open the process provider: %w", err)
+	}
 	root, err := filepath.Abs(filepath.Join(cfg.Dir, cfg.Scope.Shard))
 	if err != nil {
 		return nil, fmt.Errorf("open the process provider's folder: %w", err)

@@ -41,6 +41,9 @@ exec sleep 60
 func ownUsers(t *testing.T, users string) (*fixture, process.Config) {
 	t.Helper()
 	if os.Geteuid() != 0 {
+		if os.Getenv("NEEDS_ROOT") == "1" {
+			t.Fatal("only root starts processes as other users, and NEEDS_ROOT=1")
+		}
 		t.Skip("SKIPPED: only root starts processes as other users")
 	}
 	f := newFixture(t)

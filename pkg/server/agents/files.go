@@ -50,7 +50,8 @@ func (s *Service) SubmitPublicKeys(
 	if shard.Gone(id) {
 		return nil, errRemoved()
 	}
-	audit.On(ctx, "instance "+string(id))
+	caller, _ := rpc.CallerFrom(ctx)
+	audit.On(ctx, "instance "+caller.Tenant+"/"+string(id))
 	audit.Claimed(ctx, "public_key", slices.Sorted(maps.Keys(req.GetPublicKeys()))...)
 	err = shard.Files().Submit(id, req.GetPublicKeys())
 	var inUse delivery.KeysInUse

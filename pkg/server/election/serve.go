@@ -100,6 +100,11 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "method not allowed, want GET", http.StatusMethodNotAllowed)
 		return
 	}
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close") // otherwise the answer waits for the body
+		http.Error(w, "a request has no body", http.StatusBadRequest)
+		return
+	}
 	defer b.join()()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")

@@ -21,6 +21,11 @@ type Servers struct {
 	IPs []netip.Addr
 }
 
+// And returns the names and addresses of both.
+func (s Servers) And(others Servers) Servers {
+	return Servers{DNS: slices.Concat(s.DNS, others.DNS), IPs: slices.Concat(s.IPs, others.IPs)}
+}
+
 // localhost is a name of every host; it is not a server's.
 const localhost = "localhost"
 
@@ -55,17 +60,17 @@ const serversGone = 24 * time.Hour
 // serversTimeout bounds one refresh.
 const serversTimeout = 10 * time.Second
 
-// Directory knows the names and addresses of this server and of the leaders of all shards of the
-// cluster, from their election records. Safe for concurrent use.
+// Directory knows the names and addresses of this shard's servers, and of the leaders of all
+// shards of the cluster, from their election records. Safe for concurrent use.
 type Directory struct {
-	own   Servers
+	own   func() Servers
 	store object.Store
 	now   func() time.Time
 
 	turn chan struct{} // held by the refresh that reads
 	at   time.Time     // of the last read; zero: never
 	read map[string]electionRecord
-	all  atomic.Pointer[Servers]
+	led  atomic.Pointer[Servers] // of the election records
 }
 
 // electionRecord is an election record as read.
@@ -75,16 +80,16 @@ type electionRecord struct {
 	servers Servers
 }
 
-// NewDirectory returns a directory that knows own until its first refresh. store has the election
-// records.
-func NewDirectory(own Servers, store object.Store, now func() time.Time) *Directory {
+// NewDirectory returns a directory that knows only this shard's own servers until its first
+// refresh. store has the election records.
+func NewDirectory(own func() Servers, store object.Store, now func() time.Time) *Directory {
 	s := &Directory{own: own, store: store, now: now, turn: make(chan struct{}, 1)}
-	s.all.Store(&own)
+	s.led.Store(&Servers{})
 	return s
 }
 
-// known returns the servers as of the last refresh.
-func (s *Directory) known() *Servers { return s.all.Load() }
+// known returns this shard's servers, and the leaders as of the last refresh.
+func (s *Directory) known() Servers { return s.own().And(*s.led.Load()) }
 
 // refresh reads new election records. Only a first refresh returns an error: a later one that
 // fails leaves the cached state.
@@ -110,14 +115,13 @@ func (s *Directory) refresh(ctx context.Context) error {
 		return nil // the cached state stays valid
 	}
 	s.read = read
-	all := Servers{DNS: slices.Clone(s.own.DNS), IPs: slices.Clone(s.own.IPs)}
+	var led Servers
 	for _, r := range read {
-		if now.Sub(r.since) >= serversGone {
-			continue
+		if now.Sub(r.since) < serversGone {
+			led = led.And(r.servers)
 		}
-		all.DNS, all.IPs = append(all.DNS, r.servers.DNS...), append(all.IPs, r.servers.IPs...)
 	}
-	s.all.Store(&all)
+	s.led.Store(&led)
 	return nil
 }
 

@@ -25,7 +25,7 @@ func TestServersOfTheCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s := NewDirectory(Servers{DNS: []string{"own.internal"}}, store, time.Now)
+		s := NewDirectory(func() Servers { return Servers{DNS: []string{"own.internal"}} }, store, time.Now)
 		knows := func(names ...string) {
 			t.Helper()
 			for _, name := range []string{"own.internal", "a.internal", "b.internal", "localhost"} {

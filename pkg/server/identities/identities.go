@@ -4,6 +4,7 @@ package identities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -160,7 +161,7 @@ func (k *Identities) Certified(id fleet.InstanceID, shown []netip.Addr) []netip.
 
 // Permit returns an error if a certificate request of an instance names what the instance does
 // not own: templates and vars can render anything. It checks host names and addresses, and
-// looks for other instances' IDs in all text of the certificate.
+// looks for other instances' IDs in all text of the certificate, percent-encoded or not.
 func (k *Identities) Permit(id fleet.InstanceID, r *pki.LeafRequest) error {
 	if owner := k.pattern(id, r.CN); owner != "" {
 		return fmt.Errorf("cn %.80q is %s, which a certificate of this instance must not name", r.CN, owner)
@@ -181,7 +182,11 @@ func (k *Identities) Permit(id fleet.InstanceID, r *pki.LeafRequest) error {
 		}
 	}
 	for _, text := range slices.Concat([]string{r.CN}, r.Organization, r.DNS, r.URI) {
-		if word := k.instanceIn(id, text); word != "" {
+		word, err := k.instanceIn(id, text)
+		if err != nil {
+			return fmt.Errorf("%.80q: %w", text, err)
+		}
+		if word != "" {
 			return fmt.Errorf("%.80q names another instance, %q, which a certificate of this instance must not", text, word)
 		}
 	}
@@ -210,24 +215,37 @@ func (k *Identities) pattern(id fleet.InstanceID, name string) registration.Owne
 	return k.owner(id, nil, k.machines.NamedBelow(domain))
 }
 
-// hostIn returns the owner of the host in a URI.
+// hostIn returns the owner of the host in a URI, in any of its forms.
 func (k *Identities) hostIn(id fleet.InstanceID, text string) registration.Owner {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" {
 		return "" // an invalid URI is refused when the certificate is signed
 	}
-	return k.pattern(id, u.Hostname())
-}
-
-// instanceIn returns the first word of a text that is another instance's id or name.
-func (k *Identities) instanceIn(id fleet.InstanceID, text string) string {
-	alphanumeric := func(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }
-	names := strings.FieldsFunc(text, func(c rune) bool { return !alphanumeric(c) && c != '.' && c != '-' })
-	ids := strings.FieldsFunc(text, func(c rune) bool { return !alphanumeric(c) })
-	for _, word := range append(names, ids...) {
-		if k.NameOwner(id, word) == registration.OwnerInstance {
-			return word
+	hosts, _ := forms(u.Hostname()) // instanceIn refuses a text with more
+	for _, host := range hosts {
+		if owner := k.pattern(id, host); owner != "" {
+			return owner
 		}
 	}
 	return ""
+}
+
+// instanceIn returns the first word of a text, in any of its forms, that is another instance's
+// id or name; an error if the text has too many forms to look through.
+func (k *Identities) instanceIn(id fleet.InstanceID, text string) (string, error) {
+	alphanumeric := func(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }
+	texts, complete := forms(text)
+	for _, text := range texts {
+		names := strings.FieldsFunc(text, func(c rune) bool { return !alphanumeric(c) && c != '.' && c != '-' })
+		ids := strings.FieldsFunc(text, func(c rune) bool { return !alphanumeric(c) })
+		for _, word := range append(names, ids...) {
+			if k.NameOwner(id, word) == registration.OwnerInstance {
+				return word, nil
+			}
+		}
+	}
+	if !complete {
+		return "", errors.New("percent-encodings are nested too deeply")
+	}
+	return "", nil
 }

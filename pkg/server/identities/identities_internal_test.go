@@ -27,7 +27,7 @@ func TestShownAndRecorded(t *testing.T) {
 		named:     fleet.Holders[string]{"web.internal": {pending}},
 		addressed: fleet.Holders[netip.Addr]{addr: {pending}},
 	}
-	k := New(func(fleet.InstanceID) bool { return true }, NewDirectory(Servers{}, nil, nil), provider, nil)
+	k := New(func(fleet.InstanceID) bool { return true }, NewDirectory(func() (none Servers) { return none }, nil, nil), provider, nil)
 	owner := func(id fleet.InstanceID, want registration.Owner) {
 		t.Helper()
 		if name, address := k.NameOwner(id, "web.internal"), k.AddressOwner(id, addr); name != want || address != want {
@@ -47,7 +47,7 @@ func TestShownAndRecorded(t *testing.T) {
 func TestLateFollow(t *testing.T) {
 	const id, other = "knd00vhnczb3efy4867r3gas63hms", "knd00vhnczb3eeapb8hk065vaf1b5"
 	lives := true
-	k := New(func(fleet.InstanceID) bool { return lives }, NewDirectory(Servers{}, nil, nil), shown{}, nil)
+	k := New(func(fleet.InstanceID) bool { return lives }, NewDirectory(func() (none Servers) { return none }, nil, nil), shown{}, nil)
 	addr := netip.MustParseAddr("10.0.0.7")
 	owns := func(want registration.Owner) {
 		t.Helper()

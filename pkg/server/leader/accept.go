@@ -57,6 +57,7 @@ func (a *acceptance) atTakeover(ctx context.Context, removed removalCheck) error
 	if c.recorded {
 		return nil
 	}
+	c.untold = !bytes.Equal(c.body, c.last.body)
 	if bytes.Equal(c.body, now.body) {
 		a.config.swap(c) // with its pending removals, even if recording it fails
 	}
@@ -68,10 +69,23 @@ func (a *acceptance) atTakeover(ctx context.Context, removed removalCheck) error
 	}
 	swap := func(_ *config.Shard, inPlace func()) error { inPlace(); return nil } // nothing decides yet
 	err := a.accept(ctx, candidate{c, permits, swap})
-	if errors.Is(err, groups.ErrUnreadable) {
+	switch {
+	case errors.Is(err, groups.ErrUnreadable):
 		return nil
+	case err == nil:
+		a.tell(c)
 	}
 	return err
+}
+
+// tell logs that a takeover has accepted another text than the last leader, unless that was logged
+// before. A refresh logs its own line.
+func (a *acceptance) tell(c Accepted) {
+	if !c.untold {
+		return
+	}
+	a.cfg.Logger.Info("takeover accepted a changed config", slog.String("etag", string(c.info.ETag)),
+		slog.String("applied_etag_before", string(c.last.etag)), slog.String("applied_etag", string(a.applied.etag)))
 }
 
 // choose decides between config/ and the last accepted config at a takeover. A takeover never
@@ -152,7 +166,7 @@ func (a *acceptance) store(ctx context.Context, c candidate, last appliedConfig)
 // swap replaces the running config, unless it was only recorded anew. The caller holds the lock of
 // edits.
 func (a *acceptance) swap(c candidate, last appliedConfig) error {
-	c.recorded = true
+	c.recorded, c.untold = true, false
 	c.shrunk = a.shrunk(c.Accepted, last)
 	if c.shard == a.config.shard() && bytes.Equal(c.body, last.body) {
 		a.config.swap(c.Accepted)

@@ -45,8 +45,9 @@ type Config struct {
 	// Instances are the addresses that new instances connect to.
 	Instances    struct{ Registration, Agent []string }
 	OperatorAddr string
-	// Servers are the names and addresses in this server's certificate, including the leader's.
-	Servers identities.Servers
+	// Servers returns the names and addresses in this server's certificate, including the leader's,
+	// and of the shard's standbys.
+	Servers func() identities.Servers
 
 	// Running is called with each config that the term starts to run.
 	Running func(*config.Shard)
@@ -56,6 +57,8 @@ type Config struct {
 	Cut func(fleet.InstanceID)
 	// Called returns when the agent of an instance without a record last called (reconcile.Config).
 	Called func(fleet.InstanceID) time.Time
+	// Found is called with operators that no server registered (roster.Config).
+	Found func(context.Context, fleet.Operator)
 
 	// Replacements measures replacements. Optional.
 	Replacements *measure.Replacements
@@ -71,7 +74,7 @@ func (c Config) check() error {
 	for _, set := range []bool{
 		c.Fence != nil, c.Ledger != nil, c.Static != nil, c.Boot != nil, c.Writer != "", c.Store != nil, c.Operators != nil, c.Secrets != nil,
 		c.Provider != nil, c.Listing != nil, c.CA != nil, c.Bundle != nil, c.NonceKey != nil, c.RestoreTrust != nil,
-		c.Running != nil, c.Stuck != nil, c.Cut != nil, c.Called != nil, c.ConfigLook > 0, c.Now != nil, c.Random != nil,
+		c.Running != nil, c.Stuck != nil, c.Cut != nil, c.Called != nil, c.Found != nil, c.ConfigLook > 0, c.Now != nil, c.Random != nil,
 		c.Uniform != nil, c.Logger != nil,
 	} {
 		if !set {

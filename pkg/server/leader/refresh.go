@@ -155,8 +155,10 @@ func (r *refresher) late() error {
 	}
 	if err != nil {
 		r.reportStorage(err)
+		return err
 	}
-	return err
+	r.accepts.tell(c)
+	return nil
 }
 
 // reportStorage reports why a config was not accepted, if the term goes on.

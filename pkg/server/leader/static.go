@@ -42,6 +42,8 @@ type Accepted struct {
 
 	// last is applied/ as it was read with it.
 	last appliedConfig
+	// untold: a takeover chose another text than that of applied/, and has not accepted it yet.
+	untold bool
 	// other is the alternative between which and this a takeover chooses: the text of config/
 	// if applied/ was preferred because config/ may remove groups that have instances, or else
 	// that of applied/, if both can run and differ.

@@ -149,7 +149,7 @@ func (t *Term) assemble() (err error) {
 		problems: t.problems, loop: t.loop, files: t.files, under: make(chan struct{}, 1),
 	}
 	seal := registry.Seal(t.cfg.CA)
-	t.roster = roster.New(roster.Config{Store: t.cfg.Operators, Seal: seal, Now: t.cfg.Now, Logger: t.cfg.Logger})
+	t.roster = roster.New(roster.Config{Store: t.cfg.Operators, Seal: seal, Now: t.cfg.Now, Logger: t.cfg.Logger, Found: t.cfg.Found})
 	t.admission = &admission{config: t.config, groups: t.groups, now: t.cfg.Now}
 	t.registry = registry.New(registry.Config{
 		Operators: t.cfg.Operators, Store: t.cfg.Store, Fence: t.cfg.Fence, Seal: seal, Writer: t.cfg.Writer,

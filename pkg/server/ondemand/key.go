@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/ledger"
@@ -155,6 +156,7 @@ func (o *Service) recordLeaving(ctx context.Context, r ledger.Request) (fleet.In
 		return fleet.Instance{}, err
 	}
 	i.RemovalAskedAt = &i.CreatedAt
+	audit.Stored(ctx) // if the call succeeds
 	return o.record(ctx, i)
 }
 

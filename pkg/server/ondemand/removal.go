@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/ledger"
@@ -111,6 +112,9 @@ func (o *Service) change(ctx context.Context, tenant string, id fleet.InstanceID
 		return refused
 	case errors.Is(err, ledger.ErrNotFound):
 		return o.absent(ctx, id)
+	}
+	if err == nil {
+		audit.Stored(ctx)
 	}
 	o.cfg.Touched(i.GroupKey(), id)
 	return writes.Kind(err)

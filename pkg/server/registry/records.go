@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nstance/nstance/pkg/audit"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/pki"
@@ -119,6 +120,9 @@ func (r *Registry) markRemoved(ctx context.Context, tenant string, id, by fleet.
 			return fleet.Operator{}, err
 		}
 		_, err = object.PutConfirmed(ctx, r.cfg.Store, o.Key(), body, object.IfMatch(was.etag))
+		if err == nil {
+			audit.Stored(ctx)
+		}
 		if !errors.Is(err, object.ErrConflict) {
 			return o, err
 		}

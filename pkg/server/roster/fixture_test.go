@@ -28,13 +28,15 @@ type desk struct {
 	mem    *mem.Store
 	counts *objecttest.Counting
 	faults *objecttest.Faults
+	found  []fleet.Operator // admitted without a server's record
 }
 
 func newDesk(t *testing.T) *desk {
 	inner := mem.New(mem.Config{HashETags: true})
 	counts := objecttest.NewCounting(inner)
 	d := &desk{t: t, mem: inner, counts: counts, faults: objecttest.NewFaults(counts, nil)}
-	d.Roster = roster.New(roster.Config{Store: d.faults, Seal: seal(), Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	d.Roster = roster.New(roster.Config{Store: d.faults, Seal: seal(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Found: func(_ context.Context, o fleet.Operator) { d.found = append(d.found, o) }})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); d.Run(ctx) }()

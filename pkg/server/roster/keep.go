@@ -38,23 +38,27 @@ func (r *Roster) readNow(ctx context.Context, who name) error {
 	case err != nil:
 		return err
 	}
-	gone, err := r.removed(ctx, who, found.Body)
+	o, err := r.decode(who, key, found.Body)
+	gone, err := r.removed(ctx, who, o, err)
 	switch {
 	case err != nil:
 		return err
 	case gone:
 		return r.note(who, read, removed, found.ETag)
-	default:
-		return r.note(who, read, allowed, found.ETag)
 	}
+	err = r.note(who, read, allowed, found.ETag)
+	if err == nil && r.finds(who, o) {
+		r.cfg.Found(ctx, o)
+	}
+	return err
 }
 
-// removed reports whether an operator was removed, according to its record or its tombstone.
+// removed reports whether an operator was removed, according to its record, or the error that it
+// could not be decoded with, or its tombstone.
 // Removal writes the tombstone first and the record second, and they are read in the opposite
 // order, so a removal in progress is seen in either, or was not yet done when the read began.
 // A damaged record does not hide the tombstone.
-func (r *Roster) removed(ctx context.Context, who name, body []byte) (bool, error) {
-	o, damage := r.decode(who, fleet.OperatorKey(who.tenant, who.id), body)
+func (r *Roster) removed(ctx context.Context, who name, o fleet.Operator, damage error) (bool, error) {
 	if damage == nil && o.RemovedAt != nil {
 		return true, nil
 	}

@@ -94,6 +94,19 @@ func (r *Roster) note(who name, read uint64, st state, etag object.ETag) error {
 	return refusal(who, m.state)
 }
 
+// finds reports whether an admitted operator has a record that no leader wrote, once for as long
+// as it is remembered.
+func (r *Roster) finds(who name, o fleet.Operator) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.members[who]
+	if o.Epoch != 0 || m == nil || m.found {
+		return false
+	}
+	m.found = true
+	return true
+}
+
 // remembers reports whether an operator was allowed before.
 func (r *Roster) remembers(who name) bool {
 	r.mu.Lock()

@@ -54,6 +54,10 @@ type Config struct {
 	Seal   record.Seal // of the records
 	Now    func() time.Time
 	Logger *slog.Logger
+	// Found is called when an operator is admitted whose record was written without a leader, once
+	// for as long as it is remembered. ctx is that of the call for which the record was read, or of
+	// Run. It must not block.
+	Found func(context.Context, fleet.Operator)
 }
 
 // Roster belongs to one term. It is safe for concurrent use; Known, Join, Removed and Here do
@@ -91,6 +95,7 @@ type member struct {
 	until   time.Time   // an absent operator is refused without another read until then
 	watched bool        // its record is checked every Interval
 	called  bool        // since the last round
+	found   bool        // Found was called
 	seen    time.Time   // last joined, called, or removed
 	streams int
 	cut     chan struct{} // closed when its streams must end

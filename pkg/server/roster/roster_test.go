@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/pki"
@@ -315,6 +316,27 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 		if asked := d.asked(before).Get; asked < 1000 {
 			t.Errorf("it remembers all of 10,000: only %d were looked up again", asked)
+		}
+	})
+}
+
+// TestFoundOnce: an operator whose record was written without a leader is told of once, when it is
+// admitted; others are not, nor is one that is refused.
+func TestFoundOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, d *desk) {
+		direct, registered, gone := record(caller("prod", 1)), record(caller("prod", 2)), record(caller("prod", 3))
+		registered.Epoch = 7
+		for _, o := range []fleet.Operator{direct, registered, gone.Remove("opr", time.Now())} {
+			d.put(o)
+		}
+		for range 3 {
+			d.welcome(caller("prod", 1))
+			d.welcome(caller("prod", 2))
+			d.refused(caller("prod", 3), "was removed")
+			time.Sleep(time.Hour)
+		}
+		if len(d.found) != 1 || d.found[0].ID != direct.ID {
+			t.Errorf("told of %+v, want only %s", d.found, direct.ID)
 		}
 	})
 }
