@@ -55,8 +55,8 @@ func hasLanes(chosen []step) bool {
 	return slices.ContainsFunc(lanes(chosen, true), func(phase [][]step) bool { return len(phase) > 1 })
 }
 
-// runAll runs steps until one fails, and returns their costs. Lanes beside a failed one run to
-// their end, as their results are useful too.
+// runAll runs steps until one fails, and returns their costs. Of lanes that run side by side all
+// steps are run, as their results are useful too, but for those that need one that failed.
 func (r runner) runAll(ctx context.Context, chosen []step) (costs []cost, err error) {
 	for _, phase := range lanes(chosen, r.canSeclude) {
 		of, err := r.runPhase(ctx, phase)
@@ -82,7 +82,11 @@ func (r runner) runPhase(ctx context.Context, phase [][]step) (costs []cost, err
 	var all sync.WaitGroup
 	for _, lane := range phase {
 		all.Go(func() {
+			failed := map[string]bool{}
 			for _, s := range lane {
+				if failed[s.needs] {
+					continue
+				}
 				var shown bytes.Buffer
 				c, stepErr := r.run(ctx, s, &shown)
 				mu.Lock()
@@ -92,9 +96,7 @@ func (r runner) runPhase(ctx context.Context, phase [][]step) (costs []cost, err
 					err = errors.Join(err, r.failure(s, stepErr))
 				}
 				mu.Unlock()
-				if stepErr != nil {
-					return
-				}
+				failed[s.name] = stepErr != nil
 			}
 		})
 	}

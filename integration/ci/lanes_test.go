@@ -82,7 +82,8 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// Lanes that need each other to end run concurrently, and failures of both are reported.
+// Lanes that need each other to end run concurrently, and failures of both are reported, after what
+// does not need them has run.
 func TestSideBySide(t *testing.T) {
 	dir := t.TempDir()
 	mark := func(name string) string { return filepath.Join(dir, name) }
@@ -94,12 +95,13 @@ func TestSideBySide(t *testing.T) {
 	r := runner{out: &out, logs: dir, env: os.Environ(), canSeclude: true}
 	costs, err := r.runAll(context.Background(), []step{
 		{name: "one", lane: "1", command: wait("one", "two")},
-		{name: "never", lane: "1", command: []string{"touch", mark("never")}},
+		{name: "never", lane: "1", needs: "one", command: []string{"touch", mark("never")}},
+		{name: "next", lane: "1", command: []string{"touch", mark("next")}},
 		{name: "two", lane: "2", command: wait("two", "one")},
 		{name: "late", command: []string{"touch", mark("late")}},
 	})
-	if err == nil || len(costs) != 2 {
-		t.Fatalf("%d steps, error %v, want 2 that failed", len(costs), err)
+	if err == nil || len(costs) != 3 {
+		t.Fatalf("%d steps, error %v, want 3 of which 2 failed", len(costs), err)
 	}
 	for _, want := range []string{"FAILED: step one", "FAILED: step two", "said by one", "said by two"} {
 		if !strings.Contains(err.Error()+out.String(), want) {
@@ -110,6 +112,9 @@ func TestSideBySide(t *testing.T) {
 		if _, err := os.Stat(mark(name)); err == nil {
 			t.Errorf("step %s ran after a failure", name)
 		}
+	}
+	if _, err := os.Stat(mark("next")); err != nil {
+		t.Errorf("the next step of the lane, which does not need the one that failed: %v", err)
 	}
 }
 
