@@ -17,7 +17,8 @@ type ShardError struct {
 }
 
 // Error says in a sentence what happened: the server's message, without the protocol's prefix, or
-// what an error of gRPC itself means.
+// what an error of gRPC itself means. Further lines of a message are indented: none can pass for
+// the beginning of another error.
 func (e *ShardError) Error() string {
 	text := said(e.Err)
 	switch {
@@ -26,7 +27,7 @@ func (e *ShardError) Error() string {
 	case errors.Is(e.Err, context.Canceled):
 		text = "interrupted before it answered"
 	}
-	return fmt.Sprintf("shard %s: %s", e.Shard, text)
+	return fmt.Sprintf("shard %s: %s", e.Shard, strings.ReplaceAll(text, "\n", "\n  "))
 }
 
 // said returns what an answer says.

@@ -377,6 +377,10 @@ func TestServeMutualTLS(t *testing.T) {
 	if string(served) != string(second.Certificate[0]) {
 		t.Error("the earlier certificate was served")
 	}
+	s.stop()
+	for line := range s.log {
+		t.Errorf("a handshake that failed, which any stranger can cause, is logged: %s", line)
+	}
 }
 
 // TestServeLogsChanges: who changed what, and whether that worked, but no token.

@@ -1,11 +1,13 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -99,12 +101,25 @@ func Hosts(bind string) []string {
 	return hosts
 }
 
+// serverLog logs what an HTTP server says. Any stranger can cause a handshake to fail, so that is
+// no warning.
+type serverLog struct{ logger *slog.Logger }
+
+// Write implements io.Writer.
+func (l serverLog) Write(p []byte) (int, error) {
+	level := slog.LevelWarn
+	if bytes.HasPrefix(p, []byte("http: TLS handshake error")) {
+		level = slog.LevelDebug
+	}
+	return slog.NewLogLogger(l.logger.Handler(), level).Writer().Write(p)
+}
+
 // Serve serves the API until ctx ends. Requests under way are finished, up to a limit; streams
 // end.
 func (a *API) Serve(ctx context.Context, l *Listener) error {
 	server := &http.Server{
 		Handler: a, ReadHeaderTimeout: headerTimeout, ReadTimeout: a.cfg.Timeout + answerTimeout, WriteTimeout: a.cfg.Timeout + answerTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(a.cfg.Logger.Handler(), slog.LevelWarn),
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: log.New(serverLog{a.cfg.Logger}, "", 0),
 	}
 	defer a.Close()
 	served := make(chan error, 1)
