@@ -58,8 +58,9 @@ func TestCreates(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	s := observe.New(records{}, true, began)
 	used, quota := fmt.Errorf("again: %w", provider.ErrUsed), fmt.Errorf("call: %w", provider.ErrQuota)
+	spent := fmt.Errorf("once more: %w", provider.ErrSpent)
 	for n, c := range []struct{ err, want error }{
-		{used, used}, {quota, quota}, {errStore, errStore}, {used, quota}, {nil, nil}, {used, used},
+		{used, used}, {quota, quota}, {errStore, errStore}, {used, quota}, {spent, quota}, {nil, nil}, {used, used},
 	} {
 		if got := s.Refusal("i", c.err); !errors.Is(got, c.want) {
 			t.Errorf("error %d is reported as %v, want %v", n, got, c.want)

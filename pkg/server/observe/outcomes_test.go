@@ -62,6 +62,62 @@ func TestFailedYoung(t *testing.T) {
 	}
 }
 
+// TestLossBeforeItSettled: an instance that is removed only after the time at which it would have
+// settled has failed by then all the same.
+func TestLossBeforeItSettled(t *testing.T) {
+	known := records{}
+	s := observe.New(known, true, began)
+	s.See(at(100), shows(known.running("young", 80), provider.StateStopped, 100))
+	v := view(joined(s, 300), 300)
+	failed, _ := s.Ended(v, []plan.Action{{Kind: plan.Delete, ID: "young", Reason: plan.ReasonVMDown}})
+	if len(failed) != 1 || failed[0].Age != 20*time.Second {
+		t.Errorf("failed: %+v", failed)
+	}
+}
+
+// TestWhoseOutcomesCount: neither on-demand instances nor those of another definition count, dead or
+// alive; those that drain without having failed are alive.
+func TestWhoseOutcomesCount(t *testing.T) {
+	known := records{}
+	s := observe.New(known, true, began)
+	for id, change := range map[fleet.InstanceID]func(*fleet.Instance){
+		"a-plain":    func(*fleet.Instance) {},
+		"b-other":    func(i *fleet.Instance) { i.Hashes.Infra = "other" },
+		"c-demand":   func(i *fleet.Instance) { i.OnDemand = true },
+		"d-drains":   func(i *fleet.Instance) { i.Phase, i.Drain = fleet.Draining, &fleet.Drain{Reason: plan.ReasonScaleDown} },
+		"e-failed":   func(i *fleet.Instance) { i.Phase, i.Drain = fleet.Draining, &fleet.Drain{Reason: plan.ReasonUnhealthy} },
+		"f-deleting": func(i *fleet.Instance) { i.Phase = fleet.Deleting },
+	} {
+		i := known.running(id, 10)
+		change(&i)
+		known.add(i)
+	}
+	v := view(joined(s, 30), 30)
+	var living, died, done []fleet.InstanceID
+	for _, l := range s.Living(v.Instances, v.Group, v.Now, nil) {
+		living = append(living, l.ID)
+	}
+	if want := []fleet.InstanceID{"a-plain", "d-drains"}; !slices.Equal(living, want) {
+		t.Errorf("living are %v, want %v", living, want)
+	}
+	for _, reason := range []string{plan.ReasonVMGone, plan.ReasonShutdown} {
+		s := observe.New(known, true, began)
+		joined(s, 30)
+		var actions []plan.Action
+		for id := range known {
+			actions = append(actions, plan.Action{Kind: plan.Delete, ID: id, Reason: reason})
+		}
+		failed, announced := s.Ended(v, actions)
+		for _, f := range failed {
+			died = append(died, f.ID)
+		}
+		done = append(done, announced...)
+	}
+	if want := []fleet.InstanceID{"a-plain"}; !slices.Equal(died, want) || !slices.Equal(done, want) {
+		t.Errorf("%v failed and %v are done, want %v each", died, done, want)
+	}
+}
+
 // TestExplain: the provider's reason is told for the end of a machine, and a problem only if its
 // agent had not registered.
 func TestExplain(t *testing.T) {

@@ -8,14 +8,10 @@ import (
 )
 
 const (
-	// leastEarly is how many instances any group may lose early, whatever its size.
-	leastEarly = 3
 	// earlyShare is the part of a group that it may lose early: a fifth.
 	earlyShare = 5
 	// momentShare is the part that it may lose early in one moment: half.
 	momentShare = 2
-	// earlyFor is for how long an early end counts.
-	earlyFor = 24 * time.Hour
 	// oneMoment covers the delay between reports of agents, of the provider and of broken streams
 	// about what happened at one time.
 	oneMoment = 5 * time.Second
@@ -39,10 +35,10 @@ type earlyEnds struct {
 func (e *earlyEnds) add(one earlyEnd, size int) {
 	e.ends = append(e.ends, one)
 	old := 0
-	for old < len(e.ends) && one.at.Sub(e.ends[old].at) > earlyFor {
+	for old < len(e.ends) && one.at.Sub(e.ends[old].at) > plan.EarlyFor {
 		old++
 	}
-	e.ends = e.ends[max(old, len(e.ends)-max(size, leastEarly+1)):]
+	e.ends = e.ends[max(old, len(e.ends)-plan.MostEarly(size)):]
 }
 
 // exceed reports whether a group has lost more than it may lose early: a fifth of its size, or
@@ -60,7 +56,7 @@ func (e *earlyEnds) exceed(at time.Time, by scene) bool {
 }
 
 func (e *earlyEnds) above(size int) bool {
-	n, may := len(e.ends), max(leastEarly, size/earlyShare)
+	n, may := len(e.ends), max(plan.LeastEarly, size/earlyShare)
 	if n <= may {
 		return false
 	}

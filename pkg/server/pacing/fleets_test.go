@@ -20,6 +20,7 @@ type machine struct {
 	began      time.Time
 	registered time.Time // zero: never
 	ends       time.Time // when its end is noticed; zero: never
+	done       bool      // it ends as its agent had said
 }
 
 func (m machine) age(now time.Time) time.Duration {
@@ -35,6 +36,7 @@ type simulated struct {
 	group   fleet.Group
 	now     time.Time
 	alive   []machine
+	all     []machine // also those that ended
 	next    func(began time.Time) machine
 	made    int
 	onProbe int // of these, made through the window
@@ -63,13 +65,21 @@ func (s *simulated) lives() (all []plan.Life) {
 func (s *simulated) step() {
 	settings := plan.Settings{Settle: settle}
 	var failed []pacing.Failure
+	var done []fleet.InstanceID
 	s.alive = slices.DeleteFunc(s.alive, func(m machine) bool {
 		gone := !m.ends.IsZero() && !m.ends.After(s.now)
-		if gone && m.age(s.now) < settle {
+		switch {
+		case !gone || m.age(s.now) >= settle:
+		case m.done:
+			done = append(done, m.id)
+		default:
 			failed = append(failed, pacing.Failure{ID: m.id, Began: m.began, At: s.now, Young: true, Age: m.age(s.now)})
 		}
 		return gone
 	})
+	if len(done) > 0 {
+		s.pacer.Done(s.group, done, s.now)
+	}
 	if len(failed) > 0 {
 		s.pacer.Died(s.group, failed, settings, s.lives)
 	}
@@ -105,7 +115,7 @@ func (s *simulated) create(pace plan.Pace, settings plan.Settings) {
 		m := s.next(s.now)
 		s.made++
 		m.id, m.began = fleet.InstanceID(fmt.Sprint(s.made)), s.now
-		s.alive = append(s.alive, m)
+		s.alive, s.all = append(s.alive, m), append(s.all, m)
 		s.pacer.Accepted(s.group, m.id, s.now)
 		probed++
 		if pace.Probation > 0 {
@@ -178,6 +188,36 @@ func TestHalfOfAFleetIsMadeGoodAtOnce(t *testing.T) {
 		if s.made != lost || s.onProbe != 0 {
 			t.Fatalf("seed %d: of %d, %d ended in one moment; %d were made, %d of them through the window", seed, size, lost, s.made, s.onProbe)
 		}
+	}
+}
+
+// TestOneMomentCountsOnce: of forty, any eight may be lost, and beside them up to half in one moment. A
+// second moment is one too many, however few each of them takes.
+func TestOneMomentCountsOnce(t *testing.T) {
+	for name, c := range map[string]struct{ first, second, limit int }{
+		"one": {12, 0, 0}, "two of the same size": {3, 3, 1}, "a small one first": {2, 10, 1}, "a small one last": {10, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSimulated(40, time.Unix(1e9, 0), nil)
+			ends := func(n int) {
+				var failed []pacing.Failure
+				for range n {
+					failed = append(failed, pacing.Failure{At: s.now, Began: s.now, Young: true})
+				}
+				s.now = s.now.Add(time.Hour)
+				if n > 0 {
+					s.pacer.Died(s.group, failed, plan.Settings{Settle: settle}, s.lives)
+				}
+			}
+			for range 8 {
+				ends(1)
+			}
+			ends(c.first)
+			ends(c.second)
+			if got := s.pacer.Pace(s.group).Probation; got != c.limit {
+				t.Errorf("%d may be on probation, want %d", got, c.limit)
+			}
+		})
 	}
 }
 

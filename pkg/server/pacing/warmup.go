@@ -15,11 +15,12 @@ import (
 // longestDelete is how long a deletion takes at most, if nothing is wrong with it.
 const longestDelete = 10 * time.Minute
 
-// past is an outcome of a create before this term.
+// past is an outcome of a create before this term; without failed and take an instance settled.
 type past struct {
-	at     time.Time
-	failed *Failure // nil: apply take
-	take   func(*failureWindow)
+	at       time.Time
+	accepted bool // which tells nothing of early ends
+	failed   *Failure
+	take     func(*failureWindow)
 }
 
 // WarmUp rebuilds the failure windows from the records, and returns the instances that have
@@ -59,24 +60,29 @@ func (p *Pacer) warmUpGroup(g fleet.Group, records []*fleet.Instance, s plan.Set
 	slices.SortStableFunc(pasts, func(a, b past) int { return a.at.Compare(b.at) })
 	p.change(g, func(window *failureWindow) {
 		for _, one := range pasts {
-			if one.failed == nil {
-				one.take(window)
-				continue
-			}
 			living := func() []plan.Life { return livingAt(records, g, one.at, now) }
-			window.fail([]Failure{*one.failed}, scene{g.Size, s.Settle, living, p.wait})
+			if window.settling && !one.accepted { // as the leader did at that time
+				window.survive(living(), s, g.Size, one.at)
+			}
+			switch {
+			case one.failed != nil:
+				window.fail([]Failure{*one.failed}, scene{g.Size, s.Settle, living, p.wait})
+			case one.take != nil:
+				one.take(window)
+			}
 		}
 	})
 	return settled
 }
 
-// livingAt returns the registered instances that were alive at the given time, by their records.
+// livingAt returns the registered instances that were alive at the given time, or ended then, by
+// their records.
 func livingAt(records []*fleet.Instance, g fleet.Group, at, now time.Time) (all []plan.Life) {
 	for _, r := range records {
 		if r.RegisteredAt == nil || !r.RegisteredAt.Before(at) {
 			continue
 		}
-		if _, most := lived(r, g, now); !r.Phase.Active() && !most.After(at) {
+		if !r.Phase.Active() && plan.LostBy(r, g.DrainTimeout, now).Before(at) {
 			continue
 		}
 		all = append(all, plan.Life{ID: r.ID, Age: at.Sub(*r.RegisteredAt)})
@@ -97,13 +103,12 @@ func createdAt(r *fleet.Instance) time.Time {
 func pastOf(r *fleet.Instance, g fleet.Group, s plan.Settings, now time.Time) (all []past, settled bool) {
 	began := createdAt(r)
 	if r.Provider.ID != "" {
-		all = append(all, past{at: began, take: func(s *failureWindow) { s.accept(r.ID, began, g.Size) }})
+		all = append(all, past{at: began, accepted: true, take: func(s *failureWindow) { s.accept(r.ID, began, g.Size) }})
 	}
 	least, most := lived(r, g, now)
 	switch {
 	case plan.Settled(r, s, least):
-		at := plan.SettlesAt(r, s)
-		return append(all, past{at: at, take: func(s *failureWindow) { s.prove(r.ID, at) }}), true
+		return append(all, past{at: plan.SettlesAt(r, s)}), true
 	case plan.Announced(r.Reason) && r.DeletedAt != nil:
 		all = append(all, past{at: most, take: func(s *failureWindow) { s.done(r.ID, most, g.Size) }})
 	case plan.Failure(r.Reason) && !plan.Settled(r, s, most):
@@ -118,20 +123,13 @@ func pastOf(r *fleet.Instance, g fleet.Group, s plan.Settings, now time.Time) (a
 }
 
 // lived returns the earliest and the latest time at which an instance may have ended. If it was
-// drained, both are the start of the drain, by the group's current drain timeout. Otherwise, for
-// a failed instance, the deletion is assumed to have taken at most longestDelete.
+// drained, both are the start of the drain. Otherwise, for a failed instance, the deletion is assumed
+// to have taken at most longestDelete.
 func lived(r *fleet.Instance, g fleet.Group, now time.Time) (least, most time.Time) {
-	most = now
-	if r.DeletedAt != nil {
-		most = *r.DeletedAt
-	}
-	if r.Drain != nil {
-		if began := r.Drain.DeleteAt.Add(-g.DrainTimeout); began.Before(most) {
-			most = began
-		}
-		return most, most
-	}
+	most = plan.LostBy(r, g.DrainTimeout, now)
 	switch failed := plan.Failure(r.Reason); {
+	case r.Drain != nil:
+		return most, most
 	case failed && r.DeletedAt == nil:
 		return r.CreatedAt, most
 	case failed:

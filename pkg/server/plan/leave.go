@@ -80,7 +80,7 @@ func (d *decision) prune(i *Instance) {
 	if i.Busy {
 		return
 	}
-	if i.DeletedAt == nil || d.due(i.DeletedAt.Add(d.view.Settings.DeletedRetention)) {
+	if i.DeletedAt == nil || d.due(i.DeletedAt.Add(d.retention(i))) {
 		d.act(Action{Kind: Prune, ID: i.ID, Reason: ReasonRetention})
 	}
 }

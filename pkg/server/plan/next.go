@@ -124,6 +124,8 @@ type tally struct {
 	scaled  int // removed by scaleDown
 	resumed int
 	creates int
+
+	early int // tombstones of instances that ended early, and not looked at yet
 }
 
 // member is an instance that counts towards the group's size. It caches what the rules about
@@ -147,6 +149,7 @@ func newDecision(v View) *decision {
 		d.size = 0
 	}
 	d.own = v.Group.MaxSurge.Of(d.size)
+	d.keepEarly()
 	if len(v.Group.Leaving) > 0 && !d.held() {
 		d.leaving = make(map[fleet.InstanceID]bool, len(v.Group.Leaving))
 		for _, id := range v.Group.Leaving {

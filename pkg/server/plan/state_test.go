@@ -70,6 +70,10 @@ func parseGroup(t *testing.T, v *plan.View, word string) {
 		g.Removed = true
 	case "disabled":
 		g.Disabled = "no such template"
+	case "held":
+		g.RecordMissing = "its record is missing"
+	case "template":
+		g.Template = value
 	case "leaving":
 		for name := range strings.SplitSeq(value, ",") {
 			g.Leaving = append(g.Leaving, id(name))
@@ -190,6 +194,9 @@ func parseInstanceWord(t *testing.T, i *plan.Instance, word string) {
 	case "acked":
 		i.Drain.AckedAt = new(now)
 	case "until":
+		if i.Drain == nil { // a tombstone
+			i.Drain = &fleet.Drain{Reason: i.Reason}
+		}
 		i.Drain.DeleteAt = now.Add(span(t, value))
 	case "reason":
 		i.Reason = value

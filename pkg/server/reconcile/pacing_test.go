@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -64,6 +65,39 @@ func (p refusing) Create(ctx context.Context, spec provider.Spec) (provider.VM, 
 		return provider.VM{}, fmt.Errorf("args.flavor: no such flavor: %w", provider.ErrInvalid)
 	}
 	return p.Provider.Create(ctx, spec)
+}
+
+// answering is a provider that answers creates with these errors, and with the last one for ever.
+type answering struct {
+	*fake.Provider
+	mu   sync.Mutex
+	errs []error
+}
+
+func (p *answering) Create(context.Context, provider.Spec) (provider.VM, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.errs[0]
+	p.errs = p.errs[min(1, len(p.errs)-1):]
+	return provider.VM{}, err
+}
+
+// TestCreatesFailForTheLastDefiniteReason: that an attempt was used before tells nothing of why it was
+// refused.
+func TestCreatesFailForTheLastDefiniteReason(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		p := &answering{Provider: s.world.Open(scope, "a"), errs: []error{
+			errors.New("no answer"), fmt.Errorf("no more of type huge: %w", provider.ErrQuota), provider.ErrUsed,
+		}}
+		s.adjust = func(c *reconcile.Config) { c.Provider = p }
+		s.size(web, 1)
+		s.lead()
+		pass(time.Minute)
+		c, ok := s.term.CreatesFailing(web)
+		if !ok || c.Failures < 3 || c.Reason != problems.ReasonQuota || !strings.Contains(c.Message, "no more of type huge") {
+			t.Errorf("said to fail: %v %+v", ok, c)
+		}
+	})
 }
 
 // growth returns how long a group takes to grow from 0 to n registered instances.

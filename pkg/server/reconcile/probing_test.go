@@ -212,6 +212,34 @@ func TestNextLeaderKnowsThatCreatesFail(t *testing.T) {
 	}
 }
 
+// TestNextLeaderKnowsHoursOfEarlyEnds: what ended early counts for a day, also if the leader changes
+// when the retention of the tombstones is long over. They are pruned when the group has recovered.
+func TestNextLeaderKnowsHoursOfEarlyEnds(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.wanted.settings.Settle = settle
+		cure := s.mortal(web, 20*time.Second)
+		s.size(web, 100)
+		s.lead()
+		pass(3 * time.Hour)
+		built := s.attempts()
+		_ = s.stop()
+		s.lead()
+		pass(10 * time.Second)
+		if _, ok := s.term.CreatesFailing(web); !ok || s.attempts() > built+1 {
+			t.Errorf("said to fail: %v; %d creates by the next leader", ok, s.attempts()-built)
+		}
+		if n := len(s.records(web, fleet.Deleted)); n > 110 {
+			t.Errorf("%d tombstones are kept", n)
+		}
+		cure()
+		pass(2 * time.Hour)
+		s.expectRunning(web, 100)
+		if n := len(s.records(web, fleet.Deleted)); n > 0 {
+			t.Errorf("%d tombstones of a group that has recovered", n)
+		}
+	})
+}
+
 // attempts counts the instances that were to be created.
 func (s *shard) attempts() int {
 	s.mu.Lock()
