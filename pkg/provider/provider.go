@@ -60,6 +60,18 @@ func (s State) Alive() bool {
 // Exists reports whether a VM in this state can be deleted.
 func (s State) Exists() bool { return s != StateDeleted }
 
+// rank orders states: alive, other existing ones, gone.
+func (s State) rank() int {
+	switch {
+	case s.Alive():
+		return 0
+	case s.Exists():
+		return 1
+	default:
+		return 2
+	}
+}
+
 // Tag keys. The first four identify a VM and are what List filters by; the others are
 // informational.
 const (

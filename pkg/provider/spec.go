@@ -64,6 +64,12 @@ func (r Ref) Names(vm VM) bool {
 // Sort orders vms as List does: by instance ID, then provider ID.
 func Sort(vms []VM) { slices.SortFunc(vms, Compare) }
 
+// SortLiving orders VMs of one instance: those that are alive first, gone ones last. A VM that has
+// stopped must not hide another that runs.
+func SortLiving(vms []VM) {
+	slices.SortStableFunc(vms, func(a, b VM) int { return a.State.rank() - b.State.rank() })
+}
+
 // Compare compares two VMs by instance ID, then provider ID.
 func Compare(a, b VM) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.ProviderID, b.ProviderID))

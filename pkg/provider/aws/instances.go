@@ -51,7 +51,7 @@ func (p *Provider) List(ctx context.Context) ([]provider.VM, error) {
 // found is the result for one reference: one VM, unless a stray instance has the same instance
 // ID.
 type found struct {
-	vms []provider.VM // gone ones last
+	vms []provider.VM // living ones first, gone ones last
 	err error
 }
 
@@ -100,7 +100,7 @@ func (p *Provider) lookUp(ctx context.Context, filter string, g group, refs []pr
 	if err != nil {
 		err = fmt.Errorf("describe instances: %w", err)
 	}
-	slices.SortStableFunc(vms, func(a, b provider.VM) int { return rank(a) - rank(b) })
+	provider.SortLiving(vms)
 	for _, n := range g.at {
 		out[n].err = err
 		for _, vm := range vms {
@@ -109,14 +109,6 @@ func (p *Provider) lookUp(ctx context.Context, filter string, g group, refs []pr
 			}
 		}
 	}
-}
-
-// rank orders existing VMs before gone ones.
-func rank(vm provider.VM) int {
-	if vm.State.Exists() {
-		return 0
-	}
-	return 1
 }
 
 // Delete implements provider.Provider. An instance that reads don't show does not exist, unless

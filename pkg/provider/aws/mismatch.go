@@ -106,21 +106,11 @@ func (p *Provider) ofInstance(ctx context.Context, spec provider.Spec) (vm provi
 		}
 		vms = slices.DeleteFunc(vms, func(vm provider.VM) bool { return vm.ID != spec.ID })
 		if len(vms) > 0 {
-			return slices.MaxFunc(vms, func(a, b provider.VM) int { return worth(a) - worth(b) }), true, nil
+			provider.SortLiving(vms)
+			return vms[0], true, nil
 		}
 	}
 	return provider.VM{}, false, nil
-}
-
-func worth(vm provider.VM) int {
-	switch {
-	case vm.State.Alive():
-		return 2
-	case vm.State.Exists():
-		return 1
-	default:
-		return 0
-	}
 }
 
 // unknown removes the kind of a read's error: the outcome of the launch is unknown, although

@@ -36,24 +36,39 @@ func TestListPages(t *testing.T) {
 	})
 }
 
-// TestGetPrefersTheLiving: a terminated machine may have the same instance id.
-func TestGetPrefersTheLiving(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cloud, p := newWorld(t, nil)
-		tags := spec(t, 1).Tags
-		var living string
-		for range 6 { // ids are random: either may come first
-			living = cloud.AddMachine(large, tags, false)
-			if err := cloud.Kill(living, "Server.InternalError", ""); err != nil {
-				t.Fatal(err)
-			}
-		}
-		living = cloud.AddMachine(large, tags, false)
-		vm, err := provider.GetOne(t.Context(), p, provider.Ref{ID: spec(t, 1).ID})
-		if err != nil || vm.ProviderID != living || vm.State != provider.StateRunning {
-			t.Errorf("get: %+v, %v; want %s", vm, err, living)
-		}
-	})
+// TestDeadTwinHidesNothing: a terminated or stopped machine may have the same instance id as one
+// that runs. A get, and a create whose token was used, find the one that runs.
+func TestDeadTwinHidesNothing(t *testing.T) {
+	listed := map[string]int{"terminated": 1, "stopped": 7}
+	for name, end := range map[string]func(*awstest.Cloud, string) error{
+		"terminated": func(c *awstest.Cloud, id string) error { return c.Kill(id, "Server.InternalError", "") },
+		"stopped":    (*awstest.Cloud).Stop,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cloud, p := newWorld(t, nil)
+				s := spec(t, 1)
+				for range 6 { // ids are random: either may come first
+					if err := end(cloud, cloud.AddMachine(large, s.Tags, false)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				living := cloud.AddMachine(large, s.Tags, false)
+				time.Sleep(5 * time.Minute) // the stopped ones have come to rest
+				if vms, err := p.List(t.Context()); err != nil || len(vms) != listed[name] {
+					t.Errorf("list: %d, %v; want %d", len(vms), err, listed[name])
+				}
+				vm, err := provider.GetOne(t.Context(), p, provider.Ref{ID: s.ID})
+				if err != nil || vm.ProviderID != living || vm.State != provider.StateRunning {
+					t.Errorf("get: %+v, %v; want %s", vm, err, living)
+				}
+				cloud.FailNext("RunInstances", 1, awstest.Fault{Code: "IdempotentParameterMismatch", Status: http.StatusBadRequest})
+				if vm := must(t, p, s); vm.ProviderID != living {
+					t.Errorf("create: %+v, want %s", vm, living)
+				}
+			})
+		})
+	}
 }
 
 // TestOneCallForMany: a batch is at most two calls, whatever its size.

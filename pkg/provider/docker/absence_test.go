@@ -60,3 +60,31 @@ func TestContainerMissingFromList(t *testing.T) {
 		t.Errorf("%d removed (%v), want still 1", removed.Load(), err)
 	}
 }
+
+// TestStoppedTwinHidesNothing: a container that has stopped, such as a copy made by hand, may have
+// the labels of one that runs, and come first in a list.
+func TestStoppedTwinHidesNothing(t *testing.T) {
+	spec := newSpec(t, testScope(), nil)
+	stopped, living := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	p, _ := openFake(t, map[string]response{"GET json": {http.StatusOK, encode(t, []map[string]any{
+		{"Id": stopped, "State": "exited", "Labels": spec.Tags}, {"Id": living, "State": "running", "Labels": spec.Tags},
+	})}})
+	vm, err := provider.GetOne(t.Context(), p, provider.Ref{ID: spec.ID})
+	if err != nil || vm.ProviderID != living || vm.State != provider.StateRunning {
+		t.Errorf("got %.8q, %s (%v); want the one that runs", vm.ProviderID, vm.State, err)
+	}
+}
+
+// TestFailedReadIsNotGone: an engine that can't tell has not said that there is no such container.
+func TestFailedReadIsNotGone(t *testing.T) {
+	spec := newSpec(t, testScope(), nil)
+	p, _ := openFake(t, map[string]response{"GET json": {http.StatusInternalServerError, "database is locked"}})
+	for _, ref := range []provider.Ref{{ID: spec.ID}, {ID: spec.ID, ProviderID: strings.Repeat("a", 64)}} {
+		if _, err := provider.GetOne(t.Context(), p, ref); err == nil || errors.Is(err, provider.ErrNotFound) {
+			t.Errorf("get %+v: %v", ref, err)
+		}
+		if err := provider.DeleteOne(t.Context(), p, ref); err == nil {
+			t.Errorf("delete %+v: no error", ref)
+		}
+	}
+}

@@ -70,8 +70,8 @@ func (p *Provider) remove(ctx context.Context, ref provider.Ref) error {
 	return nil
 }
 
-// find returns the VMs that ref matches: one, unless another container has the same instance
-// ID.
+// find returns the VMs that ref matches, living ones first: one, unless another container has the
+// same instance ID.
 func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -85,6 +85,7 @@ func (p *Provider) find(ctx context.Context, ref provider.Ref) ([]provider.VM, e
 			return nil, fmt.Errorf("find container of instance %s: %w", ref.ID, err)
 		}
 		if len(vms) > 0 {
+			provider.SortLiving(vms)
 			return vms, nil
 		}
 		// A list may briefly lack a container that exists; the name is authoritative.

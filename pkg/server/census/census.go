@@ -52,8 +52,9 @@ func Group(vm provider.VM) fleet.GroupKey {
 }
 
 // Compare matches records and VMs by instance id. If two VMs have the same id, the
-// record's VM is the one with its provider ID or, if it has none yet, the oldest. Other
-// VMs are leftovers only if the record's VM exists and no malformed object claims the id.
+// record's VM is the one with its provider ID or, if it has none yet, the oldest that is alive, or
+// else the oldest. Other VMs are leftovers only if the record's VM exists and no malformed object
+// claims the id.
 func Compare(records []fleet.Instance, claims Claims, vms []provider.VM) Census {
 	c := Census{Nameless: claims.Nameless}
 	c.Present = slices.Grow(c.Present, min(len(records), len(vms))) // usually nearly all
@@ -91,6 +92,7 @@ func (c *Census) match(r fleet.Instance, vms []provider.VM) {
 	c.Live++
 	if r.Provider.ID == "" {
 		slices.SortStableFunc(vms, func(a, b provider.VM) int { return a.CreatedAt.Compare(b.CreatedAt) })
+		provider.SortLiving(vms)
 	}
 	own := slices.IndexFunc(vms, func(vm provider.VM) bool {
 		return r.Provider.ID == "" || vm.ProviderID == r.Provider.ID
