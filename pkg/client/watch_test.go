@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/rpc"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -199,6 +203,20 @@ func TestInstances(t *testing.T) {
 	})
 }
 
+// TestPagesAreWholeOrNone: pages that could not all be read are no list, which would lack the rest.
+func TestPagesAreWholeOrNone(t *testing.T) {
+	cut := errors.New("cut off")
+	all, err := client.Pages(func(token string) ([]string, string, error) {
+		if token == "" {
+			return []string{"a"}, "next", nil
+		}
+		return []string{"b"}, "", cut
+	})
+	if !errors.Is(err, cut) || len(all) > 0 {
+		t.Errorf("listed %q, %v", all, err)
+	}
+}
+
 func TestWatchOfGroups(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		s := f.up("one", "10.0.0.1")
@@ -222,19 +240,46 @@ func TestWatchFollows(t *testing.T) {
 	})
 }
 
+// TestWatchFollowsAMove: when the leader's address moves while it is watched, the whole snapshot of
+// the next leader decides what is gone, and not a part of it.
+func TestWatchFollowsAMove(t *testing.T) {
+	for _, of := range []string{client.WatchGroups, client.WatchAllInstances} {
+		withFixture(t, func(f *fixture) {
+			a, b := f.up("one", "10.0.0.1"), f.up("one", "10.0.0.2")
+			say := func(text string, end error) stream {
+				return stream{groups: groups(text), instances: instances(text), end: end}
+			}
+			moved, err := status.New(codes.Unavailable, "moved").WithDetails(&errdetails.ErrorInfo{
+				Reason: "NOT_LEADER", Domain: "nstance.dev", Metadata: map[string]string{"leader_addr": b.addr},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.streams = []stream{say("x y .", moved.Err()), say("", moved.Err())}
+			b.streams = []stream{say("y", rpc.Unavailable.Errorf("going")), say("y z .", nil)}
+			if got, want := f.watched(a, of), "x y . y lost y z missed-x ."; got != want {
+				t.Errorf("%s: saw %q, want %q", of, got, want)
+			}
+		})
+	}
+}
+
 // TestWatchEnds: permanent errors, and the caller's error, end a watch.
 func TestWatchEnds(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		one, two := f.up("one", "10.0.0.1"), f.up("two", "10.0.0.2")
 		shards := []client.Shard{{ID: "one", Addrs: []string{one.addr}}, {ID: "two", Addrs: []string{two.addr}}}
-		two.streams = []stream{{groups: groups("a ."), end: rpc.Denied.Errorf("not yours")}}
-		var seen []string
-		err := f.client(nil).Watch(f.t.Context(), shards, []string{client.WatchGroups}, func(e client.Event) error {
-			seen = append(seen, word(e))
-			return nil
-		})
-		if err == nil || err.Error() != "shard two: not yours" || !slices.Equal(seen, []string{"a", "."}) {
-			t.Errorf("%v after %v", err, seen)
+		var err error
+		for _, kind := range []rpc.Kind{rpc.Denied, rpc.Precondition, rpc.NotFound, rpc.Invalid, rpc.Unimplemented} {
+			two.set(func() { two.streams = []stream{{groups: groups("a ."), end: kind.Errorf("not yours")}} })
+			var seen []string
+			err = f.client(nil).Watch(f.t.Context(), shards, []string{client.WatchGroups}, func(e client.Event) error {
+				seen = append(seen, word(e))
+				return nil
+			})
+			if err == nil || !strings.HasPrefix(err.Error(), "shard two: ") || !slices.Equal(seen, []string{"a", "."}) {
+				t.Errorf("%v after %v", err, seen)
+			}
 		}
 
 		two.set(func() { two.streams = []stream{{groups: groups("a b .")}} })

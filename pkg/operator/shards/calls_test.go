@@ -175,6 +175,35 @@ func TestCallsThatFail(t *testing.T) {
 	}, "one", "two")
 }
 
+// TestRefusedDeletes: a refusal other than NOT_FOUND, such as of a tenant that the shard does not
+// serve, does not mean that what was to be deleted is gone.
+func TestRefusedDeletes(t *testing.T) {
+	simulated(t, func(t *testing.T, w *shardstest.World) {
+		for _, code := range []codes.Code{codes.FailedPrecondition, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented} {
+			for _, method := range []string{"DeleteGroup", "DeleteInstance"} {
+				w.Shard("one").Fail(method, status.Error(code, "no"), -1)
+			}
+			for what, err := range map[string]error{
+				"group":    w.Set.DeleteGroup(t.Context(), "one", "web"),
+				"instance": w.Set.DeleteInstance(t.Context(), "one", never),
+				"key":      w.Set.DeleteInstanceByKey(t.Context(), "one", "a"),
+			} {
+				if status.Code(err) != code {
+					t.Errorf("delete a %s, refused with %v: %v", what, code, err)
+				}
+			}
+		}
+		for what, err := range map[string]error{
+			"group":    w.Set.DeleteGroup(t.Context(), "three", "web"),
+			"instance": w.Set.DeleteInstance(t.Context(), "three", never),
+		} {
+			if err == nil {
+				t.Errorf("delete a %s of a shard that is not configured: no error", what)
+			}
+		}
+	}, "one")
+}
+
 // TestCallsEnd: a leader that does not answer is unreachable until it does.
 func TestCallsEnd(t *testing.T) {
 	simulated(t, func(t *testing.T, w *shardstest.World) {

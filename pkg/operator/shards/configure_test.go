@@ -59,8 +59,16 @@ func TestWhatLeftIsNoEvidence(t *testing.T) {
 			return w.Set.Group("two", "web") != nil && len(w.Set.Groups("two")) == 1 &&
 				w.Set.Instance("two", id) != nil && len(w.Set.Instances("two", "web")) == 1
 		}
+		w.Set.Missing("two", "web", never)
+		soon()
+		if !w.Set.Missing("two", "web", never) {
+			t.Fatal("the shard did not say that there is no such instance")
+		}
 		st := state(t, w, "two")
 		w.Configure("one")
+		if w.Set.Missing("two", "web", never) {
+			t.Error("what it said is proof though it left")
+		}
 		if _, ok := w.Set.State("two"); ok || !st.Synced || !known() {
 			t.Errorf("at once: %+v, configured %t, groups %v", st, ok, w.Set.Groups("two"))
 		}

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/nstance/nstance/pkg/client"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -95,9 +98,11 @@ func TestAnEarlierTermIsNotHeard(t *testing.T) {
 	m.hear(0, word(1, "a"))
 	m.move([]string{"b"})
 	m.hear(0, word(2, "b"))
-	m.listGroups(0, m.tick, &nstancev1.ListGroupsResponse{})
+	other := &nstancev1.GroupStatus{Key: "other"}
+	m.listGroups(0, m.tick, &nstancev1.ListGroupsResponse{Groups: []*nstancev1.GroupStatus{other}})
+	m.listInstances(0, m.tick, []*nstancev1.InstanceStatus{{Id: "i", Group: "web"}})
 	m.ended(0, nil)
-	if m.groups.get("web").GetSize() != 1 {
+	if m.groups.get("web").GetSize() != 1 || m.groups.get("other") != nil || m.instances.get("i") != nil {
 		t.Error("it was heard")
 	}
 	if m.hear(1, word(2, "b")); m.groups.get("web").GetSize() != 2 {
@@ -106,6 +111,55 @@ func TestAnEarlierTermIsNotHeard(t *testing.T) {
 	m.forget()
 	if events := m.hear(1, word(3, "c")); len(events) > 0 {
 		t.Errorf("of a shard that is forgotten: %v", events)
+	}
+}
+
+// TestASnapshotEndsWhatItLacks: after streams were opened anew, whatever they had told before stays
+// until a whole snapshot lacks it, and absence proves nothing meanwhile.
+func TestASnapshotEndsWhatItLacks(t *testing.T) {
+	away := status.Error(codes.Unavailable, "away")
+	of := []string{client.WatchGroups, client.WatchAllInstances}
+	for name, anew := range map[string]func(*memory){
+		"opened anew": func(m *memory) { m.restart(0) },
+		"ended":       func(m *memory) { m.ended(0, away) },
+		"moved": func(m *memory) {
+			if m.move([]string{"b"}); m.state.Synced {
+				t.Error("it moved and was not heard there yet, but it is synced")
+			}
+			m.restart(m.term)
+		},
+		"lost": func(m *memory) {
+			for _, what := range of {
+				m.hear(0, client.Event{Kind: client.Lost, Of: what, Err: away})
+			}
+		},
+	} {
+		for n := range 4 {
+			first, resumed := of[n%2], n > 1
+			m := followed(&nstancev1.InstanceStatus{Id: "early"})
+			m.noteMissing("web", "never")
+			m.hear(0, word(2, "b"))
+			late := &nstancev1.InstanceStatus{Id: "late"}
+			m.hear(0, client.Event{Kind: client.Changed, Of: client.WatchAllInstances, Key: "late", Instance: late})
+			m.mergeInstance(&nstancev1.InstanceStatus{Id: "answered"}, m.tick)
+			if !m.missed("web", "never") {
+				t.Errorf("%s: what the shard has not is not missing", name)
+			}
+			anew(m)
+			if m.state.Synced || m.missed("web", "never") || m.groups.get("web") == nil || len(m.instances.rows) != 3 {
+				t.Errorf("%s: synced %t, and absence is proof: %v", name, m.state.Synced, m.instances.rows)
+			}
+			for _, what := range []string{first, of[1-n%2]} {
+				e := client.Event{Kind: client.Synced, Of: what, Resumed: resumed && what == client.WatchAllInstances}
+				if m.hear(m.term, e); m.state.Synced == (what == first) {
+					t.Errorf("%s: after %s, with %s first: synced %t", name, what, first, m.state.Synced)
+				}
+			}
+			want := map[bool]int{false: 0, true: 3}[resumed]
+			if m.groups.get("web") != nil || len(m.instances.rows) != want {
+				t.Errorf("%s, resumed %t: %v, and %d instances: want none, and %d", name, resumed, m.groups.rows, len(m.instances.rows), want)
+			}
+		}
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
+// never is the ID of an instance that no shard has or had.
+const never = "knd01h455vb4pex5vsknk084sn02q"
+
 // TestWhatTheStreamHasNotToldIsNotMissing: another operator created it, and the stream here is
 // late. An instance that no shard ever had is missing once the shard has said so.
 func TestWhatTheStreamHasNotToldIsNotMissing(t *testing.T) {
@@ -34,7 +37,6 @@ func TestWhatTheStreamHasNotToldIsNotMissing(t *testing.T) {
 			t.Errorf("after the question: events %v", got)
 		}
 
-		const never = "knd01h455vb4pex5vsknk084sn02q"
 		for n := range 3 {
 			if missing := w.Set.Missing("one", "web", never); missing != (n > 0) {
 				t.Errorf("what there never was, asked for time %d: %v", n, missing)
@@ -49,23 +51,29 @@ func TestWhatTheStreamHasNotToldIsNotMissing(t *testing.T) {
 	}, "one")
 }
 
-// TestNothingIsMissingWhereNobodyAnswers: the question is repeated until there is an answer.
-func TestNothingIsMissingWhereNobodyAnswers(t *testing.T) {
-	simulated(t, func(t *testing.T, w *shardstest.World) {
-		const never = "knd01h455vb4pex5vsknk084sn02q"
-		one := w.Shard("one")
-		one.Fail("GetInstanceStatus", status.Error(codes.Internal, "not now"), -1)
-		for range 3 {
-			if w.Set.Missing("one", "web", never) || w.Set.Missing("other", "web", never) || w.Set.Missing("one", "web", "") {
-				t.Error("it counts as missing")
-			}
-			soon()
-		}
-		one.Fail("GetInstanceStatus", nil, 0)
-		soon()
-		soon()
-		if !w.Set.Missing("one", "web", never) {
-			t.Error("it was not asked for again")
-		}
-	}, "one")
+// TestNothingIsMissingUnlessTheShardSaysSo: other refusals, such as of a tenant that the shard does
+// not serve, are no answer. The question is repeated until there is one.
+func TestNothingIsMissingUnlessTheShardSaysSo(t *testing.T) {
+	for _, code := range []codes.Code{
+		codes.Internal, codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented, codes.ResourceExhausted,
+	} {
+		t.Run(code.String(), func(t *testing.T) {
+			simulated(t, func(t *testing.T, w *shardstest.World) {
+				one := w.Shard("one")
+				one.Fail("GetInstanceStatus", status.Error(code, "not now"), -1)
+				for range 3 {
+					if w.Set.Missing("one", "web", never) || w.Set.Missing("other", "web", never) || w.Set.Missing("one", "web", "") {
+						t.Error("it counts as missing")
+					}
+					soon()
+				}
+				one.Fail("GetInstanceStatus", nil, 0)
+				soon()
+				soon()
+				if !w.Set.Missing("one", "web", never) {
+					t.Error("it was not asked for again")
+				}
+			}, "one")
+		})
+	}
 }
