@@ -111,6 +111,7 @@ func TestHoldGroupOfItsOwn(t *testing.T) {
 		"an older one, larger": {
 			rev: 6, found: `{"template":"knd","size":10,"revision":2}`, known: jobIs, lives: 9, want: jobHeld, holds: true,
 		},
+		"an older one, of the same text":  {rev: 6, found: jobIs, known: jobIs, lives: 9, want: jobIs},
 		"an older one that says the same": {rev: 6, found: wish, known: jobIs, lives: 9, want: jobIs, holds: true},
 		"an older one before a deletion":  {rev: 6, found: jobIs, known: removed, lives: 9, want: removed, holds: true},
 		"an older one before what is forgotten": {
@@ -157,6 +158,7 @@ func TestHoldStaticGroup(t *testing.T) {
 		"a cache knows it, and nothing lives": {known: webIs, behind: true, want: nothing},
 		"one without a say was known":         {known: `{"revision":5}`, lives: 2, by: 5, want: nothing},
 		"one of before it was static":         {known: removed, lives: 2, by: 6, want: nothing},
+		"one of before it was static, sized":  {known: `{"size":2,"removed":true,"revision":6}`, lives: 2, by: 6, want: nothing},
 		"it was taken back":                   {rev: 8, found: gone, known: webIs, lives: 2, by: 5, want: gone},
 		"it was taken back before": {
 			rev: 6, found: gone, known: `{"size":2,"revision":7}`, lives: 2, want: `{"size":2,"missing":true,"revision":8}`, holds: true,

@@ -26,6 +26,8 @@ func TestValidate(t *testing.T) {
 	file := func(name, fields string) [2]string {
 		return [2]string{`"a.json": { "kind": "json", "content": { "x": [1] } }`, `"` + name + `": { ` + fields + ` }`}
 	}
+	const knd, list = `"templates": {
+    "knd": { "kind": "knd", "arch": "amd64", `, `"removed": ["default/bare"], `
 	const key = `"encryption_key": { "provider": "env", "source": "KEY" }`
 	for _, c := range []struct {
 		edit [2]string
@@ -108,6 +110,8 @@ func TestValidate(t *testing.T) {
 		{section(`"removed": ["default/gone", "prod/web", "other/web"]`), ""},
 		{section(`"removed": ["default/web"]`), "removed[0]: default/web keeps machines: remove it from groups or set its size to 0"},
 		{section(`"removed": ["prod/web", "default/bare"]`), "removed[1]: default/bare keeps machines"},
+		{[2]string{knd + `"size": 4`, list + knd + `"size": 0`}, ""},
+		{[2]string{knd + `"size": 4,`, list + knd}, "removed[0]: default/bare keeps machines"}, // the default size
 		{section(`"removed": ["web"]`), `removed[0]: "web" is not a group: want tenant/group`},
 		{section(`"removed": [""]`), "removed[0]: empty: want a group, as tenant/group"},
 		{section(`"removed": ["a/b", "a/b"]`), `removed[1]: "a/b" is listed already`},

@@ -113,6 +113,30 @@ func TestDamagedAppliedIsStoredAgain(t *testing.T) {
 	})
 }
 
+// TestAppliedIsStoredAfterAFailure: an applied/ that is gone, and can't be stored again because the store
+// does not answer in between, is tried soon, and not only at the next check.
+func TestAppliedIsStoredAfterAFailure(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, _ := running(t, quiet())
+		s.settled()
+		const key = "applied/" + shardID + ".jsonc"
+		s.remove(key)
+		reads := 0
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbGet && r.Key == key {
+				if reads++; reads == 2 { // the first one found that it is gone
+					return objecttest.Outcome{Fault: objecttest.Dropped}
+				}
+			}
+			return objecttest.Outcome{}
+		})
+		time.Sleep(time.Hour)
+		if reads < 3 || !slices.Contains(s.keys(""), key) {
+			t.Errorf("read %d times", reads)
+		}
+	})
+}
+
 // TestAnotherNonceKey: a server that boots without the key for nonces makes a new one, which the leader
 // tells; what is gone besides is stored again all the same.
 func TestAnotherNonceKey(t *testing.T) {

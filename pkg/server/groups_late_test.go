@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -111,6 +112,33 @@ func TestCachedOverrideLostAndListingLacks(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		s.keptAll("after the takeover", machines)
 		if g := s.mustGroup(q, "web"); condition(g, missingGroup) == nil || g.GetSize() != 2 {
+			t.Errorf("web is %v", g)
+		}
+	})
+}
+
+// TestListingLacksAnOlderOverride: a listing without the override of a group whose machines were all
+// made before it: the override is read by its key, and nothing is taken for lost.
+func TestListingLacksAnOlderOverride(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t, with("GROUPS", onlyWeb), calm)
+		listing := objecttest.NewListing(s.inner)
+		s.store = objecttest.NewFaults(listing, nil)
+		p := s.start()
+		s.populate(p)
+		p.awaitSize("web", 2)
+		p.set(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(2))})
+		s.groupsBecome(`"default": { "web": { "template": "knd", "size": 1 } }`)
+		p.refreshes(updated)
+		time.Sleep(time.Minute)
+		machines := s.living()
+		s.world.ForgetCalls()
+		listing.Hide(func(key string) bool { return key == webAt })
+		p.ends()
+		q := s.successor() // its cache is empty
+		time.Sleep(time.Minute)
+		s.keptAll("after the takeover", machines)
+		if g := s.mustGroup(q, "web"); condition(g, missingGroup) != nil || g.GetSize() != 2 {
 			t.Errorf("web is %v", g)
 		}
 	})

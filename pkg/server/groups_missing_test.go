@@ -312,6 +312,19 @@ func TestHeldGroupIsDeleted(t *testing.T) {
 	})
 }
 
+// TestHeldGroupWithoutMachines: a group without machines is held, too, by the leader that knows it.
+func TestHeldGroupWithoutMachines(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p, _ := elevenOf(t)
+		p.set(&nstancev1.UpsertGroupRequest{Key: "idle", Template: ptr("knd"), Size: ptr(int32(0))})
+		s.remove(groupAt("default", "idle"))
+		p.idle()
+		if g := s.mustGroup(p, "idle"); condition(g, missingGroup) == nil || g.GetTemplate() != "knd" || g.GetSize() != 0 {
+			t.Errorf("idle is %v", g)
+		}
+	})
+}
+
 // TestHeldGroupIsKeptAtSize: a dead machine of a held group is replaced, with the last known
 // definition.
 func TestHeldGroupIsKeptAtSize(t *testing.T) {

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,6 +40,28 @@ func TestOneGroupUnreadable(t *testing.T) {
 		}
 		if n := looks.Load(); n > 60 {
 			t.Errorf("%d requests in an hour", n)
+		}
+	})
+}
+
+// TestKnownGroupUnreadable: a leader continues a group whose record can no longer be read with what it
+// knew: it replaces what dies, and takes nothing away.
+func TestKnownGroupUnreadable(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p, _ := elevenOf(t)
+		for group, n := range map[string]int{"job": 9, "web": 2} {
+			s.put(groupAt("default", group), `{ "size": "7" }`)
+			time.Sleep(5 * time.Minute) // it has been listed
+			before := s.belonging("default", group)
+			s.world.Kill(before[0])
+			time.Sleep(time.Minute)
+			if now := s.belonging("default", group); len(now) != n || slices.Contains(now, before[0]) {
+				t.Errorf("group %s has %v, after %s of %v died", group, now, before[0], before)
+			}
+			g, err := p.group(group)
+			if err != nil || int(g.GetSize()) != n {
+				t.Errorf("group %s: %v, %v", group, g, err)
+			}
 		}
 	})
 }

@@ -112,6 +112,57 @@ func TestAwaitedConfigWhoseMachinesAreGone(t *testing.T) {
 	}
 }
 
+// TestAwaitedConfigIsReadAgain: a config that awaits confirmation says the same each time it is read.
+func TestAwaitedConfigIsReadAgain(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		_, p := refusesOnlyWeb(t)
+		time.Sleep(10 * time.Minute)
+		p.awaitsConfirmation("default/db")
+	})
+}
+
+// TestAwaitedConfigBesideStrays: a group whose machines have lost their records has had machines: its
+// removal still waits.
+func TestAwaitedConfigBesideStrays(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := refusesOnlyWeb(t)
+		machines, accepted := s.living(), s.accepted()
+		s.world.SetCapacity(map[string]int{"a": 0, "b": 0}) // so that nothing takes their place
+		for _, r := range s.records() {
+			if r.Group == "db" {
+				s.remove(recordKey(r))
+			}
+		}
+		s.world.ForgetCalls()
+		time.Sleep(20 * time.Minute)
+		s.keptAlive("without the records of db", machines)
+		if st := p.configStatus(); s.accepted() != accepted || len(st.GetAwaitsConfirmation()) != 1 {
+			t.Errorf("status: %v", st)
+		}
+	})
+}
+
+// TestAwaitedConfigIsAnother: a text that replaces one that would take effect by itself waits for a
+// refresh.
+func TestAwaitedConfigIsAnother(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := runningBad(t)
+		calm(s)
+		p.refreshes(updated)
+		time.Sleep(time.Minute)
+		machines := s.living()
+		s.world.ForgetCalls()
+		s.groupsBecome(`"default": { "web": { "template": "knd", "size": 4 } }`)
+		p.ends()
+		q := s.successor()
+		s.groupsBecome(`"default": { "web": { "template": "knd", "size": 1 } }`)
+		time.Sleep(10 * time.Minute)
+		s.keptAll("after another text", machines)
+		q.refreshes(updated)
+		q.awaitSize("web", 1)
+	})
+}
+
 // TestAwaitedConfigIsReplaced: another text waits for a refresh, even if it needs no confirmation;
 // the same one with a list of what it removes takes effect.
 func TestAwaitedConfigIsReplaced(t *testing.T) {
