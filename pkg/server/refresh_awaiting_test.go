@@ -47,6 +47,28 @@ func TestAwaitedConfigWithoutMachines(t *testing.T) {
 	})
 }
 
+// TestOlderAppliedWhileAConfigAwaits: the sizes of a config that was never accepted explain no
+// machine, so a leader that finds an older applied/, with a smaller group, keeps all machines.
+func TestOlderAppliedWhileAConfigAwaits(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := runningTwo(t, calm)
+		older := s.get(appliedAt)
+		s.groupsBecome(`"default": { "web": { "template": "knd", "size": 2 }, "db": { "template": "knd", "size": 4 } }`)
+		p.refreshes(updated)
+		p.awaitSize("db", 4)
+		time.Sleep(5 * time.Minute) // none is so new that it could be a replacement
+		machines := s.living()
+		s.world.ForgetCalls()
+		s.put(appliedAt, older)
+		s.groupsBecome(`"default": { "db": { "template": "knd", "size": 4 } }`)
+		p.ends()
+		q := s.successor()
+		time.Sleep(10 * time.Minute)
+		s.keptAll("by the next leader", machines)
+		q.awaitsConfirmation("default/web")
+	})
+}
+
 const onlyWeb = `"default": { "web": { "template": "knd", "size": 2 } }`
 
 // calm makes agents that never report again good for an hour, also in configs that are put later.

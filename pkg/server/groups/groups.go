@@ -30,7 +30,7 @@ type Config struct {
 	Records  writes.Records
 	Fence    Fence
 	Static   *config.Shard // that the term begins with
-	Past     *config.Shard // the alternative that the takeover did not choose; nil: there is none
+	Past     *config.Shard // the last accepted config, if the term begins with another; nil: there is none
 	First    bool          // no config that was accepted before can be read
 	Checks   func(*config.Shard) config.Checks
 	Problems *problems.Set

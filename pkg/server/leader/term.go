@@ -181,7 +181,7 @@ func (t *Term) groupsConfig() groups.Config {
 		Changed: t.regrouped, Altered: t.altered, Doubt: t.doubts.request, Now: t.cfg.Now, Uniform: t.cfg.Uniform, Logger: t.cfg.Logger,
 	}
 	now := t.config.now()
-	if other := now.other; other != nil {
+	if other := now.other; other != nil && !now.fromApplied { // config/ was not accepted yet, so its sizes explain no instance
 		cfg.Past = other.shard
 	}
 	cfg.First = now.last.shard == nil
