@@ -41,11 +41,12 @@ type book struct {
 	applied    *config.Shard       // content of applied/
 	groups     config.GroupRecords // as servers wrote them last
 	hands      *hands
+	texts      *texts
+	shrinks    *shrinks
 	wanted     map[fleet.GroupKey][]*want
 	pace       pace
 	failed     map[fleet.InstanceID]bool // on-demand instances that failed
 	ends       ends
-	accepted   map[string]time.Time // by name of the removed group: when a refresh last accepted it
 }
 
 func newBook(t *Timeline) *book {
@@ -55,10 +56,10 @@ func newBook(t *Timeline) *book {
 		left: map[fleet.InstanceID]time.Time{}, gone: map[fleet.InstanceID]bool{},
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
 		requests: map[string]fleet.InstanceID{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
-		pace: newPace(), failed: map[fleet.InstanceID]bool{}, accepted: map[string]time.Time{}, groups: config.GroupRecords{},
+		pace: newPace(), failed: map[fleet.InstanceID]bool{}, groups: config.GroupRecords{},
 		ends: ends{evidences{}, map[fleet.InstanceID]time.Time{}},
 	}
-	b.hands = newHands(b)
+	b.hands, b.texts, b.shrinks = newHands(b), newTexts(b), newShrinks(b)
 	return b
 }
 
@@ -98,16 +99,9 @@ func (b *book) wrote(key string, body []byte, sent time.Time) {
 	case "request":
 		b.wroteRequest(key, body)
 	case "config":
-		if shard, err := config.Parse(body); err == nil {
-			b.static = shard
-			b.rewant()
-		}
+		b.texts.setConfig(body)
 	case "applied":
-		if shard, err := config.ParseAccepted(body); err == nil {
-			b.judgeRemovals(b.applied, shard, sent)
-			b.applied = shard
-			b.rewant()
-		}
+		b.texts.accept(body, sent)
 	case "groups":
 		b.wroteGroup(groupOf(key), body)
 	}
@@ -125,6 +119,7 @@ func (b *book) wroteGroup(key fleet.GroupKey, body []byte) {
 		b.violate("the record of group %s went back from epoch %d, rev %d, revision %d to %d, %d, %d",
 			key, was.Epoch, was.Rev, was.Revision, r.Epoch, r.Rev, r.Revision)
 	}
+	b.shrinks.judgeRecord(key, r)
 	b.hands.wrote(key, body)
 	b.groups = maps.Clone(b.groups) // shared
 	b.groups[key] = r

@@ -94,7 +94,7 @@ func (s *Shard) refresh(patience time.Duration, confirmed bool) {
 					accepted = append(accepted, f.Subject)
 				}
 			}
-			s.book.accepts(accepted)
+			s.book.shrinks.accepts(accepted)
 			_, err = c.RefreshConfig(ctx, &nstancev1.RefreshConfigRequest{AcceptRemovals: accepted})
 		}
 		return err
@@ -125,19 +125,25 @@ func doGroup(s *Shard, a args) error {
 func (s *Shard) upsert(told string, a args, r *nstancev1.UpsertGroupRequest) {
 	size := int32(a.count)
 	r.Key, r.Size = a.words[0], &size
+	became := a.count
 	s.schedule(told, patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
-		_, err := c.UpsertGroup(ctx, r)
+		s.book.shrinks.asks(defaultGroup(r.GetKey()))
+		answer, err := c.UpsertGroup(ctx, r)
+		if err == nil && len(r.GetRemove()) > 0 { // a size that named instances make smaller counts only those that are left
+			became = int(answer.GetGroup().GetSize())
+		}
 		return err
 	}, func(o callOutcome) {
 		if o == missing && len(r.GetRemove()) > 0 {
 			o = refused // the instance may not exist
 		}
-		s.book.promiseSize(defaultGroup(r.GetKey()), a.count, o)
+		s.book.promiseSize(defaultGroup(r.GetKey()), became, o)
 	})
 }
 
 func doUngroup(s *Shard, a args) error {
 	s.schedule("delete group "+a.words[0], patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
+		s.book.shrinks.asks(defaultGroup(a.words[0]))
 		_, err := c.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: a.words[0]})
 		return err
 	}, func(o callOutcome) { s.book.promiseSize(defaultGroup(a.words[0]), absent, o) })

@@ -9,7 +9,7 @@ type command struct {
 }
 
 // commands is the whole language. A step that is impossible (starting a running server) is
-// noted in the timeline, and the script continues.
+// noted in the timeline, and the script continues. The first pattern that matches a line counts.
 func commands() []command {
 	return slices.Concat(shardCommands(), machineCommands(), requestCommands())
 }
@@ -29,6 +29,8 @@ func shardCommands() []command {
 		{"suspend SERVER", doSuspend},
 		{"suspend SERVER before COUNT", doSuspendBefore},
 		{"resume SERVER", doResume},
+
+		{"forget SERVER", doForget},
 
 		{"cut HOST HOST", doCut},
 		{"join HOST HOST", doJoin},
@@ -78,19 +80,28 @@ func machineCommands() []command {
 // requestCommands are the commands that call the shard's API.
 func requestCommands() []command {
 	return []command{
+		{"config var COUNT", doConfigVar}, // before GROUP, which matches these words, too
+		{"config spare COUNT", doConfigSpare},
 		{"config GROUP COUNT", doConfigSize},
 		{"config type TYPE", doConfigType},
-		{"config var COUNT", doConfigVar},
 		{"config drain SPAN", doConfigDrain},
 		{"config broken", doConfigBroken},
 		{"config mended", doConfigMended},
 		{"config without GROUP", doConfigWithout},
 		{"config renames GROUP", doConfigRenames},
 		{"config whole", doConfigWhole},
+		{"config removes GROUP", doConfigRemoves},
+		{"config unsets GROUP", doConfigUnsets},
+		{"text config lost", doConfigLost},
+		{"text config old COUNT", doConfigOld},
+		{"text applied lost", doAppliedLost},
+		{"text applied old COUNT", doAppliedOld},
+		{"text applied back", doAppliedBack},
 		{"record GROUP lost", doGroupLost},
 		{"record GROUP spoilt", doGroupSpoilt},
 		{"record GROUP old COUNT", doGroupOld},
 		{"record GROUP back", doGroupBack},
+		{"weigh", doWeigh},
 		{"refresh", doRefresh},
 		{"refresh unconfirmed", doRefreshUnconfirmed},
 

@@ -26,6 +26,9 @@ type Settings struct {
 	Broken       bool   // makes the config invalid
 	Without      string // omits this one of the two groups
 	Renamed      bool   // renames the group in Without instead
+	Listed       bool   // lists the group in Without as removed
+	Unset        string // omits the size of this one of the two groups
+	Spare        int    // size of a third group, of which the provider makes no machine; 0: there is none
 	Pacing
 }
 
@@ -56,16 +59,26 @@ func (s Settings) Text() string {
 			groups[s.Without+"2"] = size
 		}
 	}
+	if s.Spare > 0 {
+		groups["spare"] = s.Spare
+	}
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		lines = append(lines, fmt.Sprintf(`%q: { "template": "knd", "size": %d }`, name, groups[name]))
+		size := fmt.Sprintf(`, "size": %d`, groups[name])
+		switch name {
+		case s.Unset:
+			size = ""
+		case "spare":
+			size += fmt.Sprintf(`, "instance_type": %q`, unknownType)
+		}
+		lines = append(lines, fmt.Sprintf(`%q: { "template": "knd"%s }`, name, size))
 	}
 	pool := "workers"
 	if s.Broken {
 		pool = "nowhere"
 	}
 	return strings.NewReplacer(
-		"GROUPS", strings.Join(lines, ", "), "TYPE", s.InstanceType, "VAR", fmt.Sprint(s.Var),
+		"GROUPS", strings.Join(lines, ", "), "REMOVED", s.removed(), "TYPE", s.InstanceType, "VAR", fmt.Sprint(s.Var),
 		"DRAIN", s.DrainTimeout.String(), "POOL", pool,
 		"SETTLE", s.Settle.String(), "BACKOFF", s.BackoffMax.String(), "MINE", s.Surge.String(), "ALL", s.ShardSurge.String(),
 	).Replace(`{
@@ -89,7 +102,21 @@ func (s Settings) Text() string {
   "templates": { "knd": { "tenants": ["*"], "kind": "knd", "arch": "amd64", "instance_type": "TYPE", "subnet_pool": "POOL",
     "vars": { "n": VAR }, "rotation": { "max_surge": "MINE" } } },
   "groups": { "default": { GROUPS } },
+  "removed": [REMOVED],
 }`)
+}
+
+// removed returns the names of the groups that the config lists as removed.
+func (s Settings) removed() string {
+	if s.Listed && s.Without != "" {
+		return fmt.Sprintf("%q", defaultGroup(s.Without))
+	}
+	return ""
+}
+
+// whole makes the config have both groups, their sizes, and nothing else.
+func (s *Settings) whole() {
+	s.Without, s.Renamed, s.Listed, s.Unset, s.Spare = "", false, false, "", 0
 }
 
 func configKey() string { return "config/" + shardID + ".jsonc" }

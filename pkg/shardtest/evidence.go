@@ -28,8 +28,9 @@ const evidenceLasts = 2 * time.Minute
 // evidences holds the evidence of each group, the latest last. Guarded by book.mu.
 type evidences map[fleet.GroupKey][]evidence
 
-// testify records the current evidence of all groups.
-func (all evidences) testify(applied *config.Shard, records config.GroupRecords) {
+// testify records the current evidence of all groups. Those of kept are at least that large,
+// whatever the config says.
+func (all evidences) testify(applied *config.Shard, records config.GroupRecords, kept map[fleet.GroupKey]int) {
 	if applied == nil {
 		return
 	}
@@ -47,6 +48,9 @@ func (all evidences) testify(applied *config.Shard, records config.GroupRecords)
 		}
 		if g.Removed {
 			is.least = 0
+		}
+		if size := kept[key]; size > 0 {
+			is.least, is.removed = max(is.least, size), false
 		}
 		all[key] = succeed(all[key], is, now)
 	}

@@ -13,6 +13,7 @@ type History struct {
 	Servers int
 	Spot    bool
 	Lag     time.Duration // of the provider's reads at most; 0: they are consistent
+	Cache   bool          // servers keep records in a file
 	Pacing  Pacing
 	Script  Script
 }
@@ -39,6 +40,10 @@ func Generate(seed uint64, length time.Duration) (History, error) {
 	g.removals(seed, length)
 	g.listings(seed, length)
 	g.mistakes(seed, length)
+	g.grown(seed, length)
+	g.texts(seed, length)
+	g.awaited(seed, length)
+	h.Cache = g.caches(seed, length)
 	h.Pacing = pacing(seed)
 	h.Lag = lag(seed)
 	script, err := ParseScript(g.text())

@@ -32,16 +32,34 @@ func doConfigWithout(s *Shard, a args) error { return s.changeName(a.words[0], f
 // doConfigRenames renames one of the groups in the config.
 func doConfigRenames(s *Shard, a args) error { return s.changeName(a.words[0], true) }
 
+// doConfigRemoves removes one of the groups from the config, which says itself that this is meant.
+func doConfigRemoves(s *Shard, a args) error {
+	if err := s.changeName(a.words[0], false); err != nil {
+		return err
+	}
+	return s.change(func(c *Settings) error { c.Listed = true; return nil })
+}
+
+// doConfigUnsets omits the size of one of the groups.
+func doConfigUnsets(s *Shard, a args) error {
+	return s.change(func(c *Settings) error { c.Unset = a.words[0]; return nil })
+}
+
+// doConfigSpare sets the size of a third group, which never gets a machine; with size 0 it is omitted.
+func doConfigSpare(s *Shard, a args) error {
+	return s.change(func(c *Settings) error { c.Spare = a.count; return nil })
+}
+
 func (s *Shard) changeName(group string, renamed bool) error {
 	if group != "web" && group != "db" {
 		return nothing("the config has no group %s", group)
 	}
-	return s.change(func(c *Settings) error { c.Without, c.Renamed = group, renamed; return nil })
+	return s.change(func(c *Settings) error { c.Without, c.Renamed, c.Listed = group, renamed, false; return nil })
 }
 
-// doConfigWhole restores both groups in the config.
+// doConfigWhole restores both groups in the config, and omits the third.
 func doConfigWhole(s *Shard, _ args) error {
-	return s.change(func(c *Settings) error { c.Without, c.Renamed = "", false; return nil })
+	return s.change(func(c *Settings) error { c.whole(); return nil })
 }
 
 func doConfigType(s *Shard, a args) error {
@@ -67,16 +85,13 @@ func doConfigMended(s *Shard, _ args) error {
 // doHeal ends every fault: all servers run and reach each other, the store and all agents, no
 // request fails, and the config is valid and in effect.
 func doHeal(s *Shard, _ args) error {
-	s.fairWeather()
-	s.fairListings()
-	s.fairProvider()
 	s.plagues.heal()
-	s.network.HealAll()
-	s.revive()
-	time.Sleep(storeTimeout) // a request that a server dies after may be in progress
-	s.revive()
+	s.fair()
+	if err := s.bucket.restoreApplied(); err != nil {
+		return err
+	}
 	err := s.change(func(c *Settings) error {
-		c.Without, c.Renamed = "", false
+		c.whole()
 		if c.Broken = false; c.InstanceType == rotten || c.InstanceType == unknownType {
 			c.InstanceType = "small"
 		}

@@ -162,3 +162,17 @@ func (o *operator) instances(patience time.Duration) ([]*nstancev1.InstanceStatu
 		return client.Instances(ctx, c, "", false)
 	})
 }
+
+// silent returns the instances whose agent is not connected.
+func (o *operator) silent() (wrong []string) {
+	all, err := o.instances(settleStep)
+	if err != nil {
+		return []string{"list instances: " + err.Error()}
+	}
+	for _, i := range all {
+		if i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING && !i.GetConnected() {
+			wrong = append(wrong, i.GetId()+" is running and its agent is not connected")
+		}
+	}
+	return wrong
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,16 +16,17 @@ import (
 
 // server is a host for a server, and the life that runs on it, if any.
 type server struct {
-	shard  *Shard
-	name   string
-	addr   string
-	starts int
-	cutOff bool // it can't reach the store
-	ails   ails
-	asked  bool  // to stop
-	life   *life // of the last start; nil: never started
-	stop   context.CancelFunc
-	done   chan struct{} // closed when the last start has ended
+	shard   *Shard
+	name    string
+	addr    string
+	starts  int
+	cutOff  bool // it can't reach the store
+	ails    ails
+	asked   bool  // to stop
+	forgets bool  // its cache is removed before the next start
+	life    *life // of the last start; nil: never started
+	stop    context.CancelFunc
+	done    chan struct{} // closed when the last start has ended
 }
 
 // running reports whether a process runs there.
@@ -54,6 +57,10 @@ func (v *server) start() {
 	v.wait()
 	v.starts++
 	v.asked = false
+	if v.forgets {
+		v.forgets = false
+		os.RemoveAll(v.cacheDir())
+	}
 	name, host := v.lifeName(), v.shard.network.Host(v.addr)
 	host.Up()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -80,6 +87,14 @@ func (v *server) start() {
 	}()
 }
 
+// cacheDir returns the folder of the server's cache; empty if it has none.
+func (v *server) cacheDir() string {
+	if !v.shard.opts.Cache {
+		return ""
+	}
+	return filepath.Join(v.shard.opts.Dir, "cache-"+v.name)
+}
+
 func dead(l *life) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +111,7 @@ func (v *server) config(name string, l *life, host *Host) nstanceserver.Config {
 	return nstanceserver.Config{
 		Shard: shardID, ID: name, AdvertiseHost: v.addr, Version: "sim",
 		InstanceRegistrationAddrs: registration, InstanceAgentAddrs: agent,
-		Store: mortalStore{s.store, l},
+		Store: mortalStore{s.store, l}, CacheDir: v.cacheDir(),
 		OpenProvider: func(o nstanceserver.Opening) (provider.Provider, error) {
 			return mortalProvider{s.world.Open(o.Scope, name), l, s.book, s.world, name, s.plagues}, nil
 		},
@@ -164,8 +179,12 @@ func (h *logs) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// recordMissing is the reason of the problem of a group whose record is missing.
-const recordMissing = "GroupRecordMissing"
+// The reasons of the problems of a group whose record is missing, and of a config that takes
+// groups away.
+const (
+	recordMissing = "GroupRecordMissing"
+	configAwaits  = "ConfigAwaitsConfirmation"
+)
 
 // judge checks that a dynamic group's record is reported as missing only if it was changed
 // manually. A static group with more instances than its config says, except for a rotation, is
@@ -173,6 +192,9 @@ const recordMissing = "GroupRecordMissing"
 func (h *logs) judge(r slog.Record) {
 	said := map[string]string{}
 	r.Attrs(func(a slog.Attr) bool { said[a.Key] = a.Value.String(); return true })
+	if said["reason"] == configAwaits {
+		h.shard.book.texts.tell(h.actor)
+	}
 	tenant, name, _ := strings.Cut(said["group"], "/")
 	if own := name == "batch" || name == "cron"; said["reason"] != recordMissing || !own {
 		return
@@ -218,9 +240,9 @@ func hold(r slog.Record) string {
 	told := map[string]string{}
 	r.Attrs(func(a slog.Attr) bool { told[a.Key] = a.Value.String(); return true })
 	switch told["reason"] {
-	case "GroupRecordMissing":
+	case recordMissing:
 		return "holds group " + told["group"] + ", whose record is missing"
-	case "ConfigAwaitsConfirmation":
+	case configAwaits:
 		return "holds a config that takes groups away, and runs the last accepted one"
 	default:
 		return ""

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // settleStep is the interval at which a shard is checked while it settles.
@@ -96,19 +95,5 @@ func (s *Shard) disagreements() (wrong []string) {
 		wrong = append(wrong, fmt.Sprintf("%d machines are about to be interrupted", s.taking))
 	}
 	s.mu.Unlock()
-	return append(wrong, s.silent()...)
-}
-
-// silent returns the instances whose agent is not connected.
-func (s *Shard) silent() (wrong []string) {
-	all, err := s.operator.instances(settleStep)
-	if err != nil {
-		return []string{"list instances: " + err.Error()}
-	}
-	for _, i := range all {
-		if i.GetPhase() == nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING && !i.GetConnected() {
-			wrong = append(wrong, i.GetId()+" is running and its agent is not connected")
-		}
-	}
-	return wrong
+	return append(wrong, s.operator.silent()...)
 }

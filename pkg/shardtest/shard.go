@@ -27,6 +27,8 @@ type Options struct {
 	// Lag is the maximum lag of the provider's reads; a provider with lag can't be watched.
 	// 0 means consistent reads.
 	Lag time.Duration
+	// Cache makes each server keep records in a file.
+	Cache bool
 	// Logs adds all log lines of servers and agents to the timeline.
 	Logs bool
 	// Dir is the directory of the agents' files.

@@ -42,7 +42,7 @@ func Simulate(seed uint64, length time.Duration, o Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, fmt.Errorf("draw the history of seed %d: %w", seed, err)
 	}
-	o.Seed, o.Servers, o.Spot, o.Lag, o.Settings = seed, h.Servers, h.Spot, h.Lag, DefaultSettings()
+	o.Seed, o.Servers, o.Spot, o.Lag, o.Cache, o.Settings = seed, h.Servers, h.Spot, h.Lag, h.Cache, DefaultSettings()
 	o.Settings.Pacing = h.Pacing
 	s, err := New(o)
 	if err != nil {

@@ -1,0 +1,136 @@
+package shardtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
+)
+
+// shrinks checks that a group becomes smaller by request only. Guarded by book.mu.
+type shrinks struct {
+	book     *book
+	asked    map[fleet.GroupKey]time.Time // when a call about a group was last made
+	accepted map[string]time.Time         // by name of the removed group: when a refresh last accepted it
+}
+
+func newShrinks(b *book) *shrinks {
+	return &shrinks{book: b, asked: map[fleet.GroupKey]time.Time{}, accepted: map[string]time.Time{}}
+}
+
+// acceptance is how long after it was sent a call that accepts removals may take effect: the
+// leader may still handle it when its caller has given up.
+const acceptance = 5 * time.Minute
+
+// accepts records which removals a refresh is about to accept.
+func (s *shrinks) accepts(groups []string) {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	for _, g := range groups {
+		s.accepted[g] = time.Now()
+	}
+}
+
+// asks records that a call about a group is about to be made: what the group loses from now on may
+// be by request.
+func (s *shrinks) asks(key fleet.GroupKey) {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	s.asked[key] = time.Now()
+	s.book.texts.release(key)
+}
+
+// judgeConfig checks that a leader accepts a config that removes a group with instances, sets its
+// size to 0, or no longer sets it, only if a refresh or the config named it; no takeover does. The
+// leader decides before it sends the config: an instance whose first record was written while that
+// was under way is one that was requested a moment ago, and has done no work. The caller holds the
+// lock.
+func (s *shrinks) judgeConfig(last, next *config.Shard, sent time.Time) {
+	if last == nil {
+		return
+	}
+	b := s.book
+	before, _ := last.Resolve(b.groups)
+	after, _ := next.Resolve(b.groups)
+	living := map[fleet.GroupKey]int{}
+	for _, i := range b.records {
+		if i.Phase.Active() && !i.OnDemand && !b.landed[i.ID].After(sent) {
+			living[i.GroupKey()]++
+		}
+	}
+	for key, n := range living {
+		if loses(before[key], after[key], n) && !s.isAccepted(key) && !confirmed(last, next, key) {
+			b.violate("a config was accepted that removes %d instances of group %s, which no refresh named", n, key)
+		}
+	}
+}
+
+// loses reports whether a config takes away a group of n instances, its size, or that a size is
+// set, without an error that holds the group.
+func loses(was, is fleet.Group, n int) bool {
+	if was.Size == 0 || was.Removed || is.Disabled != "" {
+		return false
+	}
+	return is.Size == 0 || is.Removed || is.SizeUnset && !was.SizeUnset && is.Size < min(n, was.Size)
+}
+
+// isAccepted reports whether a refresh that named the group may just take effect.
+func (s *shrinks) isAccepted(key fleet.GroupKey) bool {
+	at, named := s.accepted[key.String()]
+	return named && time.Since(at) < acceptance
+}
+
+// confirmed reports whether a config lists a group as removed, and the one before did not.
+func confirmed(last, next *config.Shard, key fleet.GroupKey) bool {
+	return slices.Contains(next.Removed, key.String()) && !slices.Contains(last.Removed, key.String())
+}
+
+// judgeRecord checks that a server writes a record that removes a group, or sets a size below the
+// number of its settled instances, only after a call about the group, or for a config that takes
+// it away: no older version, and no loss of the record, is a reason. The caller holds the lock.
+func (s *shrinks) judgeRecord(key fleet.GroupKey, r config.GroupRecord) {
+	b := s.book
+	if b.applied == nil || time.Since(s.asked[key]) < acceptance || s.takesAway(key) {
+		return
+	}
+	was, defined, _ := b.applied.ResolveGroup(key, b.groups[key])
+	is, stays, _ := b.applied.ResolveGroup(key, r)
+	if !defined || was.Removed || is.Disabled != "" {
+		return
+	}
+	size := is.Size
+	if !stays || is.Removed {
+		size = 0
+	}
+	if healthy := b.healthy(key, anyInstance); size < min(was.Size, healthy) {
+		b.violate("the record of group %s takes its size from %d to %d without a call, and %d instances have settled",
+			key, was.Size, size, healthy)
+	}
+}
+
+// takesAway reports whether the config in the store does not define a group that the accepted one
+// defines, or no longer gives it a size: an acceptance writes that into the record first.
+func (s *shrinks) takesAway(key fleet.GroupKey) bool {
+	b := s.book
+	if b.static == nil {
+		return false
+	}
+	_, was := b.applied.Static(key)
+	_, is := b.static.Static(key)
+	return was && !is
+}
+
+// healthy counts the members of a group that have settled, are not about to leave, and satisfy a
+// condition.
+func (b *book) healthy(key fleet.GroupKey, is func(fleet.Instance) bool) (n int) {
+	for _, i := range b.records {
+		stays := i.RemovalAskedAt == nil && !b.doomed[i.ID] && b.pace.settled(i, time.Now())
+		if !i.OnDemand && i.GroupKey() == key && stays && is(i) {
+			n++
+		}
+	}
+	return n
+}
+
+func anyInstance(fleet.Instance) bool { return true }
