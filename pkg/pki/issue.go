@@ -113,8 +113,8 @@ func (ca *CA) issue(template *x509.Certificate, l leaf) (*x509.Certificate, erro
 	return sign(template, ca.cert, l.key, ca.key)
 }
 
-// fill sets the fields of a leaf other than its names. A certificate never outlives its CA,
-// since it could not be verified any more.
+// fill sets the fields of a leaf other than its names. A certificate is only valid while its CA is,
+// since it can't be verified at other times.
 func (ca *CA) fill(template *x509.Certificate, now time.Time, ttl time.Duration, random io.Reader) error {
 	if ttl < time.Second {
 		return fmt.Errorf("ttl %s: want at least 1s", ttl)
@@ -130,6 +130,9 @@ func (ca *CA) fill(template *x509.Certificate, now time.Time, ttl time.Duration,
 	start := now.UTC().Truncate(time.Second)
 	template.SerialNumber = number
 	template.NotBefore = start.Add(-Backdate)
+	if template.NotBefore.Before(ca.cert.NotBefore) { // the CA was made by a clock that was ahead
+		template.NotBefore = ca.cert.NotBefore
+	}
 	template.NotAfter = start.Add(ttl)
 	if template.NotAfter.After(ca.cert.NotAfter) {
 		template.NotAfter = ca.cert.NotAfter

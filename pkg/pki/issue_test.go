@@ -116,6 +116,21 @@ func TestACertificateDoesNotOutliveItsCA(t *testing.T) {
 	}
 }
 
+// TestACertificateDoesNotBeginBeforeItsCA: the clock of who issues it may be behind that of who made the
+// CA. An agent whose own clock is behind checks its certificate as of its beginning.
+func TestACertificateDoesNotBeginBeforeItsCA(t *testing.T) {
+	ca, key := newCA(t, cluster, 1), newKey(t, 2)
+	r := clientRequest(agentID, key)
+	r.Now = epoch.Add(-14 * time.Minute)
+	c, err := ca.IssueAgent(r, seeded(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pki.NewBundle(ca.Certificate()).Verify(c, x509.ExtKeyUsageClientAuth, c.NotBefore); err != nil {
+		t.Errorf("as of its beginning: %v", err)
+	}
+}
+
 // TestOperatorsLive90DaysAtMost: whatever is requested; no other role is limited.
 func TestOperatorsLive90DaysAtMost(t *testing.T) {
 	ca, key := newCA(t, cluster, 1), newKey(t, 2)

@@ -12,7 +12,8 @@ func RenewAt(cert *x509.Certificate) time.Time {
 	return MadeAt(cert).Add(Life(cert) / 3 * 2)
 }
 
-// MadeAt returns when a certificate was created, by the clock of its issuer.
+// MadeAt returns when a certificate was created, by the clock of its issuer; later, if that was behind
+// the clock that made the CA.
 func MadeAt(cert *x509.Certificate) time.Time { return cert.NotBefore.Add(Backdate) }
 
 // Life returns a certificate's lifetime when it was created; 0 if it had already expired.
