@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,18 +122,16 @@ func TestAppliedIsStoredAfterAFailure(t *testing.T) {
 		s.settled()
 		const key = "applied/" + shardID + ".jsonc"
 		s.remove(key)
-		reads := 0
+		var reads atomic.Int64
 		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-			if r.Verb == object.VerbGet && r.Key == key {
-				if reads++; reads == 2 { // the first one found that it is gone
-					return objecttest.Outcome{Fault: objecttest.Dropped}
-				}
+			if r.Verb == object.VerbGet && r.Key == key && reads.Add(1) == 2 { // the first one found that it is gone
+				return objecttest.Outcome{Fault: objecttest.Dropped}
 			}
 			return objecttest.Outcome{}
 		})
 		time.Sleep(time.Hour)
-		if reads < 3 || !slices.Contains(s.keys(""), key) {
-			t.Errorf("read %d times", reads)
+		if n := reads.Load(); n < 3 || !slices.Contains(s.keys(""), key) {
+			t.Errorf("read %d times", n)
 		}
 	})
 }

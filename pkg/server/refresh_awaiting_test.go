@@ -3,6 +3,7 @@ package server_test
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -211,21 +212,22 @@ func TestAwaitedConfigThatIsNotStored(t *testing.T) {
 		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 3 } }`
 		p.ends()
 		calm(s)
-		q, reads := s.successor(), 0
+		q := s.successor()
+		var reads atomic.Int64
 		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
 			switch of := strings.HasPrefix(r.Key, "applied/"); {
 			case of && r.Verb == object.VerbPut:
 				return objecttest.Outcome{Fault: objecttest.Refused}
 			case of || r.Key == configAt:
-				reads++
+				reads.Add(1)
 			}
 			return objecttest.Outcome{}
 		})
 		time.Sleep(time.Minute)
-		reads = 0
+		reads.Store(0)
 		time.Sleep(time.Hour)
-		if reads < 15 || reads > 400 {
-			t.Errorf("%d reads in an hour", reads)
+		if n := reads.Load(); n < 15 || n > 400 {
+			t.Errorf("%d reads in an hour", n)
 		}
 		s.store.Set(nil)
 		time.Sleep(10 * time.Minute)
