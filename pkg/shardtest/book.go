@@ -46,6 +46,8 @@ type book struct {
 	wanted     map[fleet.GroupKey][]*want
 	pace       pace
 	failed     map[fleet.InstanceID]bool // on-demand instances that failed
+	wall       wall
+	drains     map[fleet.InstanceID]uint64 // the epoch that began to drain an instance
 	ends       ends
 }
 
@@ -57,6 +59,7 @@ func newBook(t *Timeline) *book {
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
 		requests: map[string]fleet.InstanceID{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
 		pace: newPace(), failed: map[fleet.InstanceID]bool{}, groups: config.GroupRecords{},
+		drains: map[fleet.InstanceID]uint64{}, wall: wall{terms: map[uint64]time.Time{}},
 		ends: ends{evidences{}, map[fleet.InstanceID]time.Time{}},
 	}
 	b.hands, b.texts, b.shrinks = newHands(b), newTexts(b), newShrinks(b)
@@ -140,6 +143,7 @@ func (b *book) wroteLeader(body []byte) {
 		b.timeline.Say(life, "releases the lead of epoch %d", r.Epoch)
 	case r.Epoch != b.holder.Epoch:
 		b.timeline.Say(life, "takes the lead, epoch %d", r.Epoch)
+		b.wall.terms[r.Epoch] = time.Now()
 		b.hands.loosen()
 	}
 	b.holder = r

@@ -32,6 +32,9 @@ func shardCommands() []command {
 
 		{"forget SERVER", doForget},
 
+		{"clock ahead SPAN", doClockAhead},
+		{"clock back SPAN", doClockBack},
+
 		{"cut HOST HOST", doCut},
 		{"join HOST HOST", doJoin},
 

@@ -44,6 +44,7 @@ func Generate(seed uint64, length time.Duration) (History, error) {
 	g.texts(seed, length)
 	g.awaited(seed, length)
 	h.Cache = g.caches(seed, length)
+	g.steps(seed, length)
 	h.Pacing = pacing(seed)
 	h.Lag = lag(seed)
 	script, err := ParseScript(g.text())

@@ -87,6 +87,9 @@ func doConfigMended(s *Shard, _ args) error {
 func doHeal(s *Shard, _ args) error {
 	s.plagues.heal()
 	s.fair()
+	if err := setClock(s); err != nil {
+		return err
+	}
 	if err := s.bucket.restoreApplied(); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ func (b *book) wroteInstance(key string, body []byte) {
 		return
 	}
 	old, known := b.records[i.ID]
+	i.Measure(old, time.Now())
 	b.judgeMove(old, i, known)
 	if wrong := b.ends.judge(old, i, b.records); wrong != "" {
 		b.violate("%s", wrong)
@@ -28,6 +29,7 @@ func (b *book) wroteInstance(key string, body []byte) {
 		b.landed[i.ID] = time.Now()
 	}
 	b.judgeKey(i)
+	b.judgeDrain(old, i)
 	if i.Phase == fleet.Deleted && i.Reason == plan.ReasonCreateFailed && strings.Contains(i.Failure, provider.ErrThrottled.Error()) {
 		b.violate("%s failed because of throttling: %s", i.ID, i.Failure)
 	}
@@ -119,7 +121,7 @@ func (b *book) judgeReason(old, i fleet.Instance) {
 	if !b.mayDrift(i) {
 		b.violate("%s is rotated, but the Infra hash has not changed", i.ID)
 	}
-	if i.Phase == fleet.Draining && !b.hasHeir(i, time.Now()) {
+	if i.Phase == fleet.Draining && !b.hasHeir(i, time.Now().Add(b.wall.older(i.Epoch))) {
 		b.violate("%s is rotated, but no instance of its group with another Infra hash has settled", i.ID)
 	}
 }
@@ -136,7 +138,7 @@ func (b *book) hasHeir(i fleet.Instance, now time.Time) bool {
 	settled := 0
 	for _, r := range b.records {
 		left, ok := b.left[r.ID]
-		counts := b.pace.settled(r, now) || ok && now.Sub(left) <= storeTimeout
+		counts := b.pace.settled(r, now) || ok && time.Since(left) <= storeTimeout
 		if r.ID == i.ID || r.GroupKey() != i.GroupKey() || r.OnDemand || !counts {
 			continue
 		}
@@ -145,4 +147,22 @@ func (b *book) hasHeir(i fleet.Instance, now time.Time) bool {
 		}
 	}
 	return settled >= b.least(i.GroupKey())
+}
+
+// judgeDrain checks that a term that begins to drain an instance leaves it the time of the drain,
+// whatever the wall clock says meanwhile, unless the machine ends or a call says that it is ready.
+func (b *book) judgeDrain(old, i fleet.Instance) {
+	if old.Drain == nil {
+		if i.Drain != nil {
+			b.drains[i.ID] = i.Epoch
+		}
+		return
+	}
+	left := time.Until(old.Drain.DeleteAt)
+	if old.Phase != fleet.Draining || i.Phase == fleet.Draining || left <= 0 || i.Epoch != b.drains[i.ID] {
+		return
+	}
+	if old.Drain.AckedAt == nil && b.lives(i.ID) && !b.doomed[i.ID] {
+		b.violate("the drain of %s ends %s early", i.ID, left)
+	}
 }

@@ -54,6 +54,7 @@ type Shard struct {
 	servers  []*server
 	operator *operator
 	plagues  *plagues
+	ahead    time.Duration // of the wall clock of all hosts
 
 	stop func() // ends the watch of machines
 	work sync.WaitGroup
@@ -169,6 +170,7 @@ func (s *Shard) Close() {
 		one.wait()
 	}
 	s.operator.close()
+	stepClock(-s.ahead)
 	s.stop()
 	for _, m := range s.allMachines() {
 		m.end("at the end", false, true)

@@ -56,6 +56,9 @@ func replay(seed uint64) string {
 	if length := flag.Lookup("sim.length"); length.Value.String() != length.DefValue {
 		text += " LENGTH=" + length.Value.String()
 	}
+	if shardtest.MovesClock() {
+		text += " CLOCK=1"
+	}
 	return text
 }
 

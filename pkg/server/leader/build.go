@@ -66,8 +66,9 @@ func (b *builder) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (p
 // nonceLife returns the validity of the nonce of an instance that was recorded at created. The
 // result is the same for all creates within one timeout period since then, and at least one
 // timeout remains whenever it is called. A created time in the future, from a clock that is
-// ahead, counts as now.
+// ahead, counts as now. Servers compare nonces to the wall clock.
 func nonceLife(created, now time.Time, timeout time.Duration) (issued, expires time.Time) {
+	created, now = created.Round(0), now.Round(0)
 	issued = now
 	if !created.IsZero() && created.Before(now) {
 		issued = created.Add(now.Sub(created).Truncate(timeout))

@@ -89,9 +89,9 @@ func (x *instances) decode(body []byte, k instanceKey) (storedInstance, error) {
 	return storedInstance{i, unknown}, nil
 }
 
-// encode writes a record and keeps its unknown fields.
+// encode writes a record, with times in UTC, and keeps its unknown fields.
 func (x *instances) encode(i storedInstance) ([]byte, error) {
-	return record.Encode(i.Instance, i.unknown)
+	return record.Encode(i.InUTC(), i.unknown)
 }
 
 func (x *instances) header(i storedInstance) (epoch, rev uint64) { return i.Epoch, i.Rev }

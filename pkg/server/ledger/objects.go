@@ -145,7 +145,8 @@ func (o *objects[K, V]) read(body []byte, k K) (entry[V], error) {
 		return entry[V]{}, err
 	}
 	if t, ok := o.kind.(timed[V]); ok {
-		v = t.arrived(v, o.cfg.now(), o.cfg.Writer)
+		known, _ := o.entry(k)
+		v = t.arrived(v, known.value, o.cfg.now(), o.cfg.Writer)
 	}
 	return entry[V]{value: v}, inReach(epoch, o.term.Load())
 }
@@ -278,13 +279,18 @@ func (o *objects[K, V]) recall(ctx context.Context, k K) (found bool, err error)
 }
 
 // prepare encodes a record and decodes it again, so that memory holds exactly what every other
-// reader sees.
+// reader sees, with times as they were measured.
 func (o *objects[K, V]) prepare(k K, v V) (body []byte, stored V, err error) {
 	if body, err = o.encode(v); err != nil {
 		return nil, stored, fmt.Errorf("encode record: %w", err)
 	}
-	stored, err = o.decode(body, k)
-	return body, stored, err
+	if stored, err = o.decode(body, k); err != nil {
+		return nil, stored, err
+	}
+	if t, ok := o.kind.(timed[V]); ok {
+		stored = t.measured(stored, v, o.cfg.now())
+	}
+	return body, stored, nil
 }
 
 // write puts a record. The caller holds its lock. Memory follows the object even if the fence

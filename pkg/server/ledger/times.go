@@ -1,38 +1,31 @@
 package ledger
 
-import (
-	"time"
-
-	"github.com/nstance/nstance/pkg/fleet"
-)
+import "time"
 
 // timed is implemented by kinds of records with times that decisions compare to this host's clock.
+// known is the version in memory, or zero. Both methods may change what v points to.
 type timed[V any] interface {
-	// arrived returns a record that was read, without times after that, unless this writer wrote it:
+	// arrived returns a record that was read, without times after now, unless this writer wrote it:
 	// another host, whose clock was ahead, wrote them, and they would put off what they begin.
-	arrived(v V, now time.Time, writer string) V
+	arrived(v, known V, now time.Time, writer string) V
+	// measured returns a record whose times the monotonic clock measures.
+	measured(v, known V, now time.Time) V
 }
 
 var _ timed[storedInstance] = (*instances)(nil)
 
-// arrived implements timed. The deadline of a drain may be in the future.
-func (x *instances) arrived(v storedInstance, now time.Time, writer string) storedInstance {
-	if v.Writer == writer {
-		return v
-	}
-	for _, at := range timesOf(&v.Instance) {
-		if at != nil && at.After(now) {
-			*at = now.UTC().Round(0)
+// arrived implements timed.
+func (x *instances) arrived(v, known storedInstance, now time.Time, writer string) storedInstance {
+	for _, m := range v.Moments() {
+		if m.At != nil && !m.Deadline && m.At.After(now) && v.Writer != writer {
+			*m.At = now
 		}
 	}
-	return v
+	return x.measured(v, known, now)
 }
 
-// timesOf returns the times of what has happened to an instance; nil where it has not.
-func timesOf(i *fleet.Instance) []*time.Time {
-	times := []*time.Time{&i.CreatedAt, i.RegisteredAt, i.RemovalAskedAt, i.DeletedAt, i.Provider.CreateAttemptedAt}
-	if i.Drain != nil {
-		times = append(times, i.Drain.AckedAt)
-	}
-	return times
+// measured implements timed.
+func (x *instances) measured(v, known storedInstance, now time.Time) storedInstance {
+	v.Measure(known.Instance, now)
+	return v
 }

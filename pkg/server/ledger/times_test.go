@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -63,5 +64,36 @@ func TestTimesInTheFuture(t *testing.T) {
 		if !at.Equal(want) {
 			t.Errorf("%s is %s, want %s", name, at, want)
 		}
+	}
+}
+
+// TestTimesAreMeasured: what a ledger holds is measured by the monotonic clock, whether this process
+// wrote it, read it, or found it in its cache.
+func TestTimesAreMeasured(t *testing.T) {
+	store := mem.New(mem.Config{HashETags: true})
+	cfg := config(t, store)
+	first := open(t, cfg)
+	written := timed(t, first.Lead(term{epoch: 2}), time.Now().UTC())
+	if err := first.Close(); err != nil { // which writes the cache
+		t.Fatal(err)
+	}
+	judge := func(how string, i fleet.Instance) {
+		for name, at := range times(i) {
+			if measured := at != at.Round(0); !measured {
+				t.Errorf("%s: %s has no reading of the monotonic clock", how, name)
+			}
+		}
+	}
+	judge("written", written)
+	cfg.Writer = "server-2"
+	for _, reads := range []int{0, 1} {
+		l := open(t, cfg)
+		stats, err := l.Load(t.Context())
+		if err != nil || stats.Read != reads {
+			t.Fatalf("%d were read, want %d: %v", stats.Read, reads, err)
+		}
+		i, _ := l.Get(newID(1))
+		judge(fmt.Sprintf("loaded by %d reads", reads), i)
+		cfg.CachePath = ""
 	}
 }

@@ -16,7 +16,7 @@ func Beyond(instances []fleet.Instance, g fleet.Group, s Settings, now time.Time
 	}
 	stale, age := 0, s.staleAge()
 	for _, i := range instances {
-		aged := age > 0 && !now.Before(i.ID.Time().Add(age))
+		aged := age > 0 && !now.Before(born(&i).Add(age))
 		switch {
 		case i.OnDemand || !i.Phase.Active():
 		case aged || i.RemovalAskedAt != nil || i.Hashes.Outdated(g.Hashes):

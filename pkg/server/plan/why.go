@@ -56,7 +56,7 @@ func (v *View) Members() (m Members) {
 			m.Silent++
 		case i.Hashes.Outdated(v.Group.Hashes):
 			m.Outdated++
-		case age > 0 && !i.ID.Time().Add(age).After(v.Now):
+		case age > 0 && !born(&i.Instance).Add(age).After(v.Now):
 			m.Aged++
 		}
 	}
@@ -191,7 +191,7 @@ func (w Why) fault(reason string) string {
 // policy explains the reasons that are decisions about an instance that works; empty for others.
 func (w Why) policy(reason string) string {
 	i := &w.instance
-	age := w.now.Sub(i.ID.Time()).Truncate(time.Second)
+	age := w.now.Sub(born(&i.Instance)).Truncate(time.Second)
 	switch reason {
 	case ReasonScaleDown:
 		return fmt.Sprintf("group %s has %d instances and size %d; %s", w.group, w.Members.Active, w.size, w.chosen())
