@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/nstance/nstance/pkg/object"
+	"github.com/nstance/nstance/pkg/object/objecttest"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -132,17 +134,20 @@ func TestNoAcceptedConfig(t *testing.T) {
 	}
 }
 
+// surge gives a group a record that says nothing of its size.
+func surge(p *process) { p.set(&nstancev1.UpsertGroupRequest{Key: "web", MaxSurge: ptr("2")}) }
+
+// reset leaves a tombstone of a group's record.
+func reset(p *process) {
+	p.t.Helper()
+	p.set(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(6))})
+	if _, err := p.operator("default").ResetGroup(within(p.t), &nstancev1.ResetGroupRequest{Key: "web"}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // TestNoAcceptedConfigOfRecords: the same, if the group has a record that says nothing of its size.
 func TestNoAcceptedConfigOfRecords(t *testing.T) {
-	surge := func(p *process) {
-		p.set(&nstancev1.UpsertGroupRequest{Key: "web", MaxSurge: ptr("2")})
-	}
-	reset := func(p *process) {
-		p.set(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(6))})
-		if _, err := p.operator("default").ResetGroup(within(p.t), &nstancev1.ResetGroupRequest{Key: "web"}); err != nil {
-			p.t.Fatal(err)
-		}
-	}
 	for name, record := range map[string]func(*process){"another override": surge, "a tombstone": reset} {
 		for size, groups := range map[int32]string{0: webOfNone, 1: webUnset, 2: strings.Replace(webOfSix, "6", "2", 1)} {
 			t.Run(fmt.Sprintf("%s, size %d", name, size), simulation(func(t *testing.T) {
@@ -162,6 +167,38 @@ func TestNoAcceptedConfigOfRecords(t *testing.T) {
 				q.awaitSize("web", size)
 			}))
 		}
+	}
+}
+
+// TestNoAcceptedConfigAndABriefLeader: what holds a group is stored before the config that holds it is
+// accepted. A leader that ends before it could store the first has not accepted the other, so that the
+// next one finds what this one has found.
+func TestNoAcceptedConfigAndABriefLeader(t *testing.T) {
+	for name, record := range map[string]func(*process){"no record": func(*process) {}, "another override": surge, "a tombstone": reset} {
+		t.Run(name, simulation(func(t *testing.T) {
+			s, p := runningSix(t)
+			record(p)
+			machines := s.living()
+			p.ends()
+			s.remove(appliedAt)
+			s.groupsBecome(webOfNone)
+			s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+				if r.Verb == object.VerbPut && r.Key == webAt {
+					return objecttest.Outcome{Fault: objecttest.Dropped}
+				}
+				return objecttest.Outcome{}
+			})
+			q := s.start(named("b"))
+			time.Sleep(time.Minute)
+			q.ends()
+			s.store.Set(nil)
+			r := s.successorNamed("c")
+			time.Sleep(time.Minute)
+			s.keptAll("after two takeovers", machines)
+			if g := s.mustGroup(r, "web"); condition(g, missingGroup) == nil || g.GetSize() != 6 {
+				t.Errorf("web is %v", g)
+			}
+		}))
 	}
 }
 

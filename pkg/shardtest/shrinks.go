@@ -43,9 +43,7 @@ func (s *shrinks) asks(key fleet.GroupKey) {
 
 // judgeConfig checks that a leader accepts a config that removes a group with instances, sets its
 // size to 0, or no longer sets it, only if a refresh or the config named it; no takeover does. The
-// leader decides before it sends the config: an instance whose first record was written while that
-// was under way is one that was requested a moment ago, and has done no work. The caller holds the
-// lock.
+// caller holds the lock.
 func (s *shrinks) judgeConfig(last, next *config.Shard, sent time.Time) {
 	if last == nil {
 		return
@@ -55,7 +53,7 @@ func (s *shrinks) judgeConfig(last, next *config.Shard, sent time.Time) {
 	after, _ := next.Resolve(b.groups)
 	living := map[fleet.GroupKey]int{}
 	for _, i := range b.records {
-		if i.Phase.Active() && !i.OnDemand && !b.landed[i.ID].After(sent) {
+		if i.Phase.Active() && !i.OnDemand && !s.isJustRecorded(i, sent) {
 			living[i.GroupKey()]++
 		}
 	}
@@ -64,6 +62,16 @@ func (s *shrinks) judgeConfig(last, next *config.Shard, sent time.Time) {
 			b.violate("a config was accepted that removes %d instances of group %s, which no refresh named", n, key)
 		}
 	}
+}
+
+// isJustRecorded reports whether an instance was first recorded after a leader decided about a config,
+// which it does before it sends that, and later than the records that it writes first. Such an instance
+// has done no work, and while there is no machine of it, it may be older by what these writes take.
+func (s *shrinks) isJustRecorded(i fleet.Instance, sent time.Time) bool {
+	if !s.book.attempted[i.ID] {
+		sent = sent.Add(-storeTimeout)
+	}
+	return s.book.landed[i.ID].After(sent)
 }
 
 // loses reports whether a config takes away a group of n instances, its size, or that a size is

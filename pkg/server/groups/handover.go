@@ -17,12 +17,9 @@ type handOver struct {
 	to     config.Succession
 }
 
-// carry makes the groups durable that outlive their static definition or template. It is a
-// no-op if there was no config before.
+// carry makes the groups durable that outlive their static definition or template, or whose record
+// the store lacks.
 func (h handOver) carry(ctx context.Context) error {
-	if len(h.to.Before) == 0 {
-		return nil
-	}
 	writes, ctx := errgroup.WithContext(ctx)
 	writes.SetLimit(maxEdits)
 	for key, loses := range h.concerned() {
@@ -37,17 +34,24 @@ func (h handOver) carry(ctx context.Context) error {
 	return writes.Wait()
 }
 
-// concerned returns the groups whose record changes with the next config, and whether each
-// loses its definition. If it does, the record has to be written in this term even if
-// unchanged, so that no late write of an earlier leader replaces it.
+// concerned returns the groups whose record is to be written before the next config, and whether
+// each loses its definition. If it does, the record has to be written in this term even if
+// unchanged, so that no late write of an earlier leader replaces it. What holds a group has to be
+// stored, because what is known of earlier configs, and held it, is lost with the next one.
 func (h handOver) concerned() map[fleet.GroupKey]bool {
 	concerned := map[fleet.GroupKey]bool{}
+	for _, key := range h.groups.which(keptRecord.notStored) {
+		concerned[key] = false
+	}
 	for _, past := range h.to.Before {
 		for _, key := range past.StaticGroups() {
 			if _, is := h.to.Next.Static(key); !is {
 				concerned[key] = true
 			}
 		}
+	}
+	if len(h.to.Before) == 0 { // nothing changes
+		return concerned
 	}
 	for key, is := range h.groups.Records() {
 		after := h.to.KeepTemplate(key, h.to.Record(key, is))

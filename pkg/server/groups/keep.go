@@ -28,7 +28,7 @@ func (g *Groups) RunRelisting(ctx context.Context, lease time.Duration, acceptLa
 		if next == groupsInterval && err == nil {
 			pruning{g}.run(ctx)
 		}
-		if lateErr := acceptLate(); err != nil || lateErr != nil || g.unreadable() {
+		if lateErr := acceptLate(); err != nil || lateErr != nil || len(g.which(keptRecord.unreadable)) > 0 {
 			wait = min(wait, groupsRetryInterval)
 		}
 	}
@@ -41,13 +41,9 @@ func (g *Groups) ResolveDoubts(ctx context.Context) error {
 	for _, key := range g.records.DoubtfulGroups() {
 		keys[key] = true
 	}
-	g.mu.RLock()
-	for key, k := range g.kept {
-		if k.held {
-			keys[key] = true
-		}
+	for _, key := range g.which(keptRecord.notStored) {
+		keys[key] = true
 	}
-	g.mu.RUnlock()
 	var writes errgroup.Group
 	writes.SetLimit(maxEdits)
 	for _, key := range slices.SortedFunc(maps.Keys(keys), fleet.GroupKey.Compare) {

@@ -41,6 +41,12 @@ type keptRecord struct {
 	read   readByKey
 }
 
+// notStored reports whether the store lacks the effective record.
+func (k keptRecord) notStored() bool { return k.held }
+
+// unreadable reports whether the stored record can't be read.
+func (k keptRecord) unreadable() bool { return k.err != nil }
+
 // readByKey says that a record was read by its key in this term, not just listed.
 type readByKey struct {
 	done   bool
@@ -268,16 +274,16 @@ func (g *Groups) Records() config.GroupRecords {
 	return all
 }
 
-// unreadable reports whether any record can't be read.
-func (g *Groups) unreadable() bool {
+// which returns the groups whose records have a property.
+func (g *Groups) which(has func(keptRecord) bool) (keys []fleet.GroupKey) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	for _, k := range g.kept {
-		if k.err != nil {
-			return true
+	for key, k := range g.kept {
+		if has(k) {
+			keys = append(keys, key)
 		}
 	}
-	return false
+	return keys
 }
 
 // wrong reports whether one group's record has problems.
