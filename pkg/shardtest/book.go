@@ -123,7 +123,7 @@ func (b *book) wroteGroup(key fleet.GroupKey, body []byte) {
 			key, was.Epoch, was.Rev, was.Revision, r.Epoch, r.Rev, r.Revision)
 	}
 	b.shrinks.judgeRecord(key, r)
-	b.hands.wrote(key, body)
+	b.hands.wrote(key, body, was.Missing)
 	b.groups = maps.Clone(b.groups) // shared
 	b.groups[key] = r
 	b.rewant()

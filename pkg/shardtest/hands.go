@@ -26,6 +26,10 @@ type hands struct {
 	// touched are the groups whose object was changed manually since a call about them was
 	// last acknowledged.
 	touched map[fleet.GroupKey]bool
+	// restored says when a server replaced a record that said itself that it is missing. Listings
+	// return that one for up to lag, and a leader goes by it until it lists the records again.
+	restored map[fleet.GroupKey]time.Time
+	lag      time.Duration
 	// ready is the highest epoch whose leader is known to have read the groups.
 	ready uint64
 }
@@ -33,13 +37,32 @@ type hands struct {
 func newHands(b *book) *hands {
 	return &hands{
 		book: b, bodies: map[fleet.GroupKey][][]byte{}, left: map[fleet.GroupKey]config.GroupRecord{}, touched: map[fleet.GroupKey]bool{},
+		restored: map[fleet.GroupKey]time.Time{},
 	}
 }
 
-// wrote records a write of a server. The caller holds the lock.
-func (h *hands) wrote(key fleet.GroupKey, body []byte) {
+// wrote records a write of a server, and whether the record before it said that it is missing. The
+// caller holds the lock.
+func (h *hands) wrote(key fleet.GroupKey, body []byte, wasMissing bool) {
 	h.bodies[key] = append(h.bodies[key], body)
 	delete(h.left, key)
+	if wasMissing {
+		h.restored[key] = time.Now()
+	}
+}
+
+// lagged records by how much listings of groups are late, from now on or once.
+func (h *hands) lagged(by time.Duration) {
+	h.book.mu.Lock()
+	defer h.book.mu.Unlock()
+	h.lag = max(h.lag, by)
+}
+
+// mayMiss reports whether a leader may take the record of a group for missing: because of a manual
+// change, or because of a late listing of a record that was missing. The caller holds the lock.
+func (h *hands) mayMiss(key fleet.GroupKey) bool {
+	at, was := h.restored[key]
+	return h.touched[key] || was && time.Since(at) < h.lag+relist
 }
 
 // latest returns the last version of a group that a server wrote, or an earlier one; nil if
@@ -68,6 +91,14 @@ func (h *hands) handed(key fleet.GroupKey, body []byte) {
 		h.loosen()
 	}
 	h.book.rewant()
+}
+
+// undefined reports whether a group's record says that its definition is lost. Until that is settled,
+// nothing in the group changes, even if asked for.
+func (h *hands) undefined(key fleet.GroupKey) bool {
+	h.book.mu.Lock()
+	defer h.book.mu.Unlock()
+	return h.book.groups[key].Undefined
 }
 
 // loosen records that a term begins, or has just begun, while objects are changed manually: its

@@ -51,8 +51,11 @@ func doListingsLack(s *Shard, a args) error {
 // doListingsLate makes listings of one kind of object show an earlier state.
 func doListingsLate(s *Shard, a args) error {
 	s.listing.Lag(a.span, a.words[0]+"/")
-	if a.words[0] == "instance" {
+	switch a.words[0] {
+	case "instance":
 		setUnlisted(s.book, func(i fleet.Instance) bool { return time.Since(i.ID.Time()) < a.span+relist })
+	case "groups":
+		s.book.hands.lagged(a.span)
 	}
 	return nil
 }

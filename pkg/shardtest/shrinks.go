@@ -64,14 +64,11 @@ func (s *shrinks) judgeConfig(last, next *config.Shard, sent time.Time) {
 	}
 }
 
-// isJustRecorded reports whether an instance was first recorded after a leader decided about a config,
-// which it does before it sends that, and later than the records that it writes first. Such an instance
-// has done no work, and while there is no machine of it, it may be older by what these writes take.
+// isJustRecorded reports whether an instance may have been first recorded after a leader decided about a
+// config: it does so before it writes records, which may take as long as a request, and sends the config
+// last.
 func (s *shrinks) isJustRecorded(i fleet.Instance, sent time.Time) bool {
-	if !s.book.attempted[i.ID] {
-		sent = sent.Add(-storeTimeout)
-	}
-	return s.book.landed[i.ID].After(sent)
+	return s.book.landed[i.ID].After(sent.Add(-storeTimeout))
 }
 
 // loses reports whether a config takes away a group of n instances, its size, or that a size is
