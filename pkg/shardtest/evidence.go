@@ -28,9 +28,10 @@ const evidenceLasts = 2 * time.Minute
 // evidences holds the evidence of each group, the latest last. Guarded by book.mu.
 type evidences map[fleet.GroupKey][]evidence
 
-// testify records the current evidence of all groups. Those of kept are at least that large,
+// testify records the current evidence of all groups. Those of changed may be as small as these
+// manually changed records say. Those of kept are at least that large,
 // whatever the config says.
-func (all evidences) testify(applied *config.Shard, records config.GroupRecords, kept map[fleet.GroupKey]int) {
+func (all evidences) testify(applied *config.Shard, records, changed config.GroupRecords, kept map[fleet.GroupKey]int) {
 	if applied == nil {
 		return
 	}
@@ -48,6 +49,10 @@ func (all evidences) testify(applied *config.Shard, records config.GroupRecords,
 		}
 		if g.Removed {
 			is.least = 0
+		}
+		if r, was := changed[key]; was {
+			other, _, _ := applied.ResolveGroup(key, r)
+			is.least = min(is.least, other.Size)
 		}
 		if size := kept[key]; size > 0 {
 			is.least, is.removed = max(is.least, size), false

@@ -93,14 +93,6 @@ func (h *hands) handed(key fleet.GroupKey, body []byte) {
 	h.book.rewant()
 }
 
-// undefined reports whether a group's record says that its definition is lost. Until that is settled,
-// nothing in the group changes, even if asked for.
-func (h *hands) undefined(key fleet.GroupKey) bool {
-	h.book.mu.Lock()
-	defer h.book.mu.Unlock()
-	return h.book.groups[key].Undefined
-}
-
 // loosen records that a term begins, or has just begun, while objects are changed manually: its
 // leader may use them, so acknowledged sizes of these groups no longer hold. The caller holds
 // the lock.
@@ -122,6 +114,34 @@ func (h *hands) mistaken() []fleet.GroupKey {
 	h.book.mu.Lock()
 	defer h.book.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(h.touched), fleet.GroupKey.Compare)
+}
+
+// held returns the manually changed groups, and those whose record says that it was missing, sorted.
+func (h *hands) held() []fleet.GroupKey {
+	h.book.mu.Lock()
+	defer h.book.mu.Unlock()
+	held := maps.Clone(h.touched)
+	for key, r := range h.book.groups {
+		if r.Missing {
+			held[key] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(held), fleet.GroupKey.Compare)
+}
+
+// credible returns the manually changed objects that a new leader can't tell from the latest: no
+// instance was made by a later version. The caller holds the lock.
+func (h *hands) credible() config.GroupRecords {
+	out := config.GroupRecords{}
+	for key, r := range h.left {
+		later := func(i fleet.Instance) bool {
+			return i.GroupKey() == key && i.Phase.Active() && i.GroupRevision > r.Revision
+		}
+		if r.Exists() && !slices.ContainsFunc(slices.Collect(maps.Values(h.book.records)), later) {
+			out[key] = r
+		}
+	}
+	return out
 }
 
 // meant returns the size to set again for a group after a manual change.

@@ -56,9 +56,9 @@ func mend(s *Shard) error {
 	return nil
 }
 
-// sayAgain sets the sizes of manually changed groups again, which ends that they are held.
+// sayAgain sets the sizes of groups again that are held, or may be, which ends that.
 func sayAgain(s *Shard) {
-	for _, key := range s.book.hands.mistaken() {
+	for _, key := range s.book.hands.held() {
 		size := s.book.hands.meant(key)
 		if a := (args{words: []string{key.Name}, count: size}); size == absent {
 			_ = doUngroup(s, a)

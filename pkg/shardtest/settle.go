@@ -76,7 +76,7 @@ func (s *Shard) disagreements() (wrong []string) {
 			if !made[i.ID] {
 				wrong = append(wrong, fmt.Sprintf("%s is %s but has no machine", i.ID, i.Phase))
 			}
-			if i.RemovalAskedAt != nil && !s.book.hands.undefined(i.GroupKey()) {
+			if i.RemovalAskedAt != nil {
 				wrong = append(wrong, fmt.Sprintf("%s is to be removed but is %s", i.ID, i.Phase))
 			}
 			delete(made, i.ID)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -45,11 +46,22 @@ func (t *texts) accept(body []byte, sent time.Time) {
 	} else if len(t.accepted) > 0 && !bytes.Equal(textOf(t.accepted[len(t.accepted)-1]), textOf(body)) {
 		clear(t.kept)
 	}
-	t.book.shrinks.judgeConfig(last, next, sent)
+	if !t.goesBack(header.Epoch, body) {
+		t.book.shrinks.judgeConfig(last, next, sent)
+	}
 	t.accepted = append(t.accepted, body)
 	t.epoch, t.altered, t.instead = header.Epoch, false, nil
 	t.book.applied = next
 	t.book.rewant()
+}
+
+// goesBack reports whether a leader returns to a config that it accepted before: it runs that as long
+// as it has not learned in time that its later writes of applied/ took effect.
+func (t *texts) goesBack(epoch uint64, body []byte) bool {
+	return slices.ContainsFunc(t.accepted, func(earlier []byte) bool {
+		header, _, _ := config.CutHeader(earlier)
+		return header.Epoch == epoch && bytes.Equal(textOf(earlier), textOf(body))
+	})
 }
 
 // textOf returns an accepted config without its header.

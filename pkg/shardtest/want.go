@@ -24,7 +24,7 @@ func (w *want) recent() bool { return w.until.IsZero() || time.Since(w.until) <=
 
 // rewant records the current desired state: a leader runs config/, or the last accepted config.
 func (b *book) rewant() {
-	b.ends.evidence.testify(b.applied, b.groups, b.texts.kept)
+	b.ends.evidence.testify(b.applied, b.groups, b.hands.credible(), b.texts.kept)
 	now := map[fleet.GroupKey]map[want]bool{}
 	for _, shard := range []*config.Shard{b.static, b.applied, b.texts.instead} {
 		if shard == nil {
