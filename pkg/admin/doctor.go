@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nstance/nstance/pkg/client"
@@ -211,11 +212,9 @@ func (d Doctor) CheckShards(ctx context.Context, c *Client, shards []client.Shar
 	done := make(chan struct{})
 	for n, s := range shards {
 		go func() {
+			ports := d.ports(ctx, s) // first: a shard that does not answer takes all the time
 			instances, err := c.ListInstances(ctx, []client.Shard{s}, "", false)
-			found[n] = answered(s.ID, instances, err)
-			for _, addr := range s.Addrs { // those of standbys, too
-				found[n] = append(found[n], d.port(ctx, "shard "+s.ID+", "+addr, addr))
-			}
+			found[n] = append(answered(s.ID, instances, err), ports...)
 			done <- struct{}{}
 		}()
 	}
@@ -223,6 +222,17 @@ func (d Doctor) CheckShards(ctx context.Context, c *Client, shards []client.Shar
 		<-done
 	}
 	return slices.Concat(found...)
+}
+
+// ports checks the addresses of a shard, those of standbys, too.
+func (d Doctor) ports(ctx context.Context, s client.Shard) []Diagnosis {
+	out := make([]Diagnosis, len(s.Addrs))
+	var all sync.WaitGroup
+	for n, addr := range s.Addrs {
+		all.Go(func() { out[n] = d.port(ctx, "shard "+s.ID+", "+addr, addr) })
+	}
+	all.Wait()
+	return out
 }
 
 func answered(shard string, instances []Instance, err error) []Diagnosis {

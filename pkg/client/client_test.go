@@ -77,6 +77,41 @@ func TestCallWaits(t *testing.T) {
 	})
 }
 
+// TestCallDuringAnOutage: the error says that object storage takes no writes, whichever other address is
+// dead, and whether an earlier attempt may have been carried out.
+func TestCallDuringAnOutage(t *testing.T) {
+	const said = "no write to object storage has succeeded since 03:12"
+	unknown := rpc.Unavailable.Errorf("the outcome is unknown")
+	for name, c := range map[string]struct {
+		refuse error // before the outage
+		more   string
+	}{
+		"from the beginning":       {nil, ""},
+		"after an unknown outcome": {unknown, "; an earlier attempt may have been carried out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withFixture(t, func(f *fixture) {
+				s := f.up("one", "10.0.0.1")
+				s.set(func() { s.refuse = c.refuse })
+				if c.refuse == nil {
+					s.set(func() { s.outage = said })
+				} else {
+					time.AfterFunc(3*time.Second, func() { s.set(func() { s.outage = said }) })
+				}
+				ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+				defer cancel()
+				shard := client.Shard{ID: "one", Addrs: []string{s.addr, "10.0.0.2:8993"}}
+				_, err := client.Call(ctx, f.client(nil), shard, func(ctx context.Context, s client.Service) (*nstancev1.DeleteGroupResponse, error) {
+					return s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: "web"})
+				})
+				if want := "shard one: " + said + "; nothing was changed: try again later" + c.more; err == nil || err.Error() != want {
+					t.Errorf("got  %v\nwant %s", err, want)
+				}
+			})
+		})
+	}
+}
+
 // TestCallReturnsAnAnswer: a call returns any answer other than NOT_LEADER.
 func TestCallReturnsAnAnswer(t *testing.T) {
 	withFixture(t, func(f *fixture) {

@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nstance/nstance/pkg/rpc"
 )
 
 // ShardError is an error of one shard.
@@ -22,10 +24,14 @@ type ShardError struct {
 func (e *ShardError) Error() string {
 	text := said(e.Err)
 	switch {
+	case rpc.Outage(e.Err): // says it all
 	case errors.Is(e.Err, context.DeadlineExceeded):
 		text = "no leader answered in time: " + text
 	case errors.Is(e.Err, context.Canceled):
 		text = "interrupted before it answered"
+	}
+	if errors.Is(e.Err, rpc.ErrEarlierAttempt) {
+		text += "; " + rpc.ErrEarlierAttempt.Error()
 	}
 	return fmt.Sprintf("shard %s: %s", e.Shard, strings.ReplaceAll(text, "\n", "\n  "))
 }

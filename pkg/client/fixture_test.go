@@ -105,7 +105,8 @@ type server struct {
 
 	mu      sync.Mutex
 	leader  string     // empty: this server
-	refuse  error      // the result of ListGroups
+	refuse  error      // the result of ListGroups and DeleteGroup
+	outage  string     // of object storage
 	serials []string   // the client certificates of ListGroups calls
 	pages   [][]string // the ids on the pages that it lists of group web, with tombstones
 	watches []*nstancev1.WatchInstancesRequest
@@ -139,7 +140,8 @@ func (f *fixture) up(shard, ip string) *server {
 	s := &server{addr: ip + ":8993"}
 	e := pki.Endpoint{Cluster: "example", Source: pki.NewSource(f.source.Bundle(), pair), Now: time.Now}
 	serving, err := rpc.NewServer(rpc.ServerConfig{
-		TLS: e.Server(), Cluster: "example", Access: rpc.Access(), Gate: s, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		TLS: e.Server(), Cluster: "example", Access: rpc.Access(), Gate: s, Outage: s.outageNow, Now: time.Now,
+		Logger:   slog.New(slog.DiscardHandler),
 		Services: func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(r, s) },
 	})
 	if err != nil {
@@ -165,6 +167,18 @@ func (s *server) Leading() (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leader, s.leader == ""
+}
+
+func (s *server) outageNow() (said string) {
+	s.set(func() { said = s.outage })
+	return said
+}
+
+// DeleteGroup implements OperatorServiceServer.
+func (s *server) DeleteGroup(context.Context, *nstancev1.DeleteGroupRequest) (*nstancev1.DeleteGroupResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &nstancev1.DeleteGroupResponse{}, s.refuse
 }
 
 func (s *server) set(change func()) {

@@ -95,11 +95,11 @@ func (g *guard) bound(stream context.Context, c *call) (ctx context.Context, cut
 }
 
 // decide checks, in this order: this server leads, the caller's certificate, its rate, its
-// role, and whether memory knows the caller as admitted.
+// role, that changes are possible now, and whether memory knows the caller as admitted.
 func (g *guard) decide(c *call) error {
 	if c.rule.LeaderOnly {
 		if addr, leading := g.config.Gate.Leading(); !leading {
-			return notLeader(addr)
+			return notLeader(addr, g.outage())
 		}
 	}
 	if err := g.authenticate(c); err != nil {
@@ -113,6 +113,9 @@ func (g *guard) decide(c *call) error {
 	if err := authorize(c.rule.Who, c.caller, c.method); err != nil {
 		return err
 	}
+	if outage := g.outage(); c.changes && outage != "" {
+		return noChanges(outage)
+	}
 	if c.caller == nil || c.rule.Who == Anyone || g.config.Judge == nil {
 		return nil
 	}
@@ -122,6 +125,14 @@ func (g *guard) decide(c *call) error {
 		return nil
 	}
 	return judged(c.caller, verdict)
+}
+
+// outage returns the config's Outage; empty if that is not set.
+func (g *guard) outage() string {
+	if g.config.Outage == nil {
+		return ""
+	}
+	return g.config.Outage()
 }
 
 // authenticate returns the caller from the certificate verified in the TLS handshake; no

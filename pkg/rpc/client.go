@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -158,13 +160,13 @@ func (c *Client) Do(ctx context.Context, call func(context.Context, grpc.ClientC
 func (c *Client) DoSeen(
 	ctx context.Context, call func(context.Context, grpc.ClientConnInterface) error, failed func(error),
 ) error {
-	var last error
+	var all failures
 	var misdirected int // addresses in turn
 	for asked, hops, rounds := 0, 0, 0; ; {
 		followed, err := c.once(ctx, call)
 		switch {
-		case err != nil && last != nil && ctx.Err() != nil:
-			return fmt.Errorf("no leader answered at %v: %w: %w", c.config.Addrs, ctx.Err(), last)
+		case err != nil && all.last != nil && ctx.Err() != nil:
+			return c.unanswered(ctx, all)
 		case err == nil || !connectionFailed(err):
 			return err
 		}
@@ -175,7 +177,7 @@ func (c *Client) DoSeen(
 			return err
 		}
 		failed(err)
-		last = err
+		all.add(err)
 		if followed && hops < MaxHops {
 			hops++
 			continue
@@ -185,10 +187,44 @@ func (c *Client) DoSeen(
 		}
 		rounds++
 		if retry.Wait(ctx, Backoff().Draw(rounds, c.config.Random)) != nil {
-			return fmt.Errorf("no leader answered at %v: %w: %w", c.config.Addrs, ctx.Err(), last)
+			return c.unanswered(ctx, all)
 		}
 		hops = 0
 	}
+}
+
+// ErrEarlierAttempt is wrapped by the error of a call whose last attempt changed nothing, while an
+// earlier one may have been carried out.
+var ErrEarlierAttempt = errors.New("an earlier attempt may have been carried out")
+
+// failures are the failed attempts of one call.
+type failures struct {
+	last  error // that explains most
+	acted bool  // an attempt may have been carried out
+}
+
+func (f *failures) add(err error) {
+	f.acted = f.acted || mayHaveActed(err)
+	if !Outage(f.last) || !errors.As(err, new(*ConnectError)) { // that another server is down explains less
+		f.last = err
+	}
+}
+
+func (c *Client) unanswered(ctx context.Context, all failures) error {
+	err := fmt.Errorf("no leader answered at %v: %w: %w", c.config.Addrs, ctx.Err(), all.last)
+	if !all.acted || mayHaveActed(all.last) {
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, ErrEarlierAttempt)
+}
+
+// mayHaveActed reports whether an attempt that failed as unavailable may have been carried out.
+func mayHaveActed(err error) bool {
+	if _, notLeader := NotLeader(err); notLeader || Outage(err) {
+		return false
+	}
+	var unconnected *ConnectError
+	return !errors.As(err, &unconnected) || errors.Is(unconnected.Err, io.EOF) || errors.Is(unconnected.Err, syscall.ECONNRESET)
 }
 
 // MaxHops is how many named leaders are followed before the next back-off. Servers name each

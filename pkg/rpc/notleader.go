@@ -17,20 +17,39 @@ const (
 	reasonRevoked     = "CERTIFICATE_REVOKED"
 	reasonShared      = "IDENTITY_SHARED"
 	reasonKeyInUse    = "PUBLIC_KEY_IN_USE"
+	reasonUnreachable = "STORAGE_UNREACHABLE"
 	metadataLeaderKey = "leader_addr"
+	metadataOutageKey = "outage"
 )
 
 // notLeader returns UNAVAILABLE with the leader's address for the called service, or without
-// one if no leader is known.
-func notLeader(leaderAddr string) error {
+// one if no leader is known. outage is that of ServerConfig.
+func notLeader(leaderAddr, outage string) error {
 	message := "this server is not the leader of its shard, and no leader is known yet: try again"
 	info := &errdetails.ErrorInfo{Reason: reasonNotLeader, Domain: errorDomain}
-	if leaderAddr != "" {
+	switch {
+	case leaderAddr != "":
 		message = "this server is not the leader of its shard: use " + leaderAddr
 		info.Metadata = map[string]string{metadataLeaderKey: leaderAddr}
+	case outage != "":
+		message = "this server knows no leader of its shard: " + untouched(outage)
+		info.Metadata = map[string]string{metadataOutageKey: outage}
 	}
 	return withDetails(status.New(codes.Unavailable, message), info)
 }
+
+// noChanges returns UNAVAILABLE for a call that would change something during an outage.
+func noChanges(outage string) error {
+	return withDetails(status.New(codes.Unavailable, untouched(outage)), &errdetails.ErrorInfo{
+		Reason: reasonUnreachable, Domain: errorDomain, Metadata: map[string]string{metadataOutageKey: outage},
+	})
+}
+
+func untouched(outage string) string { return outage + "; nothing was changed: try again later" }
+
+// Outage reports whether err is the answer of a server that can't write to object storage, and that
+// therefore refuses a change or knows no leader.
+func Outage(err error) bool { return errorInfo(err).GetMetadata()[metadataOutageKey] != "" }
 
 // NotLeader reports whether err is the answer of a server that is not the leader, and returns
 // the leader's address if the server knew one that can be dialed.

@@ -51,6 +51,9 @@ type ServerConfig struct {
 	// NewServer fails.
 	Services func(grpc.ServiceRegistrar)
 	Gate     Gate // required if a registered method is leader-only
+	// Outage says since when this server can't write to object storage; nil, or empty: it can.
+	// During an outage, calls that change something are refused.
+	Outage func() string
 	// Judge checks a caller's certificate beyond its signature and dates; nil: all callers are
 	// admitted.
 	Judge  Judge

@@ -188,6 +188,48 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// TestOutage: while object storage does not answer, each call that changes something is refused
+// before anything is done, and every other one is served. A server that knows no leader says why.
+func TestOutage(t *testing.T) {
+	ours := newAuthority(t, cluster)
+	gate := &seat{leads: true}
+	config := ours.config()
+	config.Gate, config.Outage = gate, func() string { return "object storage is away" }
+	addr := serve(t, config)
+	conns := map[rpc.Who]*grpc.ClientConn{
+		rpc.Agent: ours.dial(addr, ours.agent(time.Hour)), rpc.Operator: ours.dial(addr, ours.operator(time.Hour)),
+	}
+	conns[rpc.Anyone] = conns[rpc.Operator]
+	for _, m := range methods() {
+		if !m.ours() {
+			continue
+		}
+		err := m.call(t.Context(), conns[rpc.Access()[m.name].Who])
+		_, changes := rpc.Audited()[m.name]
+		want := codes.Unimplemented
+		if changes {
+			want = codes.Unavailable
+		}
+		said := status.Convert(err).Message() == "object storage is away; nothing was changed: try again later"
+		if status.Code(err) != want || changes != said || changes != rpc.Outage(err) {
+			t.Errorf("%s: %v", m.name, err)
+		}
+	}
+	if err := listGroups(t.Context(), conns[rpc.Agent]); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("an agent that lists groups: %v", err)
+	}
+	for leader, said := range map[string]string{
+		"": "object storage is away; nothing was changed: try again later", "10.0.0.9:8993": "use 10.0.0.9:8993", // which may be well
+	} {
+		gate.set(false, leader)
+		err := listGroups(t.Context(), conns[rpc.Operator])
+		addr, ok := rpc.NotLeader(err)
+		if !ok || addr != leader || rpc.Outage(err) == (leader != "") || !strings.HasSuffix(err.Error(), ": "+said) {
+			t.Errorf("a server that does not lead: %v, which names %q, %v", err, addr, ok)
+		}
+	}
+}
+
 func TestRevoked(t *testing.T) {
 	ours := newAuthority(t, cluster)
 	for _, c := range []struct {

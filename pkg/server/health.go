@@ -21,6 +21,8 @@ type Readiness struct {
 	reason string
 	note   string // appended to reason
 	down   bool
+	// storage says what is wrong with object storage; nil, or empty: nothing is known to be.
+	storage func() string
 }
 
 // NotReady records why the server can't serve.
@@ -68,6 +70,11 @@ func (r *Readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	reason = cmp.Or(reason, "starting")
 	if note != "" {
 		reason += "; " + note
+	}
+	if r.storage != nil {
+		if trouble := r.storage(); trouble != "" {
+			reason += "; " + trouble
+		}
 	}
 	if !ready {
 		w.WriteHeader(http.StatusServiceUnavailable)

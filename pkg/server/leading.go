@@ -72,7 +72,8 @@ func (s *Server) leaderConfig(fence *election.Term) leader.Config {
 		},
 		Replacements: s.measure.Replacements,
 		Running:      s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text },
-		Cut: s.services.agents.Cut, Called: s.called, Found: s.found,
+		Outage: s.outage.Current,
+		Cut:    s.services.agents.Cut, Called: s.called, Found: s.found,
 		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Uniform: s.cfg.uniform, Logger: s.cfg.Logger,
 	}
 }
@@ -106,6 +107,7 @@ func (s *Server) found(ctx context.Context, o fleet.Operator) {
 // publish starts serving callers with a term.
 func (s *Server) publish(t *leader.Term, fence *election.Term, began time.Time) (withdraw func()) {
 	s.current.Store(t)
+	s.reportOutage()
 	s.ready.Ready("leading")
 	s.measure.TookOver(s.cfg.Now().Sub(began))
 	// Logged only now: calls after this line are served.

@@ -18,6 +18,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/ledger"
 	"github.com/nstance/nstance/pkg/server/measure"
+	"github.com/nstance/nstance/pkg/server/outage"
 )
 
 // Server is one running server. Its fields are set in the order of the boot and immutable
@@ -27,6 +28,7 @@ type Server struct {
 	holder      string       // the server's name in elections and records, unique to this start
 	bare        object.Store // for the election and the operators: their reads are no progress of the shard's work
 	store       object.Store
+	outage      *outage.Watch // of object storage
 	needs       *election.Needs
 	handshakes  *rpc.Handshakes // of all listeners
 	audit       *audit.Log      // of all listeners
@@ -49,6 +51,7 @@ type Server struct {
 	fail      context.CancelCauseFunc // ends the process with a cause
 
 	booted  atomic.Bool                 // the fields above are set
+	telling sync.Mutex                  // held while the current term is told about an outage
 	stuck   atomic.Value                // string: why this leader can't act; empty if it can
 	current atomic.Pointer[leader.Term] // nil while this server does not lead
 	last    sync.WaitGroup              // what terms that are over still write
@@ -74,6 +77,11 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	cfg.Logger.Info("starting", slog.String("version", cfg.Version), slog.String("shard", cfg.Shard),
 		slog.String("holder", s.holder), slog.String("health", s.health.addr))
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	probing, stop := context.WithCancel(ctx)
+	defer stop()
+	probes.Go(func() { s.outage.Run(probing) })
 	if err := s.bootUntilReady(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -94,7 +102,10 @@ func newServer(cfg Config) (*Server, error) {
 	needs := election.NewNeeds(nil)
 	s := &Server{cfg: cfg, holder: cfg.ID + "." + string(suffix), needs: needs}
 	s.measure, s.metrics = s.newMetrics()
-	s.bare = s.measure.Calls.Store(store)
+	store = s.measure.Calls.Store(store)
+	s.outage = outage.New(writesTo(store, "probe/"+string(suffix)), cfg.Now)
+	s.ready.storage = func() string { return s.outage.Current().String() }
+	s.bare = object.Observed{Store: store, Begin: s.outage.Begin}
 	s.store = accounted{s.bare, needs}
 	s.provider.calls = s.measure.Calls
 	s.static = &leader.Static{
@@ -140,6 +151,7 @@ func (s *Server) serve(ctx context.Context) error {
 	s.services.start(context.WithoutCancel(ctx), cancel) // it still serves while it hands over
 	go s.trust.runRenewal(ctx)
 	go s.reportMissing(ctx)
+	go s.reportOutages(ctx)
 	s.booted.Store(true)
 	s.ready.Ready("standing by")
 	at := s.addresses.advertised

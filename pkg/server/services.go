@@ -44,6 +44,7 @@ func (s *Server) newServices(l *listeners) (_ *services, err error) {
 
 	base := rpc.ServerConfig{
 		Cluster: s.trust.ClusterID, Access: rpc.Access(), Now: s.cfg.Now, Logger: s.cfg.Logger, Audit: s.audit, Debug: s.cfg.Debug,
+		Outage: func() string { return s.outage.Current().String() },
 	}
 	if v.registration, err = rpc.NewServer(s.registrationServer(base)); err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (g gate) Leading() (leaderAddr string, ok bool) {
 	if g.server.current.Load() != nil {
 		return "", true
 	}
-	if record, known := g.server.elector.Leader(); known {
+	if record, known := g.server.elector.Leader(); known && record.Holder != g.server.holder { // it leads, but can't serve yet
 		return g.of(record.Addrs), false
 	}
 	return "", false

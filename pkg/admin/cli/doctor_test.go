@@ -118,6 +118,47 @@ func TestDoctorFails(t *testing.T) {
 	}
 }
 
+// TestDoctorOfAShardWithoutALeader: that a shard does not answer is no fault of its ports.
+func TestDoctorOfAShardWithoutALeader(t *testing.T) {
+	c := newFixture(t).register()
+	s := c.shard("dev-1")
+	s.leads = false
+	rows := c.doctor(cli.ExitFailed, "--timeout", "1s", "--storage-bucket", "")
+	if d := rows["shard dev-1"]; d.Result != "fail" || !strings.Contains(d.Detail, "no leader is known yet") {
+		t.Errorf("the shard: %+v", d)
+	}
+	if d := rows["shard dev-1, "+s.addr]; d.Result != "ok" {
+		t.Errorf("its port: %+v", d)
+	}
+}
+
+// TestOutageOfStorage: while the servers can't write to object storage, a command says that, and nothing that
+// leads astray.
+func TestOutageOfStorage(t *testing.T) {
+	const said = "no write to object storage has succeeded since 2026-11-29T03:12:00Z"
+	c := newFixture(t).register()
+	s := c.shard("dev-1")
+	s.groups["web"] = &nstancev1.GroupStatus{Key: "web", Tenant: "default", Size: 2}
+	s.outage = said
+	if out := c.run("group", "list").want(t, cli.ExitOK).out; !strings.Contains(out, "web") {
+		t.Errorf("the leader answers %s", out)
+	}
+	for _, leads := range []bool{true, false} {
+		s.locked(func() { s.leads = leads })
+		r := c.run("group", "scale", "web", "3", "--timeout", "1s")
+		r.want(t, cli.ExitFailed, said, "nothing was changed", "hint: the log of the servers says why")
+		if strings.Contains(r.errOut, "answered in time") || strings.Contains(r.errOut, "--servers") {
+			t.Errorf("it says %s", r.errOut)
+		}
+	}
+	c.run("group", "list", "--timeout", "1s").want(t, cli.ExitFailed, said)
+	s.locked(func() {
+		if n := s.groups["web"].GetSize(); n != 2 {
+			t.Errorf("the size is %d", n)
+		}
+	})
+}
+
 // TestDoctorClock: a wrong clock, and what expires, is found.
 func TestDoctorClock(t *testing.T) {
 	c := newFixture(t).register()

@@ -30,6 +30,10 @@ func hint(err error) string {
 	if errors.As(err, new(*rpc.ConnectError)) && rpc.Misdirected(err) {
 		return "--servers, or NSTANCE_ADMIN_SERVERS, has the operator addresses; --identity-dir has the CAs and the identity"
 	}
+	if rpc.Outage(err) {
+		return "the log of the servers says why they can't write to object storage: the store, the network, or their credentials; " +
+			"until then no machine is replaced or changed"
+	}
 	switch status.Code(err) {
 	case codes.AlreadyExists:
 		return "`nstance-admin group status` shows the existing group; `group scale` changes its size; create never changes an existing group"

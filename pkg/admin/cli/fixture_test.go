@@ -206,6 +206,7 @@ type shard struct {
 	changed   func(g *nstancev1.GroupStatus) // called after each UpsertGroup, if not nil
 	config    *nstancev1.GetConfigStatusResponse
 	fault     func(context.Context) error // called before each call that is no watch, if not nil
+	outage    string                      // of object storage
 	instanceState
 	operatorState
 	eventState
@@ -236,7 +237,8 @@ func (c *fixture) shard(id string) *shard {
 	c.t.Helper()
 	s := &shard{leads: true, groups: map[string]*nstancev1.GroupStatus{}}
 	server, err := rpc.NewServer(rpc.ServerConfig{
-		TLS: c.endpoint(id).Server(), Cluster: clusterID, Access: rpc.Access(), Gate: s, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		TLS: c.endpoint(id).Server(), Cluster: clusterID, Access: rpc.Access(), Gate: s, Outage: s.outageNow, Now: time.Now,
+		Logger:   slog.New(slog.DiscardHandler),
 		Services: func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(faulty{r, s}, s) },
 	})
 	if err != nil {
@@ -251,6 +253,17 @@ func (c *fixture) shard(id string) *shard {
 	s.addr = l.Addr().String()
 	c.addServer(id, s.addr)
 	return s
+}
+
+func (s *shard) outageNow() (said string) {
+	s.locked(func() { said = s.outage })
+	return said
+}
+
+func (s *shard) locked(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
 }
 
 // addServer adds an address of a shard to --servers.

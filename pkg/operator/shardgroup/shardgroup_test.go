@@ -46,6 +46,10 @@ func TestScale(t *testing.T) {
 	if c := meta.FindStatusCondition(o.Status.Conditions, v1beta1.ConditionReady); c.Message != "2 of 5 instances are running" {
 		t.Errorf("message %q", c.Message)
 	}
+	a.SetCondition("web", "StorageUnreachable", true, "NoAnswer", "no write to object storage has succeeded since 03:12")
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "NoAnswer")
+	a.SetCondition("web", "StorageUnreachable", false, "", "")
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "NotAtSize")
 	all := f.upserts("a")
 	if len(all) != 1 || all[0].GetSize() != 5 || all[0].GetIfEtag() != etag || all[0].Template != nil {
 		t.Errorf("pushed %v", all)

@@ -1,6 +1,7 @@
 package shardgroup
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -157,7 +158,7 @@ func (v shardView) failing() problem {
 // unready returns the first reason why the group lacks instances.
 func (v shardView) unready(invalid, failing problem) problem {
 	g := v.group
-	switch degraded := shards.Condition(g, "Degraded"); {
+	switch degraded := cmp.Or(shards.Condition(g, "StorageUnreachable"), shards.Condition(g, "Degraded")); {
 	case v.leaving:
 		return problem{"Deleting", "the group is being emptied"}
 	case invalid.reason != "":

@@ -18,6 +18,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/identities"
 	"github.com/nstance/nstance/pkg/server/ledger"
 	"github.com/nstance/nstance/pkg/server/measure"
+	"github.com/nstance/nstance/pkg/server/outage"
 )
 
 // Config is what a term needs. All fields without "optional" are required.
@@ -53,6 +54,8 @@ type Config struct {
 	Running func(*config.Shard)
 	// Stuck returns why this leader can't act; empty if it can.
 	Stuck func() string
+	// Outage returns the current outage of object storage.
+	Outage func() outage.Outage
 	// Cut ends the streams of an instance that is being removed.
 	Cut func(fleet.InstanceID)
 	// Called returns when the agent of an instance without a record last called (reconcile.Config).
@@ -74,8 +77,8 @@ func (c Config) check() error {
 	for _, set := range []bool{
 		c.Fence != nil, c.Ledger != nil, c.Static != nil, c.Boot != nil, c.Writer != "", c.Store != nil, c.Operators != nil, c.Secrets != nil,
 		c.Provider != nil, c.Listing != nil, c.CA != nil, c.Bundle != nil, c.NonceKey != nil, c.RestoreTrust != nil,
-		c.Running != nil, c.Stuck != nil, c.Cut != nil, c.Called != nil, c.Found != nil, c.ConfigLook > 0, c.Now != nil, c.Random != nil,
-		c.Uniform != nil, c.Logger != nil,
+		c.Running != nil, c.Stuck != nil, c.Outage != nil, c.Cut != nil, c.Called != nil, c.Found != nil, c.ConfigLook > 0, c.Now != nil,
+		c.Random != nil, c.Uniform != nil, c.Logger != nil,
 	} {
 		if !set {
 			return errors.New("leader: a field of the config is missing")

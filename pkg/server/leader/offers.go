@@ -21,7 +21,7 @@ func (t *Term) Operators() operators.Shard {
 		Admit: t.admission.call, Groups: t.groups, Instances: t.records, Health: t.health, Problems: t.shown,
 		Provider: t.cfg.Boot.Server.Provider, Capacity: t.types.capacity, CreatesFailing: t.loop.CreatesFailing,
 		OnDemand: t.onDemand, Registry: t.registry, Static: t.refresh, Watches: t.watches, Transitions: t.transitions,
-		Events: t.history,
+		Events: t.history, Outage: t.cfg.Outage,
 	}
 }
 
@@ -34,7 +34,7 @@ func (t *Term) health(id fleet.InstanceID) operators.Health {
 		h.LastError, h.LastErrorAt = t.files.Trouble(id)
 	}
 	return operators.Health{
-		Connected: h.Connected, LastReportAt: h.LastReportAt, Unhealthy: h.Unhealthy, ProviderState: string(h.VM),
+		Connected: h.Connected, LastReportAt: h.LastReportAt, Unhealthy: h.Unhealthy, ProviderState: string(h.VM), Dead: h.Dead,
 		ConfigHash: t.files.ConfigHash(id), LastError: h.LastError, LastErrorAt: h.LastErrorAt,
 	}
 }

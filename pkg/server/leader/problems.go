@@ -15,6 +15,8 @@ import (
 const (
 	// ReasonStuck is the reason of the problem that the leader can't act.
 	ReasonStuck = "LeaderStuck"
+	// ReasonStorageUnreachable is the reason of the problem that object storage takes no writes.
+	ReasonStorageUnreachable = "StorageUnreachable"
 	// ReasonIdentityShared is the reason of the problem that two machines have the identity of
 	// one instance.
 	ReasonIdentityShared = "IdentityShared"
@@ -71,6 +73,8 @@ func (s shownProblems) besideWork(p fleet.Problem) bool {
 func (s shownProblems) incomplete(key fleet.GroupKey) fleet.Problem {
 	isDefault := key.Tenant == fleet.DefaultTenant
 	ofShard := s.set.Lasting(fleet.GroupKey{})
+	hidden := explainedByOutage(ofShard)
+	ofShard = slices.DeleteFunc(ofShard, hidden)
 	if n := slices.IndexFunc(ofShard, func(p fleet.Problem) bool { return p.Blocks }); n >= 0 {
 		p := ofShard[n]
 		if !isDefault {
@@ -79,11 +83,15 @@ func (s shownProblems) incomplete(key fleet.GroupKey) fleet.Problem {
 		return p
 	}
 	// Failing creates are a condition of their own.
-	p := newest(s.set.Event(key), s.set.Lasting(key), func(p fleet.Problem) bool { return p.Reason != problems.ReasonCreatesFailing })
+	event := s.set.Event(key)
+	if hidden(event) {
+		event = fleet.Problem{}
+	}
+	p := newest(event, s.set.Lasting(key), func(p fleet.Problem) bool { return p.Reason != problems.ReasonCreatesFailing && !hidden(p) })
 	throttled := func(p fleet.Problem) bool { return p.Reason == problems.ReasonThrottled }
 	if p.Message == "" && isDefault {
 		event := s.set.Event(fleet.GroupKey{})
-		if s.now().Sub(event.At) > shardEventLife {
+		if hidden(event) || s.now().Sub(event.At) > shardEventLife {
 			event = fleet.Problem{}
 		}
 		p = newest(event, ofShard, func(p fleet.Problem) bool { return !throttled(p) })
@@ -94,6 +102,15 @@ func (s shownProblems) incomplete(key fleet.GroupKey) fleet.Problem {
 		}
 	}
 	return p
+}
+
+// explainedByOutage returns which problems an outage of object storage explains, given those of the
+// shard: a group shows it as a condition of its own.
+func explainedByOutage(ofShard []fleet.Problem) func(fleet.Problem) bool {
+	lasts := slices.ContainsFunc(ofShard, func(p fleet.Problem) bool { return p.Reason == ReasonStorageUnreachable })
+	return func(p fleet.Problem) bool {
+		return lasts && (p.Reason == ReasonStorageUnreachable || p.Reason == problems.ReasonStorage)
+	}
 }
 
 // newest returns the newest of an event and the lasting problems that count.

@@ -92,8 +92,11 @@ type Health struct {
 	LastReportAt time.Time      // zero: no report in this term
 	Unhealthy    string         // why the instance is unhealthy; empty if it is healthy or unknown
 	VM           provider.State // as last reported by the provider; empty: not in this term
-	LastError    string         // why the last step, or the instance, failed; empty if none is known to have failed
-	LastErrorAt  time.Time      // zero if LastError is empty
+	// Dead: the provider says that the VM will not work again, or does not find it while its agent has
+	// no stream.
+	Dead        bool
+	LastError   string    // why the last step, or the instance, failed; empty if none is known to have failed
+	LastErrorAt time.Time // zero if LastError is empty
 }
 
 // Health returns the condition of an instance now. takeover is when the term began to decide.
@@ -106,6 +109,7 @@ func (s *State) Health(id fleet.InstanceID, settings plan.Settings, takeover, no
 		known = &instance{}
 	}
 	h := Health{Connected: known.health.Connected, LastReportAt: known.health.LastReportAt, VM: known.state}
+	h.Dead = known.vm.Dead() && (!known.absent() || !known.health.Connected)
 	h.LastError, h.LastErrorAt = known.lastError(r)
 	if ok {
 		i := known.join(r, now)

@@ -18,6 +18,7 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/broadcast"
 	"github.com/nstance/nstance/pkg/server/operators"
+	"github.com/nstance/nstance/pkg/server/outage"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -37,6 +38,12 @@ type shard struct {
 	next      *fleet.Group   // returned by the next read
 	asked     int            // calls of Instances.Group
 	over      bool
+	outage    outage.Outage
+}
+
+func (s *shard) outageNow() (o outage.Outage) {
+	s.locked(func() { o = s.outage })
+	return o
 }
 
 func (s *shard) locked(f func()) {
@@ -170,8 +177,8 @@ func newFixture(t *testing.T) *fixture {
 	parts := operators.Shard{
 		Admit: func(string) error { return nil }, Groups: desired{shard: s}, Instances: s, OnDemand: single{shard: s},
 		Health: s.Health, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
-		Transitions: f.transitions,
-		Provider:    config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
+		Transitions: f.transitions, Outage: s.outageNow,
+		Provider: config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
 	}
 	f.watches = operators.NewWatches(operators.WatchesConfig{
 		Shard: parts, Done: ctx.Done(), Epoch: epoch, Writer: "a.run1", Now: time.Now, Join: f.join,

@@ -14,6 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/broadcast"
+	"github.com/nstance/nstance/pkg/server/outage"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -23,6 +24,7 @@ type Health struct {
 	LastReportAt  time.Time // zero: none since takeover
 	Unhealthy     string    // the reason; empty if healthy
 	ProviderState string
+	Dead          bool   // its machine is known to work no more
 	ConfigHash    string // last reported; empty: none since takeover
 	LastError     string // empty if the last step succeeded or none ran
 	LastErrorAt   time.Time
@@ -42,6 +44,8 @@ type Shard struct {
 	// must not block.
 	Capacity func(instanceType string) (c Capacity, ok bool)
 	Problems Problems
+	// Outage returns the current outage of object storage.
+	Outage func() outage.Outage
 	// CreatesFailing returns how the creates of a group fail, if they do; nil: unknown.
 	CreatesFailing func(key fleet.GroupKey) (f fleet.CreatesFailing, failing bool)
 	// Transitions are those of the conditions of this term's groups.

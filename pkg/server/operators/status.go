@@ -10,6 +10,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/outage"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -79,12 +80,12 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 	return st, nil
 }
 
-// count adds an instance to its group's counters. Actual: running, reported since takeover,
-// and not leaving. Draining instances count as draining, and all others without a tombstone as
+// count adds an instance to its group's counters. Actual: running, reported since takeover, not
+// dead, and not leaving. Draining instances count as draining, and all others without a tombstone as
 // pending, whether they start or stop. It returns 1 for a pending one that would count as actual
 // had it reported to this leader.
 func count(st *nstancev1.GroupStatus, i fleet.Instance, h Health, g fleet.Group) (silent int32) {
-	stays := i.Phase == fleet.Running && !slices.Contains(g.Leaving, i.ID)
+	stays := i.Phase == fleet.Running && !h.Dead && !slices.Contains(g.Leaving, i.ID)
 	switch {
 	case i.OnDemand || i.Phase == fleet.Deleted:
 	case i.Phase == fleet.Draining:
@@ -111,6 +112,9 @@ func hasMachine(i fleet.Instance) bool {
 func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus, silent int32) []*nstancev1.Condition {
 	ready := readiness(st, silent)
 	out := append([]*nstancev1.Condition{ready}, definitionConditions(g)...)
+	if o := shard.Outage(); o.Lasts() {
+		out = append(out, storageUnreachable(o))
+	}
 	f, failing := fleet.CreatesFailing{}, false
 	if shard.CreatesFailing != nil {
 		f, failing = shard.CreatesFailing(g.Key)
@@ -137,6 +141,19 @@ const (
 
 func trueCondition(kind, reason, message string) *nstancev1.Condition {
 	return &nstancev1.Condition{Type: kind, Status: conditionTrue, Reason: reason, Message: message}
+}
+
+// ConditionStorageUnreachable is the type of the condition that the leader can't write to object
+// storage.
+const ConditionStorageUnreachable = "StorageUnreachable"
+
+func storageUnreachable(o outage.Outage) *nstancev1.Condition {
+	reason := "NoAnswer"
+	if o.Reason != "" {
+		reason = "RequestsFail"
+	}
+	return trueCondition(ConditionStorageUnreachable, reason,
+		o.String()+": nothing can be changed, and no machine is created or replaced until then")
 }
 
 // readiness is the condition Ready: whether the group has the instances that it should have,

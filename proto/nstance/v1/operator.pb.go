@@ -1476,7 +1476,8 @@ type GroupStatus struct {
 	// the static config says of it. A version never comes again. Empty when nothing defines
 	// the group any more, and it is only being emptied.
 	Etag string `protobuf:"bytes,9,opt,name=etag,proto3" json:"etag,omitempty"`
-	// Managed instances that are running, have reported, and are not leaving.
+	// Managed instances that are running, have reported, are not leaving, and whose machine is not known
+	// to be dead.
 	ActualSize int32 `protobuf:"varint,10,opt,name=actual_size,json=actualSize,proto3" json:"actual_size,omitempty"`
 	// Managed instances of any phase but deleted that are neither in actual_size nor
 	// draining.
@@ -1893,7 +1894,8 @@ func (x *MachineCapacity) GetArch() string {
 // Ready; a condition of another type that is missing is not true.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Such as Ready, CreatesFailing, Degraded, Disabled, GroupRecordMissing or Removed.
+	// Such as Ready, CreatesFailing, StorageUnreachable, Degraded, Disabled, GroupRecordMissing or
+	// Removed.
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// "True", "False" or "Unknown".
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`

@@ -52,7 +52,8 @@ const (
 //
 // A server that is not the leader answers UNAVAILABLE with an ErrorInfo of reason
 // NOT_LEADER and domain nstance.dev, whose metadata "leader_addr" holds the leader's
-// address for this service if it is known.
+// address for this service if it is known. While the leader can't write to object storage, calls
+// that change something answer UNAVAILABLE with the reason STORAGE_UNREACHABLE.
 type OperatorServiceClient interface {
 	// RenewCertificate issues a new client certificate for a new key.
 	RenewCertificate(ctx context.Context, in *OperatorServiceRenewCertificateRequest, opts ...grpc.CallOption) (*OperatorServiceRenewCertificateResponse, error)
@@ -382,7 +383,8 @@ func (c *operatorServiceClient) RemoveOperator(ctx context.Context, in *RemoveOp
 //
 // A server that is not the leader answers UNAVAILABLE with an ErrorInfo of reason
 // NOT_LEADER and domain nstance.dev, whose metadata "leader_addr" holds the leader's
-// address for this service if it is known.
+// address for this service if it is known. While the leader can't write to object storage, calls
+// that change something answer UNAVAILABLE with the reason STORAGE_UNREACHABLE.
 type OperatorServiceServer interface {
 	// RenewCertificate issues a new client certificate for a new key.
 	RenewCertificate(context.Context, *OperatorServiceRenewCertificateRequest) (*OperatorServiceRenewCertificateResponse, error)
