@@ -23,6 +23,8 @@ type hands struct {
 	// left holds manually changed objects in their current state; empty if the object is
 	// missing or unreadable.
 	left map[fleet.GroupKey]config.GroupRecord
+	// spoilt are the groups whose object can't be read: they stay as the leader knows them.
+	spoilt map[fleet.GroupKey]bool
 	// touched are the groups whose object was changed manually since a call about them was
 	// last acknowledged.
 	touched map[fleet.GroupKey]bool
@@ -37,7 +39,7 @@ type hands struct {
 func newHands(b *book) *hands {
 	return &hands{
 		book: b, bodies: map[fleet.GroupKey][][]byte{}, left: map[fleet.GroupKey]config.GroupRecord{}, touched: map[fleet.GroupKey]bool{},
-		restored: map[fleet.GroupKey]time.Time{},
+		restored: map[fleet.GroupKey]time.Time{}, spoilt: map[fleet.GroupKey]bool{},
 	}
 }
 
@@ -46,6 +48,7 @@ func newHands(b *book) *hands {
 func (h *hands) wrote(key fleet.GroupKey, body []byte, wasMissing bool) {
 	h.bodies[key] = append(h.bodies[key], body)
 	delete(h.left, key)
+	delete(h.spoilt, key)
 	if wasMissing {
 		h.restored[key] = time.Now()
 	}
@@ -82,6 +85,8 @@ func (h *hands) handed(key fleet.GroupKey, body []byte) {
 	h.book.mu.Lock()
 	defer h.book.mu.Unlock()
 	h.touched[key] = true
+	_, err := config.DecodeGroup(body)
+	h.spoilt[key] = len(body) > 0 && err != nil
 	if all := h.bodies[key]; len(all) > 0 && bytes.Equal(all[len(all)-1], body) {
 		delete(h.left, key)
 	} else {

@@ -41,10 +41,10 @@ func (s *shrinks) asks(key fleet.GroupKey) {
 	s.book.texts.release(key)
 }
 
-// judgeConfig checks that a leader accepts a config that removes a group with instances, sets its
-// size to 0, or no longer sets it, only if a refresh or the config named it; no takeover does. The
-// caller holds the lock.
-func (s *shrinks) judgeConfig(last, next *config.Shard, sent time.Time) {
+// judgeConfig checks that a leader of an epoch accepts a config that removes a group with instances,
+// sets its size to 0, or no longer sets it, only if a refresh or the config named it; no takeover
+// does. The caller holds the lock.
+func (s *shrinks) judgeConfig(last, next *config.Shard, epoch uint64, sent time.Time) {
 	if last == nil {
 		return
 	}
@@ -53,12 +53,12 @@ func (s *shrinks) judgeConfig(last, next *config.Shard, sent time.Time) {
 	after, _ := next.Resolve(b.groups)
 	living := map[fleet.GroupKey]int{}
 	for _, i := range b.records {
-		if i.Phase.Active() && !i.OnDemand && !s.isJustRecorded(i, sent) {
+		if i.Phase.Active() && !i.OnDemand && !s.isJustRecorded(i, sent) && !leftBehind(i, epoch) {
 			living[i.GroupKey()]++
 		}
 	}
 	for key, n := range living {
-		if loses(before[key], after[key], n) && !s.isAccepted(key) && !confirmed(last, next, key) {
+		if !b.hands.spoilt[key] && loses(before[key], after[key], n) && !s.isAccepted(key) && !confirmed(last, next, key) {
 			b.violate("a config was accepted that removes %d instances of group %s, which no refresh named", n, key)
 		}
 	}
@@ -70,6 +70,10 @@ func (s *shrinks) judgeConfig(last, next *config.Shard, sent time.Time) {
 func (s *shrinks) isJustRecorded(i fleet.Instance, sent time.Time) bool {
 	return s.book.landed[i.ID].After(sent.Add(-storeTimeout))
 }
+
+// leftBehind reports whether an earlier leader recorded an instance and made no machine for it: a listing
+// may lack its record, and nothing else names it.
+func leftBehind(i fleet.Instance, epoch uint64) bool { return i.Epoch < epoch && i.Provider.ID == "" }
 
 // loses reports whether a config takes away a group of n instances, its size, or that a size is
 // set, without an error that holds the group.

@@ -47,7 +47,7 @@ func (t *texts) accept(body []byte, sent time.Time) {
 		clear(t.kept)
 	}
 	if !t.goesBack(header.Epoch, body) {
-		t.book.shrinks.judgeConfig(last, next, sent)
+		t.book.shrinks.judgeConfig(last, next, header.Epoch, sent)
 	}
 	t.accepted = append(t.accepted, body)
 	t.epoch, t.altered, t.instead = header.Epoch, false, nil
