@@ -20,7 +20,7 @@ func (s *Shard) ChangeGroup(key fleet.GroupKey, was GroupRecord, c Change, check
 	if _, isStatic := s.Static(key); isStatic {
 		entry = entry.narrowed()
 	}
-	return was.revised(entry), nil
+	return was.revised(entry).sized(s, key), nil
 }
 
 // checkedChange returns the group's entry after a change, if the change is valid.
@@ -163,7 +163,7 @@ func (r GroupRecord) Forget(now time.Time) GroupRecord {
 // ErrNoGroup, ErrRemoved or ErrUnknownGroup.
 func (s *Shard) ResetGroup(key fleet.GroupKey, was GroupRecord, now time.Time) (GroupRecord, error) {
 	if _, isStatic := s.Static(key); isStatic {
-		return was.Forget(now), nil
+		return was.Forget(now).sized(s, key), nil
 	}
 	switch {
 	case !was.exists:

@@ -24,6 +24,10 @@ type GroupRecord struct {
 	// DeletedAt is when a tombstone was written; nil if it is not one.
 	DeletedAt *time.Time `json:"deleted_at,omitempty"`
 
+	// ConfigSize is the size that the last accepted config gave a group whose size is not overridden.
+	// If a later leader finds a smaller one in that config, it has found an outdated copy.
+	ConfigSize *int `json:"config_size,omitempty"`
+
 	Entry
 
 	exists bool // stored, and not a tombstone
@@ -50,6 +54,15 @@ func DecodeGroup(data []byte) (GroupRecord, error) {
 		r.Entry = Entry{Revision: r.Revision, unknown: r.unknown}
 	}
 	return r, nil
+}
+
+// check validates a record independently of the static config.
+func (r GroupRecord) check() Problems {
+	f := findings{problems: r.Entry.check()}
+	if r.ConfigSize != nil {
+		between(&f, "config_size", *r.ConfigSize, 0, MaxGroupSize)
+	}
+	return f.problems
 }
 
 // UnreadableGroup represents an object that can't be read because of err. Its group is disabled.
@@ -106,6 +119,9 @@ func (r GroupRecord) Same(other GroupRecord) bool {
 // with returns the record with another entry of the same revision.
 func (r GroupRecord) with(e Entry) GroupRecord {
 	r.Entry, r.exists, r.DeletedAt, r.since = e, true, nil, 0
+	if e.Size != nil || e.Removed {
+		r.ConfigSize = nil
+	}
 	return r
 }
 

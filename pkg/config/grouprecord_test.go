@@ -50,9 +50,10 @@ func TestDecodeGroupErrors(t *testing.T) {
 		"{\"size\": 1, \"\xff\": 2}":          "line 1, column 14: not valid UTF-8",
 		`{"rev": -1}`:                         "rev: got the number -1: want a whole number, not negative",
 		`{"rev": 1.5}`:                        "rev: got the number 1.5: want a whole number, not negative",
-		`{"Size": 1}`:                         "Size: unknown field (have: args, deleted_at, drain_timeout, ",
+		`{"Size": 1}`:                         "Size: unknown field (have: args, config_size, deleted_at, drain_timeout, ",
 		`{"size": 1, "size": 2}`:              "size: given more than once: again at line 1, column 13",
 		`{"size": -1}`:                        "size: -1 is outside the limits: want 0 to 10000",
+		`{"config_size": 10001}`:              "config_size: 10001 is outside the limits: want 0 to 10000",
 		`{"revision": 9007199254740993}`:      "revision: 9007199254740993: want at most 9007199254740992",
 		`{"leaving": ["me"]}`:                 `leaving[0]: "me" is not an instance id`,
 		`{"deleted_at": 5}`:                   "deleted_at: got the number 5: want a string: a time such as 2006-01-02T15:04:05Z",
@@ -152,16 +153,19 @@ func anyRecord(t *testing.T, rt *rapid.T, label string) config.GroupRecord {
 		return `"` + name + `": ` + rapid.SampledFrom([]string{"1", "2", "3", "4"}).Draw(rt, label+name) + `, `
 	}
 	header := rapid.SampledFrom([]string{"", `"epoch": 1, "writer": "w", ` + number("rev")}).Draw(rt, label+" header")
-	switch rapid.IntRange(0, 5).Draw(rt, label) {
+	switch rapid.IntRange(0, 6).Draw(rt, label) {
 	case 0:
 		return config.GroupRecord{}
 	case 1:
-		return record(t, `{ `+header+number("revision")+`"deleted_at": "2026-03-01T12:00:00Z" }`)
+		return record(t, `{ `+header+number("revision")+draw(`"config_size": 3, `)+`"deleted_at": "2026-03-01T12:00:00Z" }`)
 	case 2:
 		return record(t, `{ `+header+number("revision")+`"template": "knd", "removed": true }`)
 	case 3:
 		return record(t, `{ `+header+number("revision")+number("size")+`"missing": true`+draw(`, "undefined": true`)+` }`)
+	case 4:
+		return record(t, `{ `+header+number("revision")+draw(`"config_size": 3, `)+`"missing": true }`)
 	}
-	return record(t, `{ `+header+draw(`"template": "knd", `)+draw(number("revision"))+draw(number("size"))+
+	size := rapid.SampledFrom([]string{"", number("size"), number("config_size")}).Draw(rt, label+" says")
+	return record(t, `{ `+header+draw(`"template": "knd", `)+draw(number("revision"))+size+
 		draw(`"vars": { "a": [1, "x"] }, `)+draw(`"leaving": ["`+string(idA)+`"], `)+draw(`"later": { "x": 1.50 }, `)+`}`)
 }

@@ -15,16 +15,17 @@ type History struct {
 	// instances, including on-demand ones.
 	Living int
 	Lives  bool
-	// Beyond is how many of them may exceed the static size: they replace others, or will, or an
-	// accepted config had a larger size.
+	// Acting: the leader acts already, so a group may have surplus instances for a while.
+	Acting bool
+	// Accepted is the last accepted config; nil if it is the one that judges, or if none can be read.
+	Accepted *Shard
+	// Beyond is how many of them may exceed the size: they replace others, or will, or an accepted
+	// config had a larger size.
 	Beyond int
 	// Revision is the highest revision of the group that created a live instance; 0: none.
 	Revision uint64
 	// Since is a lower bound of the revision of a record that is made here.
 	Since uint64
-	// First: no config that was accepted before can be read, so nothing but the group's own
-	// record shows that its size was larger.
-	First bool
 }
 
 // HoldGroup judges a stored record, or its absence, by the known version and the live
@@ -37,11 +38,15 @@ func (s *Shard) HoldGroup(key fleet.GroupKey, is GroupRecord, h History) (goesOn
 	j := judgement{Shard: s, History: h, key: key, is: is}
 	_, j.isStatic = s.Static(key)
 	goesOn, differs = j.judgeKnown()
-	overridden := (!is.Stored() || j.older()) && h.Revision > max(is.Revision, h.Known.Revision) || j.tooMany()
+	last := is
+	if !is.Stored() {
+		last = h.Known
+	}
+	overridden := (!is.Stored() || j.older()) && h.Revision > max(is.Revision, h.Known.Revision) || j.tooMany(last)
 	if !differs && !goesOn.exists && h.Lives && (!j.isStatic || overridden) {
 		return j.undefined(), true
 	}
-	if !differs && goesOn.exists && j.tooMany() {
+	if goesOn.exists && j.tooMany(goesOn) {
 		return j.mark(goesOn), true
 	}
 	if lowest := max(h.Known.Revision, h.Revision); goesOn.Revision < lowest { // one that was written externally may have none
@@ -68,16 +73,15 @@ func (j judgement) older() bool {
 	return j.is.Stored() && j.is.Header != (Header{}) && (j.is.Rev < j.Known.Rev || j.behind(j.is))
 }
 
-// tooMany reports whether a group has more live instances than the config allows, and nothing says
-// that it should. Without a record, accepting a config with a smaller size would have left a
-// tombstone, so there was an override. If it is the first config that is known, only a size in the
-// record says anything.
-func (j judgement) tooMany() bool {
-	silent := !j.is.Stored() && !j.Known.Stored()
-	if j.First {
-		silent = !j.is.Removed && !j.is.Unreadable() && j.is.Size == nil
+// tooMany reports whether a group has more live instances than the config allows, though no accepted
+// config took them away: its record names a larger size than the last accepted config that can be
+// read, so that one is outdated. If there is no record, all accepted configs set one size, so there
+// was an override.
+func (j judgement) tooMany(r GroupRecord) bool {
+	if j.Acting || r.Removed || r.Unreadable() || r.Size != nil || j.Living-j.Usage(j.key, r).Instances <= j.Beyond {
+		return false
 	}
-	return silent && j.Living > j.Usage(j.key, j.is).Instances+j.Beyond
+	return r.ConfigSize == nil || r.hasLessBy(j.Shard, j.key) && (j.Accepted == nil || r.hasLessBy(j.Accepted, j.key))
 }
 
 // behind reports whether a live instance was created by a later version of the record.
@@ -137,7 +141,7 @@ func (j judgement) undefined() GroupRecord {
 // instances, may be outdated, so its size is raised to the number of live instances.
 func (j judgement) mark(was GroupRecord) GroupRecord {
 	behind := j.behind(was)
-	if was.Missing && !behind {
+	if was.Missing && !behind && (j.Certain || was.Size != nil) {
 		return was
 	}
 	was.Missing, was.Revision = true, j.nextRevision(was.Revision)
@@ -146,7 +150,7 @@ func (j judgement) mark(was GroupRecord) GroupRecord {
 	}
 	static, _ := j.Static(j.key)
 	size := max(j.Living, j.sizeWith(static, was.Entry))
-	was.Size = &size
+	was.Size, was.ConfigSize = &size, nil
 	return was
 }
 
@@ -168,7 +172,7 @@ func (r GroupRecord) sameWish(was GroupRecord) bool {
 	if r.unreadable != nil || r.Missing {
 		return false
 	}
-	r.Revision, r.Missing, r.SizeKept, r.Kept = was.Revision, was.Missing, was.SizeKept, was.Kept
+	r.Revision, r.Missing, r.SizeKept, r.Kept, r.ConfigSize = was.Revision, was.Missing, was.SizeKept, was.Kept, was.ConfigSize
 	return r.Same(was)
 }
 

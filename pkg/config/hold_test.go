@@ -35,7 +35,7 @@ const (
 	jobHeld  = `{"template":"knd","size":9,"missing":true,"revision":5}`
 	webIs    = `{"size":2,"revision":5}`
 	removed  = `{"template":"knd","removed":true,"revision":6}`
-	gone     = `{"deleted_at":"2026-03-01T12:00:00Z","revision":6}`
+	gone     = `{"deleted_at":"2026-03-01T12:00:00Z","config_size":1,"revision":6}`
 	lost     = `{"template":"knd","size":9,"missing":true,"revision":8}`
 	nothing  = ""
 	nineLive = `{"size":9,"missing":true,"undefined":true,"revision":%d}`
@@ -83,7 +83,8 @@ func saidBy(r config.GroupRecord) string {
 	case !r.Stored():
 		return nothing
 	case !r.Exists():
-		return strings.Replace(mustJSON(r.Entry), "{", `{"deleted_at":"2026-03-01T12:00:00Z",`, 1)
+		tomb := fmt.Sprintf(`{"deleted_at":"2026-03-01T12:00:00Z","config_size":%s,`, mustJSON(r.ConfigSize))
+		return strings.Replace(mustJSON(r.Entry), "{", tomb, 1)
 	}
 	return mustJSON(r.Entry)
 }
@@ -156,7 +157,7 @@ func TestHoldStaticGroup(t *testing.T) {
 		"none is there":                       {known: webIs, lives: 2, want: held, holds: true},
 		"a cache knows it":                    {known: webIs, behind: true, lives: 2, want: held, holds: true},
 		"a cache knows it, and nothing lives": {known: webIs, behind: true, want: nothing},
-		"one without a say was known":         {known: `{"revision":5}`, lives: 2, by: 5, want: nothing},
+		"one without a say was known":         {known: `{"config_size":1,"revision":5}`, lives: 2, by: 5, want: nothing},
 		"one of before it was static":         {known: removed, lives: 2, by: 6, want: nothing},
 		"one of before it was static, sized":  {known: `{"size":2,"removed":true,"revision":6}`, lives: 2, by: 6, want: nothing},
 		"it was taken back":                   {rev: 8, found: gone, known: webIs, lives: 2, by: 5, want: gone},
@@ -251,6 +252,7 @@ func TestHoldIsStable(t *testing.T) {
 			h.Lives, h.Revision = true, rapid.Uint64Range(0, 5).Draw(rt, "by")
 		}
 		h.Certain = h.Known.Stored() && rapid.Bool().Draw(rt, "certain")
+		h.Acting = h.Certain
 		input := encoded(t, is) + encoded(t, h.Known)
 		goesOn, differs := s.HoldGroup(key, is, h)
 		if encoded(t, is)+encoded(t, h.Known) != input {
@@ -267,7 +269,7 @@ func TestHoldIsStable(t *testing.T) {
 		}
 		goesOn.Header = config.Header{Epoch: 2, Rev: max(is.Rev, h.Known.Rev) + 1, Writer: "w"}
 		for _, next := range []config.History{{Known: goesOn, Certain: true}, {Known: h.Known}, {}} {
-			next.Living, next.Lives, next.Revision = h.Living, h.Lives, h.Revision
+			next.Living, next.Lives, next.Revision, next.Acting = h.Living, h.Lives, h.Revision, h.Acting
 			if again, differs := s.HoldGroup(key, stored(t, goesOn), next); differs || !reflect.DeepEqual(again, goesOn) {
 				rt.Fatalf("goes on with %s, and once that is stored with %s", encoded(t, goesOn), encoded(t, again))
 			}

@@ -17,8 +17,8 @@ type Succession struct {
 // Record returns a group's record after the succession. A group that an earlier config
 // defined, and the next one does not, is kept if it has a record; otherwise it gets a record
 // that empties it, so that every later leader knows. The groups of a removed tenant are
-// deleted, because no caller could do that later. A static group that only shrinks gets a
-// tombstone.
+// deleted, because no caller could do that later. A static group without a record whose size changes
+// gets a tombstone. A record without a size names the one that the next config gives.
 func (c Succession) Record(key fleet.GroupKey, was GroupRecord) GroupRecord {
 	r := was
 	_, isStatic := c.Next.Static(key)
@@ -33,20 +33,35 @@ func (c Succession) Record(key fleet.GroupKey, was GroupRecord) GroupRecord {
 			r = r.Remove()
 		}
 	}
-	if isStatic && (r.exists && r.Removed || !r.Stored() && c.shrinks(key)) {
+	if isStatic && (r.exists && r.Removed || !r.Stored() && c.resizes(key)) {
 		r = r.Forget(c.Now)
 	}
-	return r
+	return r.sized(c.Next, key)
 }
 
-// shrinks reports whether the next config has a smaller size than an earlier one: a tombstone
-// then shows that the difference is not a lost override.
-func (c Succession) shrinks(key fleet.GroupKey) bool {
+// resizes reports whether an earlier config sets another size than the next one: a tombstone then
+// shows that the difference is not a lost override, and which size was accepted.
+func (c Succession) resizes(key fleet.GroupKey) bool {
 	size := func(s *Shard) int { return s.Usage(key, GroupRecord{}).Instances }
 	return slices.ContainsFunc(c.Before, func(past *Shard) bool {
 		_, is := past.Static(key)
-		return is && size(past) > size(c.Next)
+		return is && size(past) != size(c.Next)
 	})
+}
+
+// sized makes a group's record name the size that an accepted config gives it, unless the record sets
+// it. A config that does not define the group's template gives none.
+func (r GroupRecord) sized(accepted *Shard, key fleet.GroupKey) GroupRecord {
+	_, isStatic := accepted.Static(key)
+	if !r.Stored() || r.Unreadable() {
+		return r
+	}
+	if r.Size != nil || !isStatic && (!r.exists || r.Removed) {
+		r.ConfigSize = nil
+	} else if size, known := r.sizeBy(accepted, key); known {
+		r.ConfigSize = &size
+	}
+	return r
 }
 
 // KeepTemplate makes a group's record keep its template's content while the tenant may not use

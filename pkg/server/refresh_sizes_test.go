@@ -125,9 +125,7 @@ func TestNoAcceptedConfig(t *testing.T) {
 				if groups == "" {
 					return
 				}
-				if _, err := q.operator("default").ResetGroup(within(t), &nstancev1.ResetGroupRequest{Key: "web"}); err != nil {
-					t.Fatal(err)
-				}
+				q.resets("web")
 				q.awaitSize("web", map[string]int32{"size 0": 0, "no size": 1, "a smaller size": 2}[name])
 			}))
 		}
@@ -141,9 +139,7 @@ func surge(p *process) { p.set(&nstancev1.UpsertGroupRequest{Key: "web", MaxSurg
 func reset(p *process) {
 	p.t.Helper()
 	p.set(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(6))})
-	if _, err := p.operator("default").ResetGroup(within(p.t), &nstancev1.ResetGroupRequest{Key: "web"}); err != nil {
-		p.t.Fatal(err)
-	}
+	p.resets("web")
 }
 
 // TestNoAcceptedConfigOfRecords: the same, if the group has a record that says nothing of its size.
@@ -230,10 +226,92 @@ func TestNoAcceptedConfigOfATemplate(t *testing.T) {
 	})
 }
 
+// TestOlderAppliedAndAnInvalidConfig: a leader that finds an older accepted config, with a smaller
+// size, and nothing else to run, keeps all machines until a call says otherwise.
+func TestOlderAppliedAndAnInvalidConfig(t *testing.T) {
+	for name, record := range map[string]func(*process){
+		"no record": func(*process) {}, "another override": surge, "a tombstone": func(p *process) { surge(p); p.resets("web") },
+	} {
+		t.Run(name, simulation(func(t *testing.T) {
+			s := newSite(t, with("GROUPS", strings.Replace(webOfSix, "6", "2", 1)), calm)
+			p := s.start()
+			s.populate(p)
+			p.awaitSize("web", 2)
+			older := s.get(appliedAt)
+			record(p)
+			s.groupsBecome(webOfSix)
+			p.refreshes(updated)
+			p.awaitSize("web", 6)
+			machines := s.living()
+			s.world.ForgetCalls()
+			p.ends()
+			s.put(appliedAt, older)
+			s.put(configAt, "{")
+			q := s.successor() // its cache is empty
+			time.Sleep(10 * time.Minute)
+			s.keptAll("after the takeover", machines)
+			if g := s.mustGroup(q, "web"); condition(g, missingGroup) == nil || g.GetSize() != 6 {
+				t.Errorf("web is %v", g)
+			}
+			q.resets("web")
+			q.awaitSize("web", 2)
+		}))
+	}
+}
+
+// TestConfigThatWasNotAccepted: a size that a refresh could not store counts for nothing once the config
+// is as before: an older accepted config takes no machine, and replacements hold no group.
+func TestConfigThatWasNotAccepted(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t, with("GROUPS", strings.Replace(webOfSix, "6", "2", 1)), calm)
+		p := s.start()
+		s.populate(p)
+		older := s.get(appliedAt)
+		surge(p)
+		s.groupsBecome(webOfSix)
+		p.refreshes(updated)
+		p.awaitSize("web", 6)
+		good := s.get(configAt)
+		s.groupsBecome(strings.Replace(webOfSix, "6", "2", 1))
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbPut && r.Key == appliedAt {
+				return objecttest.Outcome{Fault: objecttest.Refused}
+			}
+			return objecttest.Outcome{}
+		})
+		if _, err := p.refresh(); err == nil {
+			t.Fatal("accepted without applied/")
+		}
+		s.store.Set(nil)
+		s.put(configAt, good)
+		p.refreshes(unchanged)
+		time.Sleep(5 * time.Minute)
+		machines := s.living()
+		s.world.ForgetCalls()
+		p.ends()
+		s.put(appliedAt, older)
+		s.put(configAt, "{")
+		q := s.successor() // its cache is empty
+		time.Sleep(10 * time.Minute)
+		s.keptAll("after the takeover", machines)
+		if g := s.mustGroup(q, "web"); condition(g, missingGroup) == nil || g.GetSize() != 6 {
+			t.Errorf("web is %v", g)
+		}
+	})
+}
+
 // set changes a group.
 func (p *process) set(req *nstancev1.UpsertGroupRequest) {
 	p.t.Helper()
 	if _, err := p.upsert(req); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// resets drops the overrides of a group.
+func (p *process) resets(group string) {
+	p.t.Helper()
+	if _, err := p.operator("default").ResetGroup(within(p.t), &nstancev1.ResetGroupRequest{Key: group}); err != nil {
 		p.t.Fatal(err)
 	}
 }

@@ -90,7 +90,7 @@ func TestRefreshTakenBack(t *testing.T) {
 		})
 		time.Sleep(150 * time.Millisecond) // more than the fence window
 		good := s.get(configAt)
-		s.replace(`"size": 2`, `"size": 1`)
+		s.replace(`"size": 2`, `"size": 2, "drain_timeout": "9s"`)
 		_, err := p.refresh()
 		refused(t, err, codes.Unavailable)
 		if s.accepted() == good {

@@ -43,17 +43,18 @@ func (h handOver) concerned() map[fleet.GroupKey]bool {
 	for _, key := range h.groups.which(keptRecord.notStored) {
 		concerned[key] = false
 	}
+	records := h.groups.Records()
 	for _, past := range h.to.Before {
 		for _, key := range past.StaticGroups() {
+			if _, has := records[key]; !has {
+				records[key] = config.GroupRecord{}
+			}
 			if _, is := h.to.Next.Static(key); !is {
 				concerned[key] = true
 			}
 		}
 	}
-	if len(h.to.Before) == 0 { // nothing changes
-		return concerned
-	}
-	for key, is := range h.groups.Records() {
+	for key, is := range records {
 		after := h.to.KeepTemplate(key, h.to.Record(key, is))
 		if _, known := concerned[key]; !known && !after.Same(is) {
 			concerned[key] = false

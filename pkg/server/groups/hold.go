@@ -61,17 +61,23 @@ func livingOf(r writes.Records, key fleet.GroupKey) (l living) {
 	return l
 }
 
-// beyond returns how many instances of a static group may exceed its size, according to the
-// static config or the last accepted one: surge replacements, or a larger size. Records need
-// not say which instances are being replaced, so new instances count, too. The caller holds
-// mu.
-func (l living) beyond(g *Groups, key fleet.GroupKey) (beyond int) {
-	size := g.static.Usage(key, config.GroupRecord{}).Instances
+// beyond returns how many instances of a group may exceed the size of the config, unless its record
+// names one: surge replacements, or a larger size in the last accepted config. Records need not say
+// which instances are being replaced, so new instances count, too. A record without a size that was
+// written by hand is accepted as it is. The caller holds mu.
+func (l living) beyond(g *Groups, key fleet.GroupKey, r config.GroupRecord) (beyond int) {
+	switch {
+	case r.ConfigSize != nil || r.Unreadable():
+		return 0
+	case r.Stored() && !g.cfg.First:
+		return config.MaxGroupSize
+	}
+	size := g.static.Usage(key, r).Instances
 	for _, static := range []*config.Shard{g.static, g.cfg.Past} {
 		if static == nil {
 			continue
 		}
-		if group, isStatic, _ := static.ResolveGroup(key, config.GroupRecord{}); isStatic {
+		if group, defined, _ := static.ResolveGroup(key, r); defined {
 			replaced := max(0, plan.Beyond(g.records.Group(key), group, settings(static), g.cfg.Now())-l.asked)
 			beyond = max(beyond, group.Size-size+replaced)
 		}

@@ -163,10 +163,12 @@ func (g *Groups) judged(key fleet.GroupKey, was keptRecord, state ledger.GroupSt
 	case state.Err != nil:
 		k.record = config.UnreadableGroup(config.Header{}, fmt.Errorf("its record %w: %w", ErrUnreadable, state.Err))
 	default:
-		h := config.History{Known: state.Known, Living: l.managed, Lives: l.any, Revision: l.revision, Since: revisionsSince(g)}
-		h.First = g.cfg.First && g.taking
-		if h.Beyond = config.MaxGroupSize; g.taking && (!state.Record.Stored() || h.First) {
-			h.Beyond = l.beyond(g, key)
+		h := config.History{
+			Known: state.Known, Living: l.managed, Lives: l.any, Revision: l.revision, Since: revisionsSince(g),
+			Acting: !g.taking, Accepted: g.cfg.Past,
+		}
+		if g.taking {
+			h.Beyond = l.beyond(g, key, state.Record)
 		}
 		if was.record.Stored() && !was.record.Unreadable() {
 			h.Known, h.Certain = was.record, true
