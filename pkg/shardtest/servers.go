@@ -186,8 +186,8 @@ const (
 	configAwaits  = "ConfigAwaitsConfirmation"
 )
 
-// judge checks that a dynamic group's record is reported as missing only if it was changed
-// manually, or a late listing still returns it as it was then. A static group with more instances
+// judge checks that a dynamic group's record is reported as missing only if it is, if it says so
+// itself, if it was changed manually, or if a late listing still returns it as it was then. A static group with more instances
 // than its config says, except for a rotation, is held as if its override was lost, as documented.
 func (h *logs) judge(r slog.Record) {
 	said := map[string]string{}
@@ -203,7 +203,7 @@ func (h *logs) judge(r slog.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := fleet.GroupKey{Tenant: tenant, Name: name}
-	if r := b.groups[key]; r.Exists() && !r.Removed && !b.hands.mayMiss(key) {
+	if r := b.groups[key]; r.Exists() && !r.Removed && !r.Missing && !b.hands.mayMiss(key) {
 		b.violate("%s reports that the record of group %s is missing, but it is not", h.actor, said["group"])
 	}
 }

@@ -97,7 +97,8 @@ func confirmed(last, next *config.Shard, key fleet.GroupKey) bool {
 
 // judgeRecord checks that a server writes a record that removes a group, or sets a size below the
 // number of its settled instances, only after a call about the group, or for a config that takes
-// it away: no older version, and no loss of the record, is a reason. The caller holds the lock.
+// it away: no older version, and no loss of the record, is a reason. A record that holds the group has
+// a size for the instances that its leader knows, and removes none. The caller holds the lock.
 func (s *shrinks) judgeRecord(key fleet.GroupKey, r config.GroupRecord) {
 	b := s.book
 	if b.applied == nil || time.Since(s.asked[key]) < acceptance || s.takesAway(key) {
@@ -112,7 +113,8 @@ func (s *shrinks) judgeRecord(key fleet.GroupKey, r config.GroupRecord) {
 	if !stays || is.Removed {
 		size = 0
 	}
-	if healthy := b.healthy(key, anyInstance); size < min(was.Size, healthy) {
+	known := func(i fleet.Instance) bool { return !r.Missing || !b.unlisted(i) }
+	if healthy := b.healthy(key, known); size < min(was.Size, healthy) {
 		b.violate("the record of group %s takes its size from %d to %d without a call, and %d instances have settled",
 			key, was.Size, size, healthy)
 	}

@@ -92,7 +92,8 @@ func (t *texts) judgeAwaiting() {
 	for key := range t.taken(next) {
 		had = had || b.groups[key].Exists() // it may outlive its definition
 		for _, i := range b.records {
-			had = had || i.GroupKey() == key && i.RegisteredAt != nil
+			machine := i.RegisteredAt != nil || i.Phase.Active() && i.Provider.ID != ""
+			had = had || i.GroupKey() == key && machine
 		}
 	}
 	leader := lifeOf(b.holder.Holder)
