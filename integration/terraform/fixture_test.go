@@ -165,7 +165,7 @@ func rich() inputs {
 		"templates": inputs{
 			"web": inputs{
 				"kind": "web", "instance_type": "t4g.small", "subnet_pool": "workers", "image": "debian", "kms_key_arn": kmsARN,
-				"max_surge": "20%", "vars": inputs{"size": "big"}, "size": 2,
+				"max_surge": "20%", "require_files": false, "vars": inputs{"size": "big"}, "size": 2,
 				"files": inputs{
 					"tls.crt":   inputs{"kind": "certificate", "template": "web", "key": inputs{"name": "tls.key"}},
 					"app.json":  inputs{"kind": "json", "content_json": `{"a": [1, "b"]}`},

@@ -52,9 +52,10 @@ func Explain(g Group, instances []Instance, events []Happened, now time.Time) Ex
 			x.Lines = append(x.Lines, text)
 		}
 	}
+	awaitsFiles := slices.ContainsFunc(g.GetConditions(), func(c *nstancev1.Condition) bool { return c.GetReason() == "AwaitingFiles" })
 	unready := 0
 	for _, i := range instances {
-		text := notReady(i, now)
+		text := notReady(i, awaitsFiles, now)
 		if text == "" {
 			continue
 		}
@@ -86,7 +87,7 @@ func sizes(g Group, atSize bool) string {
 	}
 	text := fmt.Sprintf("Group %s of shard %s %s: %d of %d instances run", g.GetKey(), g.Shard, is, g.GetActualSize(), g.GetSize())
 	if n := g.GetPendingSize(); n > 0 {
-		text += fmt.Sprintf(", %d start or stop", n)
+		text += fmt.Sprintf(", %d are pending", n)
 	}
 	if n := g.GetDrainingSize(); n > 0 {
 		text += fmt.Sprintf(", %d drain", n)
@@ -99,7 +100,7 @@ func sizes(g Group, atSize bool) string {
 
 // condition returns a sentence about a condition that says more than the sizes; empty otherwise.
 func condition(c *nstancev1.Condition) string {
-	if c.GetType() == "Ready" && c.GetStatus() != "Unknown" || c.GetMessage() == "" && c.GetType() == "Ready" {
+	if isOfSizes(c) {
 		return ""
 	}
 	text := c.GetType()
@@ -116,7 +117,8 @@ func condition(c *nstancev1.Condition) string {
 }
 
 // notReady returns a sentence about an instance that is not ready, or leaves; empty for others.
-func notReady(i Instance, now time.Time) string {
+// awaitsFiles: instances of its group lack their files.
+func notReady(i Instance, awaitsFiles bool, now time.Time) string {
 	if i.GetOnDemand() {
 		return ""
 	}
@@ -128,11 +130,15 @@ func notReady(i Instance, now time.Time) string {
 			text += ": it has a machine, whose agent has not registered"
 		}
 	case nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING:
-		if i.GetLastReportAt() != nil && i.GetUnhealthyReason() == "" {
-			return ""
-		}
-		if text = "has not reported to this leader"; i.GetUnhealthyReason() != "" {
+		switch {
+		case i.GetUnhealthyReason() != "":
 			text = "is " + i.GetUnhealthyReason()
+		case i.GetLastReportAt() == nil:
+			text = "has not reported to this leader"
+		case awaitsFiles && i.GetConnected() && i.GetConfigHash() == "":
+			text = "has no files yet"
+		default:
+			return ""
 		}
 	case nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING:
 		text = fmt.Sprintf("drains (%s) until %s at the latest", i.GetReason(), i.GetDrain().GetDeleteAt().AsTime().Format(time.RFC3339))

@@ -80,11 +80,16 @@ func progressOf(g Group) string {
 func Troubles(g Group) string {
 	var out []string
 	for _, c := range g.GetConditions() {
-		if c.GetMessage() != "" && (c.GetType() != "Ready" || c.GetStatus() != "False") {
+		if c.GetMessage() != "" && !isOfSizes(c) {
 			out = append(out, c.GetType()+": "+strings.TrimSpace(c.GetMessage()))
 		}
 	}
 	return strings.Join(out, "; ")
+}
+
+// isOfSizes reports whether a condition says no more than the group's numbers.
+func isOfSizes(c *nstancev1.Condition) bool {
+	return c.GetType() == "Ready" && (c.GetMessage() == "" || c.GetReason() == "NotAtSize")
 }
 
 // changedFields returns the names of the values in which a group's definition differs.

@@ -15,6 +15,8 @@ type Kept struct {
 	Arch  string                `json:"arch"`
 	Vars  map[string]any        `json:"vars,omitempty"`
 	Files map[string]fleet.File `json:"files,omitempty"`
+
+	FilesOptional bool `json:"files_optional,omitempty"`
 }
 
 // keptOf returns what to keep of an entry's template; nil if the tenant may use it.
@@ -28,7 +30,10 @@ func (e Entry) keptOf(tenant string, next *Shard, before []*Shard) *Kept {
 		}
 		if past.mayUse(tenant, *e.Template) {
 			t := past.Templates[*e.Template]
-			return &Kept{Kind: t.Kind, Arch: t.Arch, Vars: Merge(past.defaultsFor(tenant).Vars, t.Vars), Files: copyFiles(t.Files)}
+			return &Kept{
+				Kind: t.Kind, Arch: t.Arch, Vars: Merge(past.defaultsFor(tenant).Vars, t.Vars), Files: copyFiles(t.Files),
+				FilesOptional: t.filesOptional(),
+			}
 		}
 	}
 	return e.Kept
@@ -83,7 +88,7 @@ func (s *Shard) furnish(g *fleet.Group, e Entry, sound bool) (becomes string) {
 	}
 	infra := g.Hashes.Infra
 	g.Kind, g.Arch, g.Args, g.Userdata = kept.Kind, kept.Arch, Merge(e.Args), fleet.Userdata{}
-	g.Vars, g.Files = Merge(kept.Vars, e.Vars), copyFiles(kept.Files)
+	g.Vars, g.Files, g.FilesOptional = Merge(kept.Vars, e.Vars), copyFiles(kept.Files), kept.FilesOptional
 	hashes, err := s.Hashes(*g)
 	g.Hashes, g.FilesHeld = fleet.Hashes{Infra: infra, Runtime: hashes.Runtime}, g.FilesHeld || err != nil
 	if g.FilesHeld {

@@ -41,7 +41,7 @@ func TestKeptDefinition(t *testing.T) {
 	with := func(pairs ...string) *config.Shard {
 		return parse(t, sharedWith(append(pairs, "SECRETS", dbForBoth, "DEFAULTS", `"tenants": ["*"], "vars": { "level": "info" }`)...))
 	}
-	last := with("TEMPLATE", forBoth, "THEFILES", keptFiles)
+	last := with("TEMPLATE", forBoth+`"require_files": false,`, "THEFILES", keptFiles)
 	jobsIs := record(t, `{ "template": "theirs", "size": 3, "vars": { "own": 1 } }`)
 	was, _, _ := last.ResolveGroup(jobs, jobsIs)
 	if was.Disabled != "" {
@@ -54,7 +54,8 @@ func TestKeptDefinition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := keptBy(t, jobsIs, next, last)
 			g, _, problems := next.ResolveGroup(jobs, is)
-			if g.FilesHeld || g.Hashes.Runtime != was.Hashes.Runtime || g.Kind != "knd" || len(g.Files) != 2 || g.Vars["level"] != "info" {
+			if g.FilesHeld || g.Hashes.Runtime != was.Hashes.Runtime || g.Kind != "knd" || len(g.Files) != 2 || !g.FilesOptional ||
+				g.Vars["level"] != "info" {
 				t.Errorf("jobs is %+v, want it with the files of %+v", g, was)
 			}
 			if len(problems) != 1 || !strings.Contains(g.Disabled, `template: no such template "theirs"`) || g.Size != 3 ||

@@ -129,6 +129,7 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 		Args:          Merge(defaults.Args, template.Args, g.Args),
 		Vars:          Merge(defaults.Vars, template.Vars, g.Vars, entry.Vars),
 		Files:         copyFiles(template.Files),
+		FilesOptional: template.filesOptional(),
 		LoadBalancers: slices.Clone(g.LoadBalancers),
 		DrainTimeout:  value(g.DrainTimeout, &s.Server.DefaultDrainTimeout).Std(),
 		OnDemand:      g.OnDemand.Clone(),

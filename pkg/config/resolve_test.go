@@ -112,6 +112,16 @@ func TestResolveStatic(t *testing.T) {
 	}
 }
 
+// TestFilesAreRequired unless a template says otherwise.
+func TestFilesAreRequired(t *testing.T) {
+	for field, want := range map[string]bool{``: true, `"require_files": true, `: true, `"require_files": false, `: false} {
+		groups, problems := parse(t, strings.Replace(scene, `"files": {`, field+`"files": {`, 1)).Resolve(nil)
+		if g := groups[web]; problems != nil || len(g.Files) != 1 || g.AwaitsFiles() != want {
+			t.Errorf("%q: files %v required: %v; %v", field, g.Files, g.AwaitsFiles(), problems)
+		}
+	}
+}
+
 func TestGroupsShareNoMemory(t *testing.T) {
 	shard := parse(t, scene)
 	is := records(t, `{ "default": { "own": { "template": "knd", "vars": { "x": { "y": [1] } }, "args": { "x": { "y": [1] } } } } }`)

@@ -123,7 +123,10 @@ type Template struct {
 	Vars         map[string]any        `json:"vars,omitempty"`
 	Userdata     *fleet.Userdata       `json:"userdata,omitempty"`
 	Files        map[string]fleet.File `json:"files,omitempty"`
+	RequireFiles *bool                 `json:"require_files,omitempty"` // an instance is ready only with its files; true if absent
 }
+
+func (t Template) filesOptional() bool { return t.RequireFiles != nil && !*t.RequireFiles }
 
 // Group is a static group. Absent fields default to the template's.
 type Group struct {

@@ -20,6 +20,7 @@ type Group struct {
 	Vars          map[string]any
 	Userdata      Userdata
 	Files         map[string]File
+	FilesOptional bool // instances are ready without Files, too
 	LoadBalancers []string
 	DrainTimeout  time.Duration // 0: delete at once
 	MaxSurge      Surge         // while working instances are replaced
@@ -44,6 +45,9 @@ type Group struct {
 	// working instance is removed. A group without a known definition is Disabled too.
 	RecordMissing string
 }
+
+// AwaitsFiles reports whether an instance that has no files is not ready.
+func (g *Group) AwaitsFiles() bool { return len(g.Files) > 0 && !g.FilesOptional && !g.FilesHeld }
 
 // Userdata is the script or data that a VM runs at its first boot.
 type Userdata struct {

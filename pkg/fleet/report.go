@@ -9,5 +9,6 @@ type Report struct {
 	ClockAhead     time.Duration // of the agent's host; negative: behind; 0 also if not given
 	ShuttingDown   bool          // the agent is being stopped
 	WriteError     string        // why the agent can't write to its disk; empty: it can
+	WithoutFiles   bool          // the agent has no complete set of files
 	Notice         *Notice       // nil: no termination announced
 }

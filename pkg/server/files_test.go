@@ -277,7 +277,8 @@ func TestFilesOfTenants(t *testing.T) {
 	})
 }
 
-// TestFilesFail: a file that can't be rendered is a problem of the group, until it can.
+// TestFilesFail: a file that can't be rendered is a problem of the group, until it can. Until then its instances
+// are not ready.
 func TestFilesFail(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
@@ -286,7 +287,7 @@ func TestFilesFail(t *testing.T) {
 		}
 		p := s.start()
 		g := s.inhabit(p)
-		p.awaitSize("web", 1)
+		p.awaitWithoutFiles("web")
 		problem := func() string {
 			status, err := p.group("web")
 			if err != nil {
@@ -314,11 +315,74 @@ func TestFilesFail(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.awaitFile(id, "net.json", "{}")
+		p.awaitSize("web", 1)
 		eventually(t, "the problem is over", func() error {
 			if have := problem(); have != "" {
 				return errors.New(have)
 			}
 			return nil
+		})
+	})
+}
+
+// awaitWithoutFiles waits until a group says that instances lack their files.
+func (p *process) awaitWithoutFiles(key string) {
+	p.t.Helper()
+	eventually(p.t, "group "+key+" awaits files", func() error {
+		group, err := p.group(key)
+		if ready := condition(group, "Ready"); err == nil && ready.GetReason() != "AwaitingFiles" {
+			err = fmt.Errorf("it says %v", ready)
+		}
+		return err
+	})
+}
+
+// degraded returns the message of a group's condition Degraded; empty if there is none.
+func (p *process) degraded(key string) string {
+	p.t.Helper()
+	group, err := p.group(key)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return condition(group, "Degraded").GetMessage()
+}
+
+// TestRotationAwaitsFiles: instances that work stay while their replacements can't get their files.
+func TestRotationAwaitsFiles(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := furnished(t, `"default": { "web": { "template": "knd", "size": 2 } }`)
+		p := s.start()
+		s.inhabit(p, func(g *guests) { g.calm = true })
+		p.awaitSize("web", 2)
+		before := s.living()
+		if err := s.inner.Delete(context.Background(), "files/net.json"); err != nil {
+			t.Fatal(err)
+		}
+		p.refreshes(unchanged)
+		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", InstanceType: new("large")}); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitWithoutFiles("web")
+		for range 20 {
+			if d := p.degraded("web"); d != "file net.json: object files/net.json does not exist" {
+				t.Fatalf("the group is degraded: %q", d)
+			}
+			time.Sleep(time.Minute)
+		}
+		for _, id := range before {
+			if !slices.Contains(s.living(), id) {
+				t.Errorf("%s was replaced by an instance without files", id)
+			}
+		}
+		p.awaitWithoutFiles("web")
+		s.put("files/net.json", "{}")
+		p.refreshes(unchanged)
+		eventually(t, "the rotation is done", func() error {
+			g, err := p.group("web")
+			if err == nil && (g.GetUpToDateSize() != 2 || g.GetPendingSize()+g.GetDrainingSize() > 0) {
+				err = fmt.Errorf("the group is %v", g)
+			}
+			return err
 		})
 	})
 }

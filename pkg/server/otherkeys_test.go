@@ -99,6 +99,8 @@ func ecdsaPEM(t *testing.T) string {
 func TestSubmitKeyOfAnother(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := furnished(t, `"default": { "web": { "template": "knd", "size": 2 } }`)
+		s.config["VARS"] += `, "require_files": false`
+		s.putConfig(shardID)
 		p := s.start()
 		s.populate(p)
 		p.awaitSize("web", 2)

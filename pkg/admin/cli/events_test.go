@@ -179,7 +179,7 @@ func TestGroupExplain(t *testing.T) {
 	}
 	r := c.run("group", "explain", "web").want(t, cli.ExitOK)
 	for n, want := range []string{
-		"Group web of shard one is not at size: 1 of 3 instances run, 1 start or stop, 1 drain, 1 were made from another definition.",
+		"Group web of shard one is not at size: 1 of 3 instances run, 1 are pending, 1 drain, 1 were made from another definition.",
 		"CreatesFailing (QuotaUsedUp) since 2001-09-09T01:46:40Z: the quota is used up (5 creates failed).",
 		"Instance " + newInstance + " is pending for ",
 		"Instance " + oldInstance + " drains (infra-drift) until 2001-09-09T01:46:40Z at the latest.",
@@ -213,4 +213,31 @@ func TestGroupExplain(t *testing.T) {
 		t.Error(r.out)
 	}
 	c.run("group", "explain", "wbe").want(t, cli.ExitFailed, `"wbe"`, "did you mean web?")
+}
+
+// TestExplainOfFiles: an instance that runs and lacks its files is named, with the reason.
+func TestExplainOfFiles(t *testing.T) {
+	c, one, _ := twoShards(t)
+	const running = nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING
+	at := timestamppb.New(time.Unix(1e9, 0))
+	group := &nstancev1.GroupStatus{Key: "web", Size: 2, ActualSize: 1, UpToDateSize: 1, PendingSize: 1, Conditions: []*nstancev1.Condition{
+		{Type: "Ready", Status: "False", Reason: "AwaitingFiles", Message: "1 of 2 instances run; 1 without files"},
+	}}
+	one.setGroups(group)
+	one.instances = []*nstancev1.InstanceStatus{
+		{Id: oldInstance, Group: "web", Phase: running, LastReportAt: at, Connected: true, ConfigHash: "h"},
+		{Id: "apart", Group: "web", Phase: running, LastReportAt: at},
+		{Id: newInstance, Group: "web", Phase: running, LastReportAt: at, Connected: true,
+			LastError: "file net.json: object files/net.json does not exist"},
+	}
+	r := c.run("group", "explain", "web").want(t, cli.ExitOK)
+	want := "\nReady (AwaitingFiles): 1 of 2 instances run; 1 without files.\n" +
+		"Instance " + newInstance + " has no files yet; its last error: file net.json: object files/net.json does not exist.\n"
+	if !strings.Contains(r.out, want) || strings.Contains(r.out, "Instance "+oldInstance) || strings.Contains(r.out, "apart") {
+		t.Error(r.out)
+	}
+	group.Conditions = nil
+	if r := c.run("group", "explain", "web").want(t, cli.ExitOK); strings.Contains(r.out, "files yet") {
+		t.Errorf("of a group without files: %s", r.out)
+	}
 }

@@ -62,7 +62,7 @@ func TestWaitShowsConditions(t *testing.T) {
 	c := newFixture(t).register()
 	s := c.shard("dev-1").setGroups(web(1, 1))
 	s.read = func(n int, g *nstancev1.GroupStatus) {
-		g.Conditions = []*nstancev1.Condition{{Type: "Ready", Status: "False", Message: "1 of 2"}}
+		g.Conditions = []*nstancev1.Condition{{Type: "Ready", Status: "False", Reason: "NotAtSize", Message: "1 of 2"}}
 		switch {
 		case n == 2 || n == 3:
 			g.Conditions = append(g.Conditions, &nstancev1.Condition{Type: "Degraded", Status: "True", Message: "the disk is full"})
@@ -75,6 +75,20 @@ func TestWaitShowsConditions(t *testing.T) {
 	if n := strings.Count(r.errOut, "\n"); n != 3 {
 		t.Errorf("%d lines: %s", n, r.errOut)
 	}
+}
+
+// TestWaitSaysThatFilesAreAwaited: what is missing of an instance is said as a condition.
+func TestWaitSaysThatFilesAreAwaited(t *testing.T) {
+	c := newFixture(t).register()
+	s := c.shard("dev-1").setGroups(web(1, 1))
+	s.read = func(n int, g *nstancev1.GroupStatus) {
+		g.Conditions = []*nstancev1.Condition{{Type: "Ready", Status: "False", Reason: "AwaitingFiles", Message: "1 of 2 without files"}}
+		if n > 2 {
+			g.ActualSize, g.Conditions = 2, nil
+		}
+	}
+	c.run("group", "scale", "web", "2", "--wait").want(t, cli.ExitOK, "1 of 2 running, 0 pending, 0 draining; Ready: 1 of 2 without files\n",
+		"2 of 2 running, 0 pending, 0 draining\n")
 }
 
 // TestWaitAfterCutOff: a read whose stream is reset ends no wait.

@@ -47,7 +47,7 @@ function ready(group) {
 // rollout is how many instances were made from the present definition of their group.
 function rollout(group) {
   const outdated = group.actual_size - group.up_to_date_size;
-  const moving = [[group.pending_size, 'starting or stopping'], [group.draining_size, 'draining']]
+  const moving = [[group.pending_size, 'pending'], [group.draining_size, 'draining']]
     .filter(([n]) => n > 0).map(([n, words]) => `${n} ${words}`).join(', ');
   const notes = el('span', { class: 'note dim' }, moving);
   if (outdated <= 0) return el('td', {}, group.actual_size > 0 ? 'up to date' : '', notes);

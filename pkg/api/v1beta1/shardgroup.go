@@ -82,8 +82,8 @@ type NstanceShardGroupStatus struct {
 	// config is the group as its shard reports it.
 	// +optional
 	Config ShardGroupConfig `json:"config,omitempty,omitzero"`
-	// actualSize is the number of instances that run, have reported, and are not being
-	// removed.
+	// actualSize is the number of instances that run, have reported, have their files, and are
+	// not being removed.
 	// +optional
 	ActualSize *int32 `json:"actualSize,omitempty"`
 	// upToDateSize is how many of those have the current definition.

@@ -46,6 +46,9 @@ func TestScale(t *testing.T) {
 	if c := meta.FindStatusCondition(o.Status.Conditions, v1beta1.ConditionReady); c.Message != "2 of 5 instances are running" {
 		t.Errorf("message %q", c.Message)
 	}
+	a.SetCondition("web", "Ready", true, "AwaitingFiles", "2 of 5 instances run, 3 are pending; 1 of them without their files")
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "AwaitingFiles")
+	a.SetCondition("web", "Ready", false, "", "")
 	a.SetCondition("web", "StorageUnreachable", true, "NoAnswer", "no write to object storage has succeeded since 03:12")
 	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "NoAnswer")
 	a.SetCondition("web", "StorageUnreachable", false, "", "")

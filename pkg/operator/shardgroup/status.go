@@ -171,11 +171,22 @@ func (v shardView) unready(invalid, failing problem) problem {
 		return failing
 	case degraded != nil:
 		return problem{reason(degraded), degraded.GetMessage()}
-	case g.GetActualSize() != g.GetSize():
-		return problem{"NotAtSize", fmt.Sprintf("%d of %d instances are running", g.GetActualSize(), g.GetSize())}
 	default:
-		return problem{"Rotating", fmt.Sprintf("%d of %d instances are up to date", g.GetUpToDateSize(), g.GetActualSize())}
+		return notAtSize(g)
 	}
+}
+
+// notAtSize says that instances lack their files, how many of them run, or how many are up to date.
+func notAtSize(g *nstancev1.GroupStatus) problem {
+	for _, c := range g.GetConditions() {
+		if c.GetType() == "Ready" && c.GetReason() == "AwaitingFiles" {
+			return problem{reason(c), c.GetMessage()}
+		}
+	}
+	if g.GetActualSize() != g.GetSize() {
+		return problem{"NotAtSize", fmt.Sprintf("%d of %d instances are running", g.GetActualSize(), g.GetSize())}
+	}
+	return problem{"Rotating", fmt.Sprintf("%d of %d instances are up to date", g.GetUpToDateSize(), g.GetActualSize())}
 }
 
 // conditionReason matches valid condition reasons of Kubernetes.

@@ -80,7 +80,7 @@ func (s *Service) hear(id fleet.InstanceID, me *session, m *nstancev1.ReportHeal
 func report(m *nstancev1.ReportHealthRequest, now time.Time) fleet.Report {
 	r := fleet.Report{
 		At: now, ClockAhead: clockAhead(m, now), ReportInterval: reportInterval(m.GetReportInterval()), ShuttingDown: m.GetShuttingDown(),
-		WriteError: writeError(m.GetWriteError()),
+		WriteError: writeError(m.GetWriteError()), WithoutFiles: m.GetConfigHash() == "",
 	}
 	if n := m.GetTermination(); n != nil {
 		r.Notice = &fleet.Notice{}
@@ -131,17 +131,19 @@ const minReportGap = 50 * time.Millisecond
 type limiter struct {
 	at                      time.Time // of the last report passed on
 	shuttingDown, announced bool      // already reported once
+	furnished               bool      // already reported with files
 }
 
 // allows reports whether r is passed on to the shard: the gap since the last report has
-// passed, or r is the first to announce a shutdown.
+// passed, or r is the first to announce a shutdown or a termination, or to have files.
 func (l *limiter) allows(r fleet.Report) bool {
-	isNew := r.ShuttingDown && !l.shuttingDown || r.Notice != nil && !l.announced
+	isNew := r.ShuttingDown && !l.shuttingDown || r.Notice != nil && !l.announced || !r.WithoutFiles && !l.furnished
 	if gap := r.At.Sub(l.at); !isNew && gap >= 0 && gap < minReportGap {
 		return false
 	}
 	l.at = r.At
 	l.shuttingDown = l.shuttingDown || r.ShuttingDown
 	l.announced = l.announced || r.Notice != nil
+	l.furnished = l.furnished || !r.WithoutFiles
 	return true
 }

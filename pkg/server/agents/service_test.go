@@ -215,7 +215,7 @@ func TestReportInterval(t *testing.T) {
 }
 
 // TestFlood: reports of an agent that reports continuously are dropped, except the first that
-// announces a shutdown.
+// announces a shutdown, and that of the first files.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh, s := newShard(), newStream()
@@ -239,6 +239,14 @@ func TestFlood(t *testing.T) {
 		synctest.Wait()
 		if n := len(sh.told()) - before; n != 2 || !sh.report.ShuttingDown {
 			t.Errorf("of the end it was told %d times, want 2: the notice and the shutdown", n)
+		}
+		before = len(sh.told())
+		for range 2 {
+			s.in <- &nstancev1.ReportHealthRequest{ConfigHash: "h"}
+		}
+		synctest.Wait()
+		if n := len(sh.told()) - before; n != 1 || sh.report.WithoutFiles {
+			t.Errorf("of its files it was told %d times, want once", n)
 		}
 		close(s.in)
 		<-ended

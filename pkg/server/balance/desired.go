@@ -17,6 +17,7 @@ type Member struct {
 	Dead     bool // its machine will not work again
 	Reported bool // its agent has reported since the takeover
 	Stopping bool // its agent is being stopped, or there is a termination notice
+	Bare     bool // it is known to lack the files that its group requires
 }
 
 // registration is the registration of one instance with one target.
@@ -39,14 +40,14 @@ const (
 )
 
 // desiredOf returns the desired state of an instance's registrations: registered from its
-// first report until it leaves or its machine is dead. Instances that have not reported since
-// the takeover, or are silent or being stopped, keep their registrations: package plan decides
-// whether they leave.
+// first report, with the files that its group requires, until it leaves or its machine is dead.
+// Instances that have not reported since the takeover, are silent or being stopped, or lost their
+// files, keep their registrations: package plan decides whether they leave.
 func desiredOf(m Member) state {
 	switch {
 	case !m.Phase.Active() || m.Dead:
 		return deregistered
-	case m.Phase != fleet.Running || m.Provider.ID == "" || !m.Reported || m.Stopping:
+	case m.Phase != fleet.Running || m.Provider.ID == "" || !m.Reported || m.Stopping || m.Bare:
 		return unset
 	default:
 		return registered

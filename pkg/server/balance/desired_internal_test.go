@@ -19,6 +19,7 @@ func TestDesiredOf(t *testing.T) {
 		"not registered yet":             {func(m *Member) { m.Phase = fleet.Pending }, unset},
 		"machine not recorded":           {func(m *Member) { m.Provider.ID = "" }, unset},
 		"being stopped or end announced": {func(m *Member) { m.Stopping = true }, unset},
+		"lacks its files":                {func(m *Member) { m.Bare = true }, unset},
 		"machine dead":                   {func(m *Member) { m.Dead = true }, deregistered},
 		"draining":                       {func(m *Member) { m.Phase = fleet.Draining }, deregistered},
 		"deleting":                       {func(m *Member) { m.Phase = fleet.Deleting }, deregistered},

@@ -54,9 +54,13 @@ func (t *Term) followReplacement(id fleet.InstanceID) {
 	if !t.cfg.Replacements.Follows(id) {
 		return
 	}
-	phase := fleet.Deleted // its record is gone
-	if i, ok := t.records.Get(id); ok {
-		phase = i.Phase
+	i, ok := t.records.Get(id)
+	if !ok {
+		t.cfg.Replacements.Changed(id, fleet.Deleted, false, t.cfg.Now())
+		return
 	}
-	t.cfg.Replacements.Changed(id, phase, !t.loop.Health(id).LastReportAt.IsZero(), t.cfg.Now())
+	g, _ := t.groups.Group(i.GroupKey())
+	h := t.loop.Health(id)
+	ready := !h.LastReportAt.IsZero() && (!h.WithoutFiles || !g.AwaitsFiles())
+	t.cfg.Replacements.Changed(id, i.Phase, ready, t.cfg.Now())
 }

@@ -34,7 +34,8 @@ func (t *Term) health(id fleet.InstanceID) operators.Health {
 		h.LastError, h.LastErrorAt = t.files.Trouble(id)
 	}
 	return operators.Health{
-		Connected: h.Connected, LastReportAt: h.LastReportAt, Unhealthy: h.Unhealthy, ProviderState: string(h.VM), Dead: h.Dead,
+		Connected: h.Connected, LastReportAt: h.LastReportAt, WithoutFiles: h.WithoutFiles, Unhealthy: h.Unhealthy,
+		ProviderState: string(h.VM), Dead: h.Dead,
 		ConfigHash: t.files.ConfigHash(id), LastError: h.LastError, LastErrorAt: h.LastErrorAt,
 	}
 }

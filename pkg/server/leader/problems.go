@@ -64,7 +64,12 @@ func (s shownProblems) OfGroup(key fleet.GroupKey, complete bool) fleet.Problem 
 
 // besideWork reports whether a problem concerns instances that work.
 func (s shownProblems) besideWork(p fleet.Problem) bool {
-	return p.Reason == ReasonDisk || p.Reason == delivery.ReasonFiles && s.now().Sub(p.At) < filesProblemLife
+	return p.Reason == ReasonDisk || p.Reason == delivery.ReasonFiles && !s.outlived(p)
+}
+
+// outlived reports whether a problem of files was not reported again for so long that it is over.
+func (s shownProblems) outlived(p fleet.Problem) bool {
+	return p.Reason == delivery.ReasonFiles && s.now().Sub(p.At) >= filesProblemLife
 }
 
 // incomplete returns what keeps a group from its size. What blocks the whole shard comes first, then
@@ -84,7 +89,7 @@ func (s shownProblems) incomplete(key fleet.GroupKey) fleet.Problem {
 	}
 	// Failing creates are a condition of their own.
 	event := s.set.Event(key)
-	if hidden(event) {
+	if hidden(event) || s.outlived(event) {
 		event = fleet.Problem{}
 	}
 	p := newest(event, s.set.Lasting(key), func(p fleet.Problem) bool { return p.Reason != problems.ReasonCreatesFailing && !hidden(p) })
@@ -161,7 +166,8 @@ func (s shownProblems) ofInstance(key fleet.GroupKey, id fleet.InstanceID) fleet
 }
 
 // progress ends what a changed instance shows to be over: all problems of one that is deleted, and
-// the group's last event if it was of this instance, or came before it was made.
+// the group's last event if it was of this instance, or came before it was made. A problem of files is
+// over when they are delivered, not when a machine is made that gets none either.
 func (s shownProblems) progress(key fleet.GroupKey, i fleet.Instance) {
 	if i.Phase == fleet.Deleted {
 		s.set.ClearAll(func(x problems.Subject) bool { return x.Instance == i.ID })
@@ -172,6 +178,7 @@ func (s shownProblems) progress(key fleet.GroupKey, i fleet.Instance) {
 		attempted = *i.Provider.CreateAttemptedAt
 	}
 	s.set.DropEvent(key, func(p fleet.Problem) bool {
+		works := works && p.Reason != delivery.ReasonFiles
 		return (works || ended) && p.Instance == i.ID || works && attempted.After(p.At)
 	})
 }

@@ -96,7 +96,7 @@ func newGroups(r *prometheus.Registry) groups {
 	return groups{
 		wanted: of("nstance_group_wanted_instances", "Size of the group."),
 		actual: of("nstance_group_actual_instances",
-			"Instances that run, have reported to this leader, are not leaving, and are not known to be dead."),
+			"Instances that run, have reported to this leader, have their files, are not leaving, and are not known to be dead."),
 		outdated: of("nstance_group_outdated_instances", "Actual instances that were made from another definition, and are to be replaced."),
 		silent:   of("nstance_group_silent_instances", "Running instances whose agent is not connected."),
 		ready:    of("nstance_group_ready", "1 if the group has the instances that it should have, and no others."),

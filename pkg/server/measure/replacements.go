@@ -12,7 +12,7 @@ import (
 const maxReplacements = 10_000
 
 // Replacements measures how long it takes to replace lost instances: from the first sign of a
-// loss until the create is called, the replacement registers, and its agent reports. The methods
+// loss until the create is called, the replacement registers, and is ready. The methods
 // of a nil one do nothing.
 type Replacements struct {
 	took *prometheus.Histogram
@@ -30,7 +30,7 @@ func newReplacements(r *prometheus.Registry) *Replacements {
 	return &Replacements{
 		took: r.Histogram("nstance_replacement_duration_seconds",
 			"Time from the first sign that an instance was lost until the create of its replacement is called (created), "+
-				"the replacement registers (registered), and its agent reports (ready).",
+				"the replacement registers (registered), and it is ready, with its files (ready).",
 			[]float64{0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800}, "stage"),
 		open: map[fleet.InstanceID]*replacement{},
 	}
@@ -50,9 +50,9 @@ func (r *Replacements) Created(id fleet.InstanceID, lost, now time.Time) {
 	}
 }
 
-// Changed records what has become of an instance: whether it has registered, and whether its
-// agent has reported.
-func (r *Replacements) Changed(id fleet.InstanceID, phase fleet.Phase, reported bool, now time.Time) {
+// Changed records what has become of an instance: whether it has registered, and whether it
+// is ready.
+func (r *Replacements) Changed(id fleet.InstanceID, phase fleet.Phase, ready bool, now time.Time) {
 	if r == nil {
 		return
 	}
@@ -67,7 +67,7 @@ func (r *Replacements) Changed(id fleet.InstanceID, phase fleet.Phase, reported 
 		r.took.Observe(now.Sub(x.lost), "registered")
 	}
 	switch {
-	case phase == fleet.Running && reported:
+	case phase == fleet.Running && ready:
 		r.took.Observe(now.Sub(x.lost), "ready")
 		delete(r.open, id)
 	case !phase.Active():

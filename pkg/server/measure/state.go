@@ -41,7 +41,7 @@ type Term struct {
 type Group struct {
 	Key      fleet.GroupKey
 	Wanted   int
-	Actual   int // running, reported, not leaving, and not dead
+	Actual   int // running, reported, with its files, not leaving, and not dead
 	Outdated int // of Actual: made from another definition
 	Silent   int // running, without a connected agent
 	Ready    bool

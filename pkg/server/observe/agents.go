@@ -39,9 +39,10 @@ func (s *State) Disconnected(id fleet.InstanceID, at time.Time) News {
 // and the first one with a time, so that an agent that keeps changing its notice causes no work.
 func (s *State) Reported(id fleet.InstanceID, report fleet.Report) News {
 	return s.heard(id, func(i *instance, r fleet.Instance) (news Urgency, poll bool) {
-		if i.health.LastReportAt.IsZero() {
+		if i.health.LastReportAt.IsZero() || report.WithoutFiles != i.health.WithoutFiles {
 			news = Unhurried
 		}
+		i.health.WithoutFiles = report.WithoutFiles
 		i.health.LastReportAt = report.At
 		if report.ReportInterval > 0 {
 			i.health.ReportInterval = report.ReportInterval
@@ -90,6 +91,7 @@ func (s *State) heard(id fleet.InstanceID, apply func(*instance, fleet.Instance)
 type Health struct {
 	Connected    bool
 	LastReportAt time.Time      // zero: no report in this term
+	WithoutFiles bool           // the agent has no complete set of files
 	Unhealthy    string         // why the instance is unhealthy; empty if it is healthy or unknown
 	VM           provider.State // as last reported by the provider; empty: not in this term
 	// Dead: the provider says that the VM will not work again, or does not find it while its agent has
@@ -108,7 +110,9 @@ func (s *State) Health(id fleet.InstanceID, settings plan.Settings, takeover, no
 	if known == nil {
 		known = &instance{}
 	}
-	h := Health{Connected: known.health.Connected, LastReportAt: known.health.LastReportAt, VM: known.state}
+	h := Health{
+		Connected: known.health.Connected, LastReportAt: known.health.LastReportAt, WithoutFiles: known.health.WithoutFiles, VM: known.state,
+	}
 	h.Dead = known.vm.Dead() && (!known.absent() || !known.health.Connected)
 	h.LastError, h.LastErrorAt = known.lastError(r)
 	if ok {

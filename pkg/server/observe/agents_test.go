@@ -19,6 +19,7 @@ func TestNewsOfAgents(t *testing.T) {
 	connect := func(s *observe.State) observe.News { return s.Connected("i") }
 	disconnect := func(s *observe.State) observe.News { return s.Disconnected("i", at(5)) }
 	shut, well := report(fleet.Report{ShuttingDown: true}), report(fleet.Report{})
+	bare := report(fleet.Report{WithoutFiles: true})
 	notice := func(after time.Duration) heard {
 		n := &fleet.Notice{}
 		if after > 0 {
@@ -37,6 +38,9 @@ func TestNewsOfAgents(t *testing.T) {
 		"disconnects":                       {[]heard{connect}, disconnect, observe.Urgent, true},
 		"reports":                           {[]heard{connect}, well, observe.Unhurried, false},
 		"reports again":                     {[]heard{connect, well}, well, observe.Nothing, false},
+		"still lacks its files":             {[]heard{connect, bare}, bare, observe.Nothing, false},
+		"gets its files":                    {[]heard{connect, bare}, well, observe.Unhurried, false},
+		"loses its files":                   {[]heard{connect, well}, bare, observe.Unhurried, false},
 		"shuts down":                        {[]heard{connect, well}, shut, observe.Urgent, true},
 		"still shuts down":                  {[]heard{connect, well, shut}, shut, observe.Nothing, false},
 		"changed its mind":                  {[]heard{connect, well, shut}, well, observe.Urgent, false},
@@ -87,9 +91,9 @@ func TestHealth(t *testing.T) {
 	strict := plan.Settings{ReportInterval: time.Second, MissedReports: 3}
 	s.See(at(1), shows(r, provider.StateRunning, 1))
 	s.Connected("i")
-	s.Reported("i", fleet.Report{At: at(1)})
+	s.Reported("i", fleet.Report{At: at(1), WithoutFiles: true})
 	h := s.Health("i", strict, began, at(2))
-	if h != (observe.Health{Connected: true, LastReportAt: at(1), VM: provider.StateRunning}) {
+	if h != (observe.Health{Connected: true, LastReportAt: at(1), WithoutFiles: true, VM: provider.StateRunning}) {
 		t.Errorf("well: %+v", h)
 	}
 	if h := s.Health("i", strict, began, at(60)); h.Unhealthy != plan.ReasonUnhealthy {

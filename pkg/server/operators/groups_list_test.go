@@ -147,6 +147,7 @@ func TestETag(t *testing.T) {
 		"type": {Key: key, InstanceType: "a"}, "template": {Key: key, Template: "a"}, "pool": {Key: key, SubnetPool: "a"},
 		"surge": {Key: key, MaxSurge: fleet.Surge{Percent: 5}}, "pods": {Key: key, OnDemand: &fleet.OnDemand{Max: 1}},
 		"static": {Key: key, Static: true}, "static size": {Key: key, Static: true, StaticSize: 1}, "disabled": {Key: key, Disabled: "no"},
+		"optional": {Key: key, FilesOptional: true},
 		"machines": {Key: key, Hashes: fleet.Hashes{Infra: "a"}}, "files": {Key: key, Hashes: fleet.Hashes{Runtime: "a"}},
 		"another": {Key: fleet.GroupKey{Tenant: "default", Name: "job"}},
 	} {

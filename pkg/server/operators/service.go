@@ -22,6 +22,7 @@ import (
 type Health struct {
 	Connected     bool
 	LastReportAt  time.Time // zero: none since takeover
+	WithoutFiles  bool      // its agent has reported that it has no complete set of files
 	Unhealthy     string    // the reason; empty if healthy
 	ProviderState string
 	Dead          bool   // its machine is known to work no more

@@ -16,13 +16,13 @@ type Sizes struct {
 // Sizes counts a group's instances as its status does.
 func (s Shard) Sizes(key fleet.GroupKey) Sizes {
 	g, _ := s.Groups.Group(key)
-	st, silent := &nstancev1.GroupStatus{Size: int32(g.Size)}, int32(0)
+	st, waits := &nstancev1.GroupStatus{Size: int32(g.Size)}, unready{}
 	for _, i := range s.Instances.Group(key) {
-		silent += count(st, i, s.Health(i.ID), g)
+		waits.count(st, i, s.Health(i.ID), g)
 	}
 	return Sizes{
 		Wanted: g.Size, Actual: int(st.GetActualSize()), UpToDate: int(st.GetUpToDateSize()),
-		Ready: readiness(st, silent).GetStatus() == conditionTrue,
+		Ready: waits.readiness(st).GetStatus() == conditionTrue,
 	}
 }
 

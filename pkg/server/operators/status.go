@@ -33,13 +33,14 @@ func ETag(g fleet.Group) string {
 		DrainTimeout  time.Duration   `json:",omitzero"`
 		MaxSurge      fleet.Surge     `json:",omitzero"`
 		OnDemand      *fleet.OnDemand `json:",omitempty"`
+		FilesOptional bool            `json:",omitzero"`
 		Hashes        fleet.Hashes    `json:",omitzero"`
 		Static        bool            `json:",omitzero"`
 		StaticSize    int             `json:",omitzero"`
 		Disabled      string          `json:",omitzero"`
 	}{
 		g.Key, g.Template, g.Size, g.InstanceType, g.SubnetPool, g.Subnets, g.Vars, g.LoadBalancers, g.DrainTimeout, g.MaxSurge,
-		g.OnDemand, g.Hashes, g.Static, g.StaticSize, g.Disabled,
+		g.OnDemand, g.FilesOptional, g.Hashes, g.Static, g.StaticSize, g.Disabled,
 	})
 	sum := sha256.Sum256(said)
 	return fmt.Sprintf("%d-%x", g.Revision, sum[:6])
@@ -65,9 +66,9 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 	if c, ok := shard.Capacity(g.InstanceType); ok {
 		st.Capacity = &nstancev1.MachineCapacity{CpuMillis: c.CPUMillis, MemoryBytes: c.MemoryBytes, Arch: c.Arch}
 	}
-	silent := int32(0)
+	var waits unready
 	for _, i := range shard.Instances.Group(key) {
-		silent += count(st, i, shard.Health(i.ID), g)
+		waits.count(st, i, shard.Health(i.ID), g)
 		if hasMachine(i) {
 			st.Instances = append(st.Instances, &nstancev1.GroupInstance{
 				Id: string(i.ID), ProviderId: i.Provider.ID, NodeProviderId: shard.nodeProviderID(i), Zone: shard.Provider.Zone,
@@ -75,33 +76,40 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 		}
 	}
 	slices.SortFunc(st.Instances, func(a, b *nstancev1.GroupInstance) int { return strings.Compare(a.GetId(), b.GetId()) })
-	st.Conditions = conditions(shard, g, st, silent)
+	st.Conditions = conditions(shard, g, st, waits)
 	shard.Transitions.stamp(key, st.GetConditions())
 	return st, nil
 }
 
+// unready counts the pending instances of a group that run.
+type unready struct {
+	silent       int32 // have not reported to this leader, and would count as actual otherwise
+	withoutFiles int32 // have reported that they have no files
+}
+
 // count adds an instance to its group's counters. Actual: running, reported since takeover, not
-// dead, and not leaving. Draining instances count as draining, and all others without a tombstone as
-// pending, whether they start or stop. It returns 1 for a pending one that would count as actual
-// had it reported to this leader.
-func count(st *nstancev1.GroupStatus, i fleet.Instance, h Health, g fleet.Group) (silent int32) {
+// dead, not leaving, and not known to lack files that the group requires. Draining instances count
+// as draining, and all others without a tombstone as pending: they start, stop or lack their files.
+func (u *unready) count(st *nstancev1.GroupStatus, i fleet.Instance, h Health, g fleet.Group) {
 	stays := i.Phase == fleet.Running && !h.Dead && !slices.Contains(g.Leaving, i.ID)
 	switch {
 	case i.OnDemand || i.Phase == fleet.Deleted:
 	case i.Phase == fleet.Draining:
 		st.DrainingSize++
-	case stays && !h.LastReportAt.IsZero():
+	case !stays:
+		st.PendingSize++
+	case h.LastReportAt.IsZero():
+		st.PendingSize++
+		u.silent++
+	case h.WithoutFiles && g.AwaitsFiles():
+		st.PendingSize++
+		u.withoutFiles++
+	default:
 		st.ActualSize++
 		if !i.Hashes.Outdated(g.Hashes) {
 			st.UpToDateSize++
 		}
-	default:
-		st.PendingSize++
-		if stays {
-			return 1
-		}
 	}
-	return 0
 }
 
 // hasMachine reports whether an instance is managed, has a machine, and is not being deleted.
@@ -109,8 +117,8 @@ func hasMachine(i fleet.Instance) bool {
 	return !i.OnDemand && i.Provider.ID != "" && i.Phase != fleet.Deleting && i.Phase != fleet.Deleted
 }
 
-func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus, silent int32) []*nstancev1.Condition {
-	ready := readiness(st, silent)
+func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus, waits unready) []*nstancev1.Condition {
+	ready := waits.readiness(st)
 	out := append([]*nstancev1.Condition{ready}, definitionConditions(g)...)
 	if o := shard.Outage(); o.Lasts() {
 		out = append(out, storageUnreachable(o))
@@ -158,17 +166,21 @@ func storageUnreachable(o outage.Outage) *nstancev1.Condition {
 
 // readiness is the condition Ready: whether the group has the instances that it should have,
 // and no others. It is unknown while that depends on instances which have not reported to
-// this leader yet: so many are silent.
-func readiness(st *nstancev1.GroupStatus, silent int32) *nstancev1.Condition {
+// this leader yet.
+func (u unready) readiness(st *nstancev1.GroupStatus) *nstancev1.Condition {
 	ready := &nstancev1.Condition{Type: "Ready", Status: conditionTrue}
 	switch {
 	case st.ActualSize == st.Size && st.PendingSize == 0:
-	case silent > 0 && st.ActualSize+silent == st.Size && st.PendingSize == silent:
+	case u.silent > 0 && st.ActualSize+u.silent == st.Size && st.PendingSize == u.silent:
 		ready.Status, ready.Reason = conditionUnknown, "AwaitingReports"
-		ready.Message = fmt.Sprintf("%d of %d instances have not reported to this leader yet", silent, st.Size)
+		ready.Message = fmt.Sprintf("%d of %d instances have not reported to this leader yet", u.silent, st.Size)
 	default:
 		ready.Status, ready.Reason = conditionFalse, "NotAtSize"
 		ready.Message = fmt.Sprintf("%d of %d instances run, %d are pending", st.ActualSize, st.Size, st.PendingSize)
+		if u.withoutFiles > 0 {
+			ready.Reason = "AwaitingFiles"
+			ready.Message += fmt.Sprintf("; %d of them without their files", u.withoutFiles)
+		}
 	}
 	return ready
 }

@@ -116,6 +116,41 @@ func TestGroupsMachines(t *testing.T) {
 	})
 }
 
+// TestReadyOnlyWithFiles: an instance that lacks files of its group is pending, and the group says so, unless
+// they are optional, or the group has none.
+func TestReadyOnlyWithFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := fleet.GroupKey{Tenant: "default", Name: "web"}
+		for n := range 3 {
+			i := record(n, "default", "web", fleet.Running)
+			f.put(i)
+			f.locked(func() { f.health[i.ID] = operators.Health{LastReportAt: time.Now(), WithoutFiles: n == 0} })
+		}
+		files := map[string]fleet.File{"app.conf": {Kind: "string"}}
+		for _, c := range []struct {
+			group                   fleet.Group
+			actual, pending         int32
+			status, reason, message string
+		}{
+			{fleet.Group{Key: web, Size: 3, Files: files}, 2, 1, "False", "AwaitingFiles",
+				"2 of 3 instances run, 1 are pending; 1 of them without their files"},
+			{fleet.Group{Key: web, Size: 3, Files: files, FilesOptional: true}, 3, 0, "True", "", ""},
+			{fleet.Group{Key: web, Size: 3}, 3, 0, "True", "", ""},
+			{fleet.Group{Key: web, Size: 2, Files: files}, 2, 1, "False", "AwaitingFiles",
+				"2 of 2 instances run, 1 are pending; 1 of them without their files"},
+		} {
+			f.locked(func() { f.groups[web] = c.group })
+			g := f.listGroups("default").GetGroups()[0]
+			ready := g.GetConditions()[0]
+			if g.GetActualSize() != c.actual || g.GetUpToDateSize() != c.actual || g.GetPendingSize() != c.pending ||
+				ready.GetStatus() != c.status || ready.GetReason() != c.reason || ready.GetMessage() != c.message {
+				t.Errorf("told %v, want %+v", g, c)
+			}
+		}
+	})
+}
+
 // TestInstanceStatus: a status shows the instance's request, and where its machine is.
 func TestInstanceStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

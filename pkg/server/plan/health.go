@@ -25,5 +25,7 @@ func (t *tally) assess(m *member, unhealthy, going bool) {
 	m.asked = m.RemovalAskedAt != nil
 	m.outdated = m.Hashes.Outdated(t.view.Group.Hashes)
 	h := &m.Health
-	m.ready = m.running && !m.unhealthy && h.Connected && !h.LastReportAt.IsZero() && h.ShuttingDownAt.IsZero()
+	m.bare = m.running && !m.unhealthy && h.WithoutFiles && t.view.Group.AwaitsFiles()
+	t.bare += one(m.bare)
+	m.ready = m.running && !m.unhealthy && !m.bare && h.Connected && !h.LastReportAt.IsZero() && h.ShuttingDownAt.IsZero()
 }

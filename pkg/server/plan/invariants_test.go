@@ -112,7 +112,7 @@ func countView(v plan.View) count {
 		}
 		if silent(v, i) {
 			c.unhealthy++
-		} else if i.Health.Connected && i.Health.ShuttingDownAt.IsZero() {
+		} else if readyOf(v, i) == 1 {
 			c.ready++
 			c.proven += one(!i.Busy) * provenOf(v, i)
 		}
@@ -160,11 +160,9 @@ func broken(v plan.View, d plan.Decision) string {
 		case !justified(v, i, a):
 			return string(a.Kind) + " of a " + string(i.Phase) + " instance without a reason: " + a.Reason
 		}
-		if problem := s.add(v, c, i, a); problem != "" {
-			return problem
-		}
+		s.add(v, i, a)
 	}
-	return cmp.Or(s.brokenLeaving(c), s.brokenCreates(v, c), s.brokenSurge(v, c, d))
+	return cmp.Or(s.brokenLeaving(c), s.brokenReplaced(v), s.brokenCreates(v, c), s.brokenSurge(v, c, d))
 }
 
 func one(ok bool) int {
@@ -189,18 +187,17 @@ func replacing(v plan.View) (n int) {
 	return n
 }
 
-func readyOf(v plan.View, i plan.Instance) int {
-	if i.Phase == fleet.Running && !silent(v, i) && i.Health.Connected && i.Health.ShuttingDownAt.IsZero() {
-		return 1
-	}
-	return 0
+func lacksFiles(v plan.View, i plan.Instance) bool {
+	return i.Health.WithoutFiles && len(v.Group.Files) > 0 && !v.Group.FilesOptional
 }
 
-func unhealthyOf(v plan.View, i plan.Instance) int {
-	if i.Phase == fleet.Running && silent(v, i) {
-		return 1
-	}
-	return 0
+// bareOf reports whether an instance runs and reports, and lacks its files.
+func bareOf(v plan.View, i plan.Instance) bool {
+	return counted(v, i) && i.Phase == fleet.Running && !silent(v, i) && lacksFiles(v, i)
+}
+
+func readyOf(v plan.View, i plan.Instance) int {
+	return one(!lacksFiles(v, i) && i.Phase == fleet.Running && !silent(v, i) && i.Health.Connected && i.Health.ShuttingDownAt.IsZero())
 }
 
 // justified reports whether an action on an instance follows from its state.

@@ -109,6 +109,7 @@ type tally struct {
 	unordered bool     // live is not sorted yet
 	going     int      // of live: leaving, or busy and possibly leaving
 	unhealthy int      // of live
+	bare      int      // of live
 	stale     int      // of live, and not going
 	records   int      // all but tombstones, on-demand ones included
 	present   int      // like len(live), but also counted if the group is disabled
@@ -137,7 +138,8 @@ type member struct {
 	asked     bool // its removal was requested
 	outdated  bool // built from another definition than the group has now
 	unhealthy bool // running, but silent for too long
-	ready     bool // running, connected and reported since takeover
+	bare      bool // running, and known to lack the files that the group requires
+	ready     bool // running, connected, reported since takeover, and not bare
 	going     bool // has an action already, or is busy
 	stale     bool // works, and is to be replaced within the surge
 	proven    bool // ready and settled

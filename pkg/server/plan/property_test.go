@@ -24,10 +24,12 @@ func anyView() *rapid.Generator[plan.View] {
 			Pace:     anyPace().Draw(t, "pace"), Surge: rapid.IntRange(0, 4).Draw(t, "granted"),
 			Group: fleet.Group{
 				Key: fleet.GroupKey{Tenant: "default", Name: "web"}, Size: rapid.IntRange(-1, 6).Draw(t, "size"),
-				Removed:      rapid.IntRange(0, 9).Draw(t, "removed") == 0,
-				Hashes:       fleet.Hashes{Infra: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "infra")},
-				MaxSurge:     rapid.SampledFrom([]fleet.Surge{{}, {Count: 2}, {Percent: 50}}).Draw(t, "surge"),
-				DrainTimeout: rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "drain"),
+				Removed:       rapid.IntRange(0, 9).Draw(t, "removed") == 0,
+				Hashes:        fleet.Hashes{Infra: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "infra")},
+				Files:         rapid.SampledFrom([]map[string]fleet.File{nil, {"app.conf": {}}}).Draw(t, "files"),
+				FilesOptional: rapid.Bool().Draw(t, "files optional"),
+				MaxSurge:      rapid.SampledFrom([]fleet.Surge{{}, {Count: 2}, {Percent: 50}}).Draw(t, "surge"),
+				DrainTimeout:  rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "drain"),
 			},
 		}
 		if rapid.IntRange(0, 9).Draw(t, "disabled") == 0 {
@@ -90,6 +92,7 @@ func anyInstance(t *rapid.T, n int) plan.Instance {
 	case fleet.Running:
 		i.Health.Connected = rapid.Bool().Draw(t, "connected")
 		i.Health.LastReportAt = now.Add(-anySpan(6*time.Minute).Draw(t, "report"))
+		i.Health.WithoutFiles = rapid.IntRange(0, 5).Draw(t, "without files") == 0
 		i.RegisteredAt = new(i.Health.LastReportAt.Add(-anySpan(5*time.Minute).Draw(t, "registered")))
 		if rapid.IntRange(0, 5).Draw(t, "shutting") == 0 {
 			i.Health.ShuttingDownAt = now.Add(-anySpan(time.Minute).Draw(t, "shutting down"))

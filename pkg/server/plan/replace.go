@@ -56,10 +56,8 @@ func (d *decision) replace() {
 		return
 	}
 	able := d.able()
-	if m := d.replaced; m != nil && !m.going && d.standIn(m, able.ready) {
-		able.release(m)
-		d.leave(m, d.replacedReason)
-	}
+	d.replaceUrgent(&able)
+	d.replaceBare(&able)
 	if m := d.forced; m != nil && !m.going && d.spare(m, able) {
 		able.release(m)
 		d.leave(m, ReasonForcedExpiry)
@@ -74,6 +72,47 @@ func (d *decision) replace() {
 		}
 		able.release(m)
 		d.leave(m, d.staleReason(m))
+	}
+}
+
+// replaceUrgent removes the urgently replaced member. If that has to stay, since others lack their
+// files, it removes the first silent one that need not stay for them.
+func (d *decision) replaceUrgent(a *able) {
+	if m := d.replaced; m != nil && !m.going && d.standIn(m, a.ready) {
+		a.release(m)
+		d.leave(m, d.replacedReason)
+		return
+	}
+	if d.bare == 0 || d.unhealthyReplacement() == nil {
+		return
+	}
+	for n := range d.live {
+		if m := &d.live[n]; m.unhealthy && !m.going && d.standIn(m, a.ready) {
+			d.leave(m, ReasonUnhealthy)
+			return
+		}
+	}
+}
+
+// replaceBare removes the members that lack their files and are to be replaced, the youngest first:
+// so the replacements of a definition that failed leave before what they were to replace.
+func (d *decision) replaceBare(a *able) {
+	for n := len(d.live) - 1; n >= 0 && d.bare > 0; n-- {
+		m := &d.live[n]
+		if m.going || !m.bare || !m.stale && !m.asked {
+			continue
+		}
+		if !d.standIn(m, a.proven) {
+			if len(d.live)-d.going > d.size {
+				d.at(a.provesAt)
+			}
+			return
+		}
+		reason := ReasonReplaceAsked
+		if !m.asked {
+			reason = d.staleReason(m)
+		}
+		d.leave(m, reason)
 	}
 }
 
@@ -107,10 +146,32 @@ func (a *able) release(m *member) {
 	a.proven -= one(m.proven)
 }
 
-// standIn reports whether the group is at size without m and all other members are ready or
-// silent.
+// standIn reports whether the group is at size without m, counting the ready members, of which there
+// are so many with m, and those that need not be ready.
 func (t *tally) standIn(m *member, ready int) bool {
-	return len(t.live)-t.going > t.size && ready-one(m.ready) >= t.size-t.unhealthy+one(m.unhealthy)
+	return len(t.live)-t.going > t.size && ready-one(m.ready)+t.excused(m) >= t.size
+}
+
+// excused counts the members that need not be ready when m leaves: other silent ones and, if m is
+// silent or bare itself, older bare ones, since a bare replacement replaces nothing. If m is bare,
+// only older silent ones count, too.
+func (t *tally) excused(m *member) (n int) {
+	if t.unhealthy+t.bare == 0 {
+		return 0
+	}
+	older := true
+	for i := range t.live {
+		switch o := &t.live[i]; {
+		case o == m:
+			older = false
+		case o.going:
+		case o.unhealthy:
+			n += one(older || !m.bare)
+		case o.bare:
+			n += one(older && (m.bare || m.unhealthy))
+		}
+	}
+	return n
 }
 
 // spare reports whether the group is at size without m, counting proven members only. If it

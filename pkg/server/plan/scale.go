@@ -1,8 +1,8 @@
 package plan
 
 // scaleDown removes the members beyond the size in this order: those whose removal was
-// requested, the unhealthy, the pending, then the oldest. A VM whose record can't be read may be
-// an on-demand one, so it takes no place from one of the last two. Instances of the leaving list are
+// requested, the unhealthy, the pending, those that lack their files, then the oldest. A VM whose
+// record can't be read may be an on-demand one, so it takes no place from one of the last three. Instances of the leaving list are
 // doomed and not counted here. Members that are leaving, or busy and possibly leaving,
 // count as removed.
 func (d *decision) scaleDown() {
@@ -21,6 +21,7 @@ func (d *decision) scaleDown() {
 		{func(m *member) bool { return m.asked }, d.size},
 		{func(m *member) bool { return m.unhealthy }, d.size},
 		{func(m *member) bool { return !m.running }, d.size + filled},
+		{func(m *member) bool { return m.bare }, d.size + filled},
 		{func(*member) bool { return true }, d.size + filled},
 	} {
 		for n := 0; n < len(d.live) && len(d.live)-d.going > class.size+d.kept(); n++ {

@@ -82,6 +82,8 @@ func parseGroup(t *testing.T, v *plan.View, word string) {
 		g.DrainTimeout = span(t, value)
 	case "infra":
 		g.Hashes.Infra = value
+	case "files":
+		g.Files, g.FilesOptional = map[string]fleet.File{"app.conf": {Kind: "string"}}, value == "optional"
 	case "holdoff":
 		v.Pace.NotBefore = now.Add(span(t, value))
 	case "probation":
@@ -164,6 +166,8 @@ func parseInstanceWord(t *testing.T, i *plan.Instance, word string) {
 		i.Health.ReportInterval = span(t, value)
 	case "disconnected":
 		i.Health.Connected = false
+	case "without-files":
+		i.Health.WithoutFiles = true
 	case "down":
 		i.VM = plan.VMDown
 	case "gone":

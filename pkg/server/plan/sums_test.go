@@ -1,6 +1,8 @@
 package plan_test
 
 import (
+	"slices"
+
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/server/plan"
 )
@@ -8,38 +10,37 @@ import (
 // sums are totals over the actions of one decision, to check invariants of the whole group.
 type sums struct {
 	creates, immediate     int
-	resumes, held          int // held: of resumes, by the pace
-	removed, provenRemoved int // of those that count
-	scaled                 int // of removed: because of the size
-	urgent                 int // of removed: requested or silent
-	calm                   int // of removed: working
+	resumes, held          int             // held: of resumes, by the pace
+	removed, provenRemoved int             // of those that count
+	scaled                 int             // of removed: because of the size
+	urgent                 int             // of removed: requested or silent, with their files
+	calm                   int             // of removed: working
+	gone, replaced         []plan.Instance // of removed: all, and those that run and are replaced
 }
 
 // add adds an action on an instance.
-func (s *sums) add(v plan.View, c count, i plan.Instance, a plan.Action) string {
+func (s *sums) add(v plan.View, i plan.Instance, a plan.Action) {
 	if a.Kind == plan.Resume {
 		s.resumes += one(!i.OnDemand)
 		s.held += one(!i.OnDemand && !i.Immediate)
-		return ""
+		return
 	}
 	if !counted(v, i) {
-		return ""
+		return
 	}
 	s.removed++
 	s.provenRemoved += provenOf(v, i)
+	s.gone = append(s.gone, i)
+	calm := calmReason(a.Reason)
 	switch {
 	case a.Reason == plan.ReasonScaleDown:
 		s.scaled++
 	case i.Phase != fleet.Running: // no work is lost
-	case calmReason(a.Reason):
-		s.calm++
-	case a.Reason == plan.ReasonReplaceAsked || a.Reason == plan.ReasonUnhealthy:
-		s.urgent++
-		if others := c.ready - readyOf(v, i); others < c.size-(c.unhealthy-unhealthyOf(v, i)) {
-			return "a replacement before the others are ready"
-		}
+	case calm || a.Reason == plan.ReasonReplaceAsked || a.Reason == plan.ReasonUnhealthy:
+		s.replaced = append(s.replaced, i)
+		s.calm += one(calm && !bareOf(v, i))
+		s.urgent += one(!calm && !bareOf(v, i))
 	}
-	return ""
 }
 
 func (s *sums) brokenLeaving(c count) string {
@@ -49,13 +50,42 @@ func (s *sums) brokenLeaving(c count) string {
 		return "scaled below the size"
 	case s.urgent > 1:
 		return "two replaced at a time that can't wait"
-	case s.urgent+s.calm > 0 && stay < c.size:
+	case len(s.replaced) > 0 && stay < c.size:
 		return "replaced without a replacement"
 	case s.calm > 0 && c.proven-s.provenRemoved < c.size:
 		return "one that works is replaced before the others have settled"
 	default:
 		return ""
 	}
+}
+
+// brokenReplaced checks that for each replaced instance as many of those that stay as the size are
+// ready, or need not be: silent ones; for a silent one, and for one without files, older ones without
+// files; for one without files no younger silent ones.
+func (s *sums) brokenReplaced(v plan.View) string {
+	stays := func(i plan.Instance) bool {
+		same := func(j plan.Instance) bool { return i.ID == j.ID }
+		return counted(v, i) && i.Phase == fleet.Running && !i.Busy && !slices.ContainsFunc(s.gone, same)
+	}
+	for _, m := range s.replaced {
+		n := 0
+		for _, i := range v.Instances {
+			older := i.ID < m.ID
+			switch {
+			case !stays(i):
+			case silent(v, i):
+				n += one(!bareOf(v, m) || older)
+			case bareOf(v, i):
+				n += one(older && (bareOf(v, m) || silent(v, m)))
+			default:
+				n += readyOf(v, i)
+			}
+		}
+		if n < max(0, v.Group.Size) {
+			return "a replacement before the others are ready"
+		}
+	}
+	return ""
 }
 
 // brokenCreates checks the creates against the size, the surge and the pace.

@@ -116,4 +116,5 @@ type Health struct {
 	ReportInterval time.Duration
 	ShuttingDownAt time.Time     // when the agent reported that it is being stopped; zero: it did not, or it came back
 	Notice         *fleet.Notice // termination notice of the provider
+	WithoutFiles   bool          // the agent has no complete set of files
 }

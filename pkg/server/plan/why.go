@@ -72,6 +72,7 @@ type Why struct {
 	group    string
 	size     int
 	infra    string   // of the group's definition
+	files    bool     // the group requires files
 	instance Instance // as the decision saw it; zero for a create
 	settings Settings
 	takeover time.Time
@@ -82,6 +83,7 @@ type Why struct {
 func (v *View) Why(a Action, members Members) Why {
 	w := Why{
 		Action: a, Members: members, group: v.Group.Key.Name, size: v.Group.Size, infra: v.Group.Hashes.Infra,
+		files:    v.Group.AwaitsFiles(),
 		settings: v.Settings, takeover: v.Takeover, now: v.Now,
 	}
 	if i := v.Find(a.ID); i != nil {
@@ -224,6 +226,8 @@ func (w Why) chosen() string {
 		return "this one is silent"
 	case i.Phase == fleet.Pending:
 		return "this one is not running yet"
+	case w.files && i.Health.WithoutFiles:
+		return "this one lacks its files"
 	default:
 		return "this one is the oldest"
 	}

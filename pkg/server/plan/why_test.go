@@ -26,6 +26,7 @@ func TestWhy(t *testing.T) {
 			"group web has 2 instances and size 1; this one is the oldest; it drains until 2026-03-01T12:05:00Z at the latest"},
 		{"size=1 | a running silent=3m | b running | c running", "rule:scale",
 			"group web has 3 instances and size 1; this one is silent; it drains"},
+		{"size=1 files | a running | b running without-files", "rule:scale", "group web has 2 instances and size 1; this one lacks its files"},
 		{"size=1 | a running | b pending", "rule:scale", "group web has 2 instances and size 1; this one is not running yet"},
 		{"size=1 | a running asked | b running | c running", "rule:scale", "this one was to be replaced by request"},
 		{"size=1 leaving=b | a running | b running", "rule:scale", "its removal was requested with the group's size; it drains"},

@@ -52,6 +52,7 @@ type machine struct {
 
 	made, alive bool      // the VM
 	up          bool      // the agent works
+	bare        bool      // it has no files yet
 	upAt        time.Time // since when it is connected to this leader, if up
 
 	known     plan.VM
@@ -97,6 +98,9 @@ func newWorld(seed uint64, trace bool) *world {
 		},
 	}
 	w.group = fleet.Group{Key: fleet.GroupKey{Tenant: "default", Name: "web"}, Size: w.rng.IntN(6), Hashes: fleet.Hashes{Infra: "h0"}}
+	if w.chance(0.5) {
+		w.group.Files = map[string]fleet.File{"app.conf": {Kind: "string"}}
+	}
 	w.group.MaxSurge = []fleet.Surge{{}, {}, {Count: 2}, {Percent: 50}}[w.rng.IntN(4)]
 	if w.chance(0.5) {
 		w.settings.Settle = 15 * time.Second
@@ -190,7 +194,10 @@ func (w *world) view() plan.View {
 		v.Instances = append(v.Instances, plan.Instance{
 			Instance: m.Instance, VM: m.known, Busy: m.busy, RetryAt: m.retryAt, Stray: m.stray,
 			Immediate: m.immediate,
-			Health:    plan.Health{Connected: m.up && !m.away, LastReportAt: w.lastReport(m), ShuttingDownAt: m.leaving, Notice: m.notice},
+			Health: plan.Health{
+				Connected: m.up && !m.away, LastReportAt: w.lastReport(m), ShuttingDownAt: m.leaving, Notice: m.notice,
+				WithoutFiles: m.bare && !w.lastReport(m).IsZero(),
+			},
 		})
 	}
 	w.seen = v.Instances

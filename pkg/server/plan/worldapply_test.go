@@ -146,6 +146,10 @@ func (w *world) register(m *machine) {
 	m.Phase, m.RegisteredAt = fleet.Running, new(w.now)
 	m.Provider.ID = "vm-" + string(m.ID)
 	m.up, m.away, m.upAt, m.known = true, false, w.now, plan.VMAlive
+	m.bare = true
+	if !bare(m.Hashes.Infra) {
+		w.after(w.upTo(5*time.Second), func() { m.bare = false })
+	}
 	if bad(m.Hashes.Infra) {
 		w.after(w.upTo(14*time.Second), func() { w.die(m) })
 	}

@@ -11,7 +11,7 @@ import (
 
 // fault causes one fault.
 func (w *world) fault() {
-	switch w.rng.IntN(17) {
+	switch w.rng.IntN(18) {
 	case 0, 1:
 		w.group.Size = w.rng.IntN(6)
 		w.say("size %d", w.group.Size)
@@ -45,6 +45,8 @@ func (w *world) fault() {
 		w.say("the shard grants %d", w.grant)
 	case 16:
 		w.badImage()
+	case 17:
+		w.unfurnish(w.pick(fleet.Running))
 	case 14:
 		w.askOut(w.pick(fleet.Pending, fleet.Running, fleet.Draining))
 	}
@@ -95,6 +97,18 @@ func (w *world) askOut(m *machine) {
 	if m != nil {
 		m.RemovalAskedAt = new(w.now)
 		w.say("%s is asked out", name(m.ID))
+	}
+}
+
+// unfurnish takes a machine's files, for a while or until the faults are over.
+func (w *world) unfurnish(m *machine) {
+	if m == nil || bare(m.Hashes.Infra) {
+		return
+	}
+	w.say("%s lost its files", name(m.ID))
+	m.bare = true
+	if w.chance(0.5) {
+		w.after(w.upTo(time.Minute), func() { m.bare = false })
 	}
 }
 

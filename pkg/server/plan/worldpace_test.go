@@ -62,21 +62,25 @@ func (w *world) payOne() {
 	w.fail("a replacement that is not immediate")
 }
 
-// badImage makes new machines die young for a while.
+// badImage makes new machines die young for a while, or get no files.
 func (w *world) badImage() {
-	w.group.Hashes.Infra = fmt.Sprintf("bad%d", w.rng.IntN(2))
+	w.group.Hashes.Infra = fmt.Sprintf("%s%d", []string{"bad", "bare"}[w.rng.IntN(2)], w.rng.IntN(2))
 	w.pace, w.failures = plan.Pace{}, 0
 	w.say("infra %s", w.group.Hashes.Infra)
 }
 
-// mend ends badImage.
+// mend ends badImage and unfurnish.
 func (w *world) mend() {
-	if bad(w.group.Hashes.Infra) {
+	for _, m := range w.machines {
+		m.bare = m.bare && bare(m.Hashes.Infra)
+	}
+	if bad(w.group.Hashes.Infra) || bare(w.group.Hashes.Infra) {
 		w.group.Hashes.Infra, w.pace, w.failures = "h0", plan.Pace{}, 0
 	}
 }
 
-func bad(infra string) bool { return strings.HasPrefix(infra, "bad") }
+func bad(infra string) bool  { return strings.HasPrefix(infra, "bad") }
+func bare(infra string) bool { return strings.HasPrefix(infra, "bare") }
 
 // lose marks a dead managed instance as immediate if it had settled.
 func (w *world) lose(m *machine) {

@@ -26,6 +26,7 @@ func (p pair) fields() (names []string) {
 		"vars":           !same(was.Vars, is.Vars),
 		"userdata":       was.Userdata != is.Userdata,
 		"files":          !same(was.Files, is.Files),
+		"require_files":  was.FilesOptional != is.FilesOptional,
 		"load_balancers": !slices.Equal(was.LoadBalancers, is.LoadBalancers),
 		"drain_timeout":  was.DrainTimeout != is.DrainTimeout,
 		"rotation":       was.MaxSurge != is.MaxSurge,

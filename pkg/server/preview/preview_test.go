@@ -139,6 +139,8 @@ func TestOf(t *testing.T) {
 			want: []preview.Group{changed(preview.Group{Pushed: []string{"tls.crt"}})}},
 		"a file goes and another comes": {pairs: []string{`"plain.conf": {`, `"fancy.conf": {`},
 			want: both(preview.Group{Pushed: []string{"fancy.conf"}, Dropped: []string{"plain.conf"}, Fields: []string{"files"}})},
+		"files become optional": {pairs: []string{`"files": {`, `"require_files": false, "files": {`},
+			want: both(preview.Group{Fields: []string{"require_files"}})},
 		"a removed group stays removed": {records: map[string]string{"own": `{ "template": "knd", "removed": true, "revision": 1 }`}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,14 +37,15 @@ func (l *Loop) balance(ctx context.Context, v plan.View, defined bool) {
 	}
 	members := make([]balance.Member, len(v.Instances))
 	for n, i := range v.Instances {
-		members[n] = memberOf(i)
+		members[n] = memberOf(&v.Group, i)
 	}
 	l.schedule.MarkAt(v.Group.Key, l.balancer.Update(ctx, v.Group, defined, members, v.Now))
 }
 
-func memberOf(i plan.Instance) balance.Member {
+func memberOf(g *fleet.Group, i plan.Instance) balance.Member {
 	return balance.Member{
 		Instance: i.Instance, Dead: i.VM.Dead(), Reported: !i.Health.LastReportAt.IsZero(),
 		Stopping: !i.Health.ShuttingDownAt.IsZero() || i.Health.Notice != nil,
+		Bare:     i.Health.WithoutFiles && g.AwaitsFiles(),
 	}
 }

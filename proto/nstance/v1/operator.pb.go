@@ -1476,8 +1476,8 @@ type GroupStatus struct {
 	// the static config says of it. A version never comes again. Empty when nothing defines
 	// the group any more, and it is only being emptied.
 	Etag string `protobuf:"bytes,9,opt,name=etag,proto3" json:"etag,omitempty"`
-	// Managed instances that are running, have reported, are not leaving, and whose machine is not known
-	// to be dead.
+	// Managed instances that are running, have reported, have the files that their template requires, are
+	// not leaving, and whose machine is not known to be dead.
 	ActualSize int32 `protobuf:"varint,10,opt,name=actual_size,json=actualSize,proto3" json:"actual_size,omitempty"`
 	// Managed instances of any phase but deleted that are neither in actual_size nor
 	// draining.

@@ -46,6 +46,7 @@ locals {
         vars          = t.vars
         userdata      = t.userdata == null ? { content = local.agent_userdata[t.arch], encoding = "plain" } : t.userdata
         files         = t.files == null ? null : local.files[name]
+        require_files = t.require_files
       } : k => v if v != null
     }
   }

@@ -27,6 +27,7 @@ variable "templates" {
       content_json = optional(string)
       values       = optional(map(string))
     })))
+    require_files = optional(bool)
   }))
   description = <<-EOT
     Templates of instances, by name. The machine image is `ami_id`, or the one that `image` names in `images`; without either it is

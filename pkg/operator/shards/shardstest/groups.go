@@ -273,12 +273,18 @@ func (s *state) groupStatus(g *group) *nstancev1.GroupStatus {
 	if st.ActualSize != st.Size || st.PendingSize > 0 {
 		ready.Status, ready.Reason = "False", "NotAtSize"
 	}
+	if c := g.conditions["Ready"]; c != nil {
+		ready.Status, ready.Reason, ready.Message = "False", c.GetReason(), c.GetMessage()
+	}
 	st.Conditions = append(st.Conditions, ready)
 	if g.removed {
 		removed := &nstancev1.Condition{Type: "Removed", Status: "True", Reason: "GroupDeleted", Message: "the group is being emptied"}
 		st.Conditions = append(st.Conditions, removed)
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.conditions)) {
+		if name == "Ready" {
+			continue
+		}
 		st.Conditions = append(st.Conditions, g.conditions[name])
 	}
 	return proto.CloneOf(st) // its parts change later
