@@ -71,18 +71,20 @@ func TestThrottledCreates(t *testing.T) {
 }
 
 // TestThrottledForLong: an instance whose create is throttled keeps its id while it is needed, has no
-// registration timeout, and is removed at once when it is not needed.
+// registration timeout, and is given up at its next turn when it is not needed.
 func TestThrottledForLong(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
 		s.wanted.settings.CreateTimeout = 20 * time.Minute
 		s.world.FailNext(fake.OpCreate, 10_000, fake.Fault{Err: provider.ErrThrottled})
 		s.size(web, 3)
 		s.lead()
+		pass(time.Millisecond) // so that a create of the group's own begins first
 		asked := s.demand(web)
 		pass(12 * time.Minute)
-		ids := s.records(web, fleet.Pending)
-		if len(ids) != 4 || len(s.bucket.all()) != 4 {
-			t.Fatalf("want four that wait, and no tombstone: %s", s.dump())
+		ids := s.records(web, fleet.Pending) // those that were begun before the first answer, and one on demand
+		managed := len(ids) - 1
+		if managed < 1 || managed > 3 || !slices.Contains(ids, asked) || len(s.bucket.all()) != len(ids) {
+			t.Fatalf("want two to four that wait, one of them %s, and no tombstone: %s", asked, s.dump())
 		}
 		if n := s.creates(); n > 200 {
 			t.Errorf("%d creates in twelve minutes, want one in five seconds", n)
@@ -91,9 +93,9 @@ func TestThrottledForLong(t *testing.T) {
 			t.Errorf("no status says what is waited for")
 		}
 		s.size(web, 1)
-		pass(time.Minute)
-		if n := len(s.records(web, fleet.Deleted)); n != 2 || s.deletes() != 0 {
-			t.Errorf("want two that are given up, without a delete: %s", s.dump())
+		pass(5 * time.Minute) // each has its turn at the lowered rate
+		if n := len(s.records(web, fleet.Deleted)); n != managed-1 || s.deletes() != 0 {
+			t.Errorf("want all but one that are given up, without a delete: %s", s.dump())
 		}
 		s.world.Mend()
 		pass(time.Minute)
@@ -103,7 +105,7 @@ func TestThrottledForLong(t *testing.T) {
 				t.Errorf("%s is another id", id)
 			}
 		}
-		if s.phase(asked) != fleet.Running || len(s.bucket.all()) != 4 {
+		if s.phase(asked) != fleet.Running || len(s.bucket.all()) != len(ids) {
 			t.Errorf("want the ids of before: %s", s.dump())
 		}
 		if n := s.told(); n != 1 {
