@@ -95,6 +95,9 @@ func sizes(g Group, atSize bool) string {
 	if old := g.GetActualSize() - g.GetUpToDateSize(); old > 0 {
 		text += fmt.Sprintf(", %d were made from another definition", old)
 	}
+	if behind := g.GetActualSize() - g.GetFilesUpToDateSize(); behind > 0 {
+		text += fmt.Sprintf(", %d are not known to have the newest version of their files", behind)
+	}
 	return text + "."
 }
 

@@ -30,8 +30,12 @@ func (g Group) MarshalJSON() ([]byte, error) {
 // ListGroups returns the groups of all shards given, ordered by shard and key. On an error it
 // also returns the groups of the shards that answered.
 func (c *Client) ListGroups(ctx context.Context, shards []client.Shard) ([]Group, error) {
+	return c.listGroups(ctx, shards, true)
+}
+
+func (c *Client) listGroups(ctx context.Context, shards []client.Shard, instances bool) ([]Group, error) {
 	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
-		resp, err := client.Groups(ctx, s, true)
+		resp, err := client.Groups(ctx, s, instances)
 		if err != nil {
 			return nil, err
 		}

@@ -359,6 +359,7 @@ func TestRotationAwaitsFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.refreshes(unchanged)
+		p.awaitNewestFiles("web", 0)
 		if _, err := p.upsert(&nstancev1.UpsertGroupRequest{Key: "web", InstanceType: new("large")}); err != nil {
 			t.Fatal(err)
 		}
@@ -384,6 +385,19 @@ func TestRotationAwaitsFiles(t *testing.T) {
 			}
 			return err
 		})
+		p.awaitNewestFiles("web", 2)
+	})
+}
+
+// awaitNewestFiles waits until so many of a group's instances have the newest version of their files.
+func (p *process) awaitNewestFiles(key string, want int32) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("%d instances of group %s have their newest files", want, key), func() error {
+		g, err := p.group(key)
+		if have := g.GetFilesUpToDateSize(); err == nil && have != want {
+			err = fmt.Errorf("%d have", have)
+		}
+		return err
 	})
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -85,52 +86,75 @@ func refreshColumns() []column[admin.Refresh] {
 	}
 }
 
+// refreshFlags are the flags of config refresh.
+type refreshFlags struct {
+	yes, dry, wait bool
+	accept         []string
+}
+
 func (a *app) configRefresh() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "refresh", Short: "Reload the config of shards", Args: cobra.NoArgs,
+		Use: "refresh", Short: "Reload the config of shards", Args: cobra.NoArgs, Annotations: map[string]string{endless: "wait"},
 		Long: "Reload the config of shards. An invalid config changes nothing, and all its violations\n" +
 			"are listed.\n\n" +
 			"A config that removes groups with instances, sets their size to 0, or sets it no more, needs\n" +
 			"confirmation: " +
-			"at the prompt on a terminal, otherwise with --yes, or --accept-removal with each group's name.",
+			"at the prompt on a terminal, otherwise with --yes, or --accept-removal with each group's name.\n\n" +
+			"With --wait, the command ends when each group runs its size in instances of its present definition that have the newest\n" +
+			"version of their files, and no others but draining ones. It has no time limit then, unless --timeout is given.",
 	}
+	var f refreshFlags
 	yes := yesFlag(cmd)
-	accept := cmd.Flags().StringSlice("accept-removal", nil, "`groups`, as tenant/group, that the config may remove with their instances")
-	dry := cmd.Flags().Bool("dry-run", false, "show what would change, as config diff does, and change nothing")
+	cmd.Flags().StringSliceVar(&f.accept, "accept-removal", nil,
+		"`groups`, as tenant/group, that the config may remove with their instances")
+	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "show what would change, as config diff does, and change nothing")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the config is rolled out")
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		if *dry {
-			if *yes || len(*accept) > 0 {
-				return usagef("--dry-run confirms nothing: leave out --yes and --accept-removal")
+		f.yes = *yes
+		if f.dry {
+			if f.yes || f.wait || len(f.accept) > 0 {
+				return usagef("--dry-run changes nothing: leave out --yes, --accept-removal and --wait")
 			}
 			return previewOf(a, cmd, nil)
 		}
-		client, shards, err := a.connect(a.target.write)
-		if err != nil {
-			return err
-		}
-		if len(shards) > 1 && len(*accept) > 0 {
-			return usagef("--accept-removal: %.80q is a group of one shard: add --shard NAME", (*accept)[0])
-		}
-		for _, name := range *accept {
-			if _, err := fleet.ParseGroupKey(name); err != nil {
-				return usagef("--accept-removal: %w", err)
-			}
-		}
-		all, err := client.RefreshConfig(cmd.Context(), shards, *accept, func(awaiting []admin.Refresh) error {
-			goes, flags := removalLines(awaiting)
-			return a.confirm(cmd, *yes, goes, flags)
-		})
-		for _, r := range all {
-			for _, v := range r.Violations {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", r.Shard, oneLine(v.Field), oneLine(v.Description))
-			}
-			printOverrides(cmd.ErrOrStderr(), r.Shard, r.SizeOverrides)
-		}
-		if len(all) == 0 {
-			return err
-		}
-		return errors.Join(printAll(cmd.OutOrStdout(), a.format, all, refreshColumns()), printRefreshed(a, cmd, all), err)
+		return a.refresh(cmd, f)
 	})
+}
+
+// refresh reloads the config of the selected shards.
+func (a *app) refresh(cmd *cobra.Command, f refreshFlags) error {
+	client, shards, err := a.connect(a.target.write)
+	if err != nil {
+		return err
+	}
+	if len(shards) > 1 && len(f.accept) > 0 {
+		return usagef("--accept-removal: %.80q is a group of one shard: add --shard NAME", f.accept[0])
+	}
+	for _, name := range f.accept {
+		if _, err := fleet.ParseGroupKey(name); err != nil {
+			return usagef("--accept-removal: %w", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout) // also if the wait has no end
+	defer cancel()
+	all, err := client.RefreshConfig(ctx, shards, f.accept, func(awaiting []admin.Refresh) error {
+		goes, flags := removalLines(awaiting)
+		return a.confirm(cmd, f.yes, goes, flags)
+	})
+	for _, r := range all {
+		for _, v := range r.Violations {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", r.Shard, oneLine(v.Field), oneLine(v.Description))
+		}
+		printOverrides(cmd.ErrOrStderr(), r.Shard, r.SizeOverrides)
+	}
+	if len(all) == 0 {
+		return err
+	}
+	err = errors.Join(printAll(cmd.OutOrStdout(), a.format, all, refreshColumns()), printRefreshed(a, cmd, all), err)
+	if f.wait {
+		err = errors.Join(err, awaitRollouts(cmd, client, shards, all))
+	}
+	return err
 }
 
 // removalLines describes the removals that await confirmation, and returns the flags that

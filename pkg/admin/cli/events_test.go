@@ -179,7 +179,8 @@ func TestGroupExplain(t *testing.T) {
 	}
 	r := c.run("group", "explain", "web").want(t, cli.ExitOK)
 	for n, want := range []string{
-		"Group web of shard one is not at size: 1 of 3 instances run, 1 are pending, 1 drain, 1 were made from another definition.",
+		"Group web of shard one is not at size: 1 of 3 instances run, 1 are pending, 1 drain, 1 were made from another definition, " +
+			"1 are not known to have the newest version of their files.",
 		"CreatesFailing (QuotaUsedUp) since 2001-09-09T01:46:40Z: the quota is used up (5 creates failed).",
 		"Instance " + newInstance + " is pending for ",
 		"Instance " + oldInstance + " drains (infra-drift) until 2001-09-09T01:46:40Z at the latest.",
@@ -202,7 +203,7 @@ func TestGroupExplain(t *testing.T) {
 		AtSize     bool `json:"at_size"`
 		Lines      []string
 	}
-	one.setGroups(&nstancev1.GroupStatus{Key: "web", Size: 1, ActualSize: 1, UpToDateSize: 1})
+	one.setGroups(&nstancev1.GroupStatus{Key: "web", Size: 1, ActualSize: 1, UpToDateSize: 1, FilesUpToDateSize: 1})
 	one.instances, one.events = nil, nil
 	all := decode[[]explanation](t, c.run("group", "explain", "web", "-o", "json").want(t, cli.ExitOK).out)
 	if len(all) != 1 || !all[0].AtSize || !slices.Equal(all[0].Lines, []string{"Group web of shard one is at size: 1 of 1 instances run."}) {
@@ -220,9 +221,12 @@ func TestExplainOfFiles(t *testing.T) {
 	c, one, _ := twoShards(t)
 	const running = nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING
 	at := timestamppb.New(time.Unix(1e9, 0))
-	group := &nstancev1.GroupStatus{Key: "web", Size: 2, ActualSize: 1, UpToDateSize: 1, PendingSize: 1, Conditions: []*nstancev1.Condition{
-		{Type: "Ready", Status: "False", Reason: "AwaitingFiles", Message: "1 of 2 instances run; 1 without files"},
-	}}
+	group := &nstancev1.GroupStatus{
+		Key: "web", Size: 2, ActualSize: 1, UpToDateSize: 1, FilesUpToDateSize: 1, PendingSize: 1,
+		Conditions: []*nstancev1.Condition{
+			{Type: "Ready", Status: "False", Reason: "AwaitingFiles", Message: "1 of 2 instances run; 1 without files"},
+		},
+	}
 	one.setGroups(group)
 	one.instances = []*nstancev1.InstanceStatus{
 		{Id: oldInstance, Group: "web", Phase: running, LastReportAt: at, Connected: true, ConfigHash: "h"},

@@ -203,6 +203,8 @@ type shard struct {
 	upserts   []*nstancev1.UpsertGroupRequest
 	read      func(n int, g *nstancev1.GroupStatus) // called before the n-th GetGroup, if not nil
 	reads     int
+	listed    func(n int) // called before the n-th ListGroups, if not nil, with the lock held
+	lists     int
 	changed   func(g *nstancev1.GroupStatus) // called after each UpsertGroup, if not nil
 	config    *nstancev1.GetConfigStatusResponse
 	fault     func(context.Context) error // called before each call that is no watch, if not nil
@@ -294,6 +296,10 @@ func (s *shard) setGroups(groups ...*nstancev1.GroupStatus) *shard {
 func (s *shard) ListGroups(context.Context, *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lists++
+	if s.listed != nil {
+		s.listed(s.lists)
+	}
 	resp := &nstancev1.ListGroupsResponse{}
 	for _, key := range slices.Sorted(maps.Keys(s.groups)) {
 		resp.Groups = append(resp.Groups, s.groups[key])

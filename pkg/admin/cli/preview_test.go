@@ -91,7 +91,9 @@ func TestConfigDiff(t *testing.T) {
 	if len(all) != 1 || all[0].Shard != "dev-1" || !proto.Equal(all[0].Message.GetPreview(), somePreview()) {
 		t.Errorf("output %+v", all)
 	}
-	c.run("config", "refresh", "--dry-run", "--yes").want(t, cli.ExitUsage, "--dry-run confirms nothing")
+	for _, flag := range []string{"--yes", "--wait"} {
+		c.run("config", "refresh", "--dry-run", flag).want(t, cli.ExitUsage, "--dry-run changes nothing")
+	}
 	s.preview = func(*nstancev1.PreviewConfigRequest) (*nstancev1.PreviewConfigResponse, error) {
 		return &nstancev1.PreviewConfigResponse{Preview: &nstancev1.ConfigPreview{}}, nil
 	}

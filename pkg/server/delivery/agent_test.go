@@ -202,6 +202,17 @@ func (a *agent) inOrder() {
 	if have := slices.Sorted(maps.Keys(a.disk)); !slices.Equal(have, want) || a.hash != g.Hashes.Runtime {
 		a.site.t.Errorf("%s has %v of %q, want %v of %q", i.Hostname, have, a.hash, want, g.Hashes.Runtime)
 	}
+	if !a.site.d.UpToDate(i, g) {
+		a.site.t.Errorf("%s has all files, and is not up to date", i.Hostname)
+	}
+}
+
+// upToDate reports whether the delivery counts the instance as up to date.
+func (a *agent) upToDate() bool {
+	synctest.Wait()
+	i, _ := a.site.Instance(a.id)
+	g, _ := a.site.Group(i.GroupKey())
+	return a.site.d.UpToDate(i, g)
 }
 
 // receives checks that exactly one push was received, with these files.

@@ -145,7 +145,7 @@ func (d *Delivery) Disconnected(id fleet.InstanceID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.sessions[id]; s != nil {
-		s.report, s.push = nil, nil
+		s.report, s.push, s.inPlace = nil, nil, nil
 		d.tidyUp(id, s)
 	}
 }
@@ -159,6 +159,19 @@ func (d *Delivery) ConfigHash(id fleet.InstanceID) string {
 		return s.report.ConfigHash
 	}
 	return ""
+}
+
+// UpToDate reports whether the last report of an instance shows all of its files in their newest
+// version. An instance that is not connected is not up to date. One whose group is undefined, or keeps
+// the files that were sent, is.
+func (d *Delivery) UpToDate(i fleet.Instance, g fleet.Group) bool {
+	if !delivers(g) {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.sessions[i.ID]
+	return s != nil && s.want != nil && s.inPlace == s.want && s.files != nil && s.version == d.version(i, g)
 }
 
 // Changed rechecks the connected instances of the given groups at once, or of all groups if
@@ -226,8 +239,10 @@ func (d *Delivery) with(id fleet.InstanceID, change func(*session)) {
 // define files.
 func (d *Delivery) group(i fleet.Instance) (fleet.Group, bool) {
 	g, _ := d.cfg.Shard.Group(i.GroupKey())
-	return g, g.Template != "" && !g.FilesHeld
+	return g, delivers(g)
 }
+
+func delivers(g fleet.Group) bool { return g.Template != "" && !g.FilesHeld }
 
 // version returns the inputs of a rendering; a set is rendered again when they change. d.mu is
 // held.

@@ -80,6 +80,71 @@ func TestVarsChange(t *testing.T) {
 	})
 }
 
+// TestUpToDate: an instance is up to date from the report that shows all files as they are now, until
+// they change, it reports that one is missing, or it is no longer connected. One whose files are held gets no
+// others.
+func TestUpToDate(t *testing.T) {
+	inBubble(t, allKinds, func(t *testing.T, f *fixture) {
+		web := fleet.GroupKey{Tenant: "default", Name: "web"}
+		a := f.connected("default")
+		want := func(what string, yes bool) {
+			t.Helper()
+			if a.upToDate() != yes {
+				t.Errorf("%s: up to date: %v, want %v", what, !yes, yes)
+			}
+		}
+		want("new", true)
+		f.define(allKinds, "debug")
+		want("changed, before any notice", false)
+		a.deaf = true
+		f.d.Changed(web)
+		want("sent, and not confirmed", false)
+		a.deaf = false
+		time.Sleep(10 * time.Second)
+		a.report()
+		time.Sleep(time.Second)
+		want("sent again, and confirmed", true)
+
+		f.put("files/net.json", `{"mtu": 9000}`)
+		a.deaf = true
+		f.d.Refreshed()
+		want("another object", false)
+		a.deaf = false
+		time.Sleep(10 * time.Second)
+		a.report()
+		time.Sleep(time.Second)
+		want("the other object arrived", true)
+
+		f.put("files/net.json", "no JSON")
+		f.d.Refreshed()
+		want("a file can't be made", false)
+		f.put("files/net.json", "{}")
+		f.d.Refreshed()
+		want("it can", true)
+
+		f.d.CloseFiles(a.id, a.files)
+		want("it can't be sent any file", false)
+		a.files = f.d.OpenFiles(a.id, a.take)
+		want("it can", true)
+		f.d.Disconnected(a.id)
+		want("no reports come", false)
+		a.report()
+		want("one came", true)
+		a.disconnect()
+		want("not connected", false)
+		a.connect()
+		want("connected again", true)
+		for range 10 { // more often than a set is sent
+			delete(a.disk, "app.conf")
+			a.report()
+			synctest.Wait()
+		}
+		want("a file is gone again and again", false)
+		f.groups[web] = fleet.Group{Key: web, Template: "knd", FilesHeld: true}
+		want("its files are held", true)
+	})
+}
+
 // TestReconnect: after a new connection or a new leader nothing is sent to an instance that is
 // up to date; only its keys must be submitted again.
 func TestReconnect(t *testing.T) {
@@ -252,6 +317,9 @@ func TestKeyComesLate(t *testing.T) {
 		a.keyless = true
 		a.connect()
 		a.receivesNothing()
+		if a.upToDate() {
+			t.Error("an instance without its certificate is up to date")
+		}
 		if len(a.asked) != 1 || len(a.asked[0]) != 1 || a.asked[0][0] != (delivery.KeyRequest{Name: "k", Algorithm: fleet.KeyEd25519}) {
 			t.Errorf("asked for %v", a.asked)
 		}

@@ -58,6 +58,9 @@ func TestFailingSources(t *testing.T) {
 				a, b := f.connected("default"), f.connected("default")
 				a.receivesNothing()
 				b.receivesNothing()
+				if a.upToDate() || b.upToDate() {
+					t.Error("an instance without files is up to date")
+				}
 				if told := f.reported(); len(told) != 1 || !strings.HasPrefix(told[0], c.want) {
 					t.Errorf("told %q, want %q", told, c.want)
 				}

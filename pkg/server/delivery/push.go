@@ -67,7 +67,7 @@ func (d *Delivery) order(s *session, v version, r *rendering) *order {
 	if s.report == nil || s.files == nil {
 		return nil
 	}
-	decision := Judge(r.set, s.report, s.known(d.caEnd()), now)
+	decision := s.judge(r.set, d.caEnd(), now)
 	if !decision.Push {
 		return nil
 	}

@@ -30,6 +30,7 @@ type session struct {
 	version  version
 	rendered time.Time
 	issued   map[string]Issued
+	inPlace  *Set // the set that the last report shows; nil: none, or not known
 
 	push     *push // not confirmed yet
 	lastPush Sum   // id of the last set that was pushed
@@ -161,8 +162,17 @@ func (s *session) calm(v version, end, now time.Time) bool {
 	if s.push != nil {
 		return true
 	}
-	d := Judge(s.want, s.report, s.known(end), now)
+	d := s.judge(s.want, end, now)
 	return !d.Push && len(d.Adopt) == 0 && !s.unsettled
+}
+
+// judge compares the last report with a set, and notes whether it shows all of it.
+func (s *session) judge(want *Set, end, now time.Time) Decision {
+	d := Judge(want, s.report, s.known(end), now)
+	if s.inPlace = want; d.Push || len(d.Await) > 0 {
+		s.inPlace = nil
+	}
+	return d
 }
 
 // known returns the input of Judge. end is the CA's expiry.

@@ -143,11 +143,11 @@ func (d *Delivery) differs(s *session, want *Set, now time.Time) bool {
 		d.mu.Unlock()
 		return false
 	}
-	decision := Judge(want, s.report, s.known(d.caEnd()), now)
+	decision := s.judge(want, d.caEnd(), now)
 	for _, f := range decision.Adopt {
 		s.hold(f.Name, Issued{Content: s.report.file(f.Name).SHA256, Request: f.Sum})
 	}
-	settled := !decision.Push && len(decision.Await) == 0 && s.unsettled
+	settled := s.inPlace != nil && s.unsettled
 	if settled {
 		s.failures, s.retryAt, s.unsettled = 0, time.Time{}, false
 	}

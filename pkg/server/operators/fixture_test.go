@@ -30,6 +30,7 @@ type shard struct {
 	groups    map[fleet.GroupKey]fleet.Group
 	instances map[fleet.InstanceID]fleet.Instance
 	health    map[fleet.InstanceID]operators.Health
+	behind    map[fleet.InstanceID]bool // lack the newest version of their files
 	capacity  map[string]operators.Capacity
 	failing   map[fleet.GroupKey]fleet.CreatesFailing
 	problems  broadcast.Feed[fleet.Problem]
@@ -132,6 +133,11 @@ func (s *shard) Health(id fleet.InstanceID) (h operators.Health) {
 	return h
 }
 
+func (s *shard) filesUpToDate(i fleet.Instance, _ fleet.Group) (yes bool) {
+	s.locked(func() { yes = !s.behind[i.ID] })
+	return yes
+}
+
 func (s *shard) capacityOf(instanceType string) (c operators.Capacity, ok bool) {
 	s.locked(func() { c, ok = s.capacity[instanceType] })
 	return c, ok
@@ -176,7 +182,7 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{}), transitions: operators.NewTransitions(time.Now)}
 	parts := operators.Shard{
 		Admit: func(string) error { return nil }, Groups: desired{shard: s}, Instances: s, OnDemand: single{shard: s},
-		Health: s.Health, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
+		Health: s.Health, FilesUpToDate: s.filesUpToDate, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
 		Transitions: f.transitions, Outage: s.outageNow,
 		Provider: config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
 	}

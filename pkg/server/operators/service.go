@@ -41,6 +41,8 @@ type Shard struct {
 	Instances Instances
 	Health    func(id fleet.InstanceID) Health
 	Provider  config.Provider // creates the shard's machines
+	// FilesUpToDate reports whether an instance of a group has the newest version of its files.
+	FilesUpToDate func(i fleet.Instance, g fleet.Group) bool
 	// Capacity returns the capacity of an instance type; ok is false while it is unknown. It
 	// must not block.
 	Capacity func(instanceType string) (c Capacity, ok bool)

@@ -68,7 +68,9 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 	}
 	var waits unready
 	for _, i := range shard.Instances.Group(key) {
-		waits.count(st, i, shard.Health(i.ID), g)
+		if waits.count(st, i, shard.Health(i.ID), g) && shard.FilesUpToDate(i, g) {
+			st.FilesUpToDateSize++
+		}
 		if hasMachine(i) {
 			st.Instances = append(st.Instances, &nstancev1.GroupInstance{
 				Id: string(i.ID), ProviderId: i.Provider.ID, NodeProviderId: shard.nodeProviderID(i), Zone: shard.Provider.Zone,
@@ -87,10 +89,11 @@ type unready struct {
 	withoutFiles int32 // have reported that they have no files
 }
 
-// count adds an instance to its group's counters. Actual: running, reported since takeover, not
-// dead, not leaving, and not known to lack files that the group requires. Draining instances count
-// as draining, and all others without a tombstone as pending: they start, stop or lack their files.
-func (u *unready) count(st *nstancev1.GroupStatus, i fleet.Instance, h Health, g fleet.Group) {
+// count adds an instance to its group's counters, and reports whether it is actual: running, reported
+// since takeover, not dead, not leaving, and not known to lack files that the group requires. Draining
+// instances count as draining, and all others without a tombstone as pending: they start, stop or lack
+// their files.
+func (u *unready) count(st *nstancev1.GroupStatus, i fleet.Instance, h Health, g fleet.Group) (actual bool) {
 	stays := i.Phase == fleet.Running && !h.Dead && !slices.Contains(g.Leaving, i.ID)
 	switch {
 	case i.OnDemand || i.Phase == fleet.Deleted:
@@ -109,7 +112,9 @@ func (u *unready) count(st *nstancev1.GroupStatus, i fleet.Instance, h Health, g
 		if !i.Hashes.Outdated(g.Hashes) {
 			st.UpToDateSize++
 		}
+		return true
 	}
+	return false
 }
 
 // hasMachine reports whether an instance is managed, has a machine, and is not being deleted.

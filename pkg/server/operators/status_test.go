@@ -86,13 +86,17 @@ func TestGroupsMachines(t *testing.T) {
 		put(7, fleet.Deleted, "new", nil)
 		put(8, fleet.Running, "new", func(i *fleet.Instance) { i.OnDemand = true })
 		put(9, fleet.Running, "new", func(i *fleet.Instance) { i.Tenant = "prod" })
+		f.locked(func() {
+			f.behind = map[fleet.InstanceID]bool{record(2, "", "", "").ID: true, record(3, "", "", "").ID: true}
+		})
 		resp := f.listGroups("default")
 		if len(resp.GetGroups()) != 1 || resp.GetProviderKind() != "aws" ||
 			resp.GetRegion() != "eu-central-1" || resp.GetZone() != "eu-central-1a" {
 			t.Fatalf("listed %v", resp)
 		}
 		g := resp.GetGroups()[0]
-		if g.GetActualSize() != 3 || g.GetUpToDateSize() != 2 || g.GetSize() != 5 || g.GetStaticSize() != 3 || g.GetCapacity() != nil ||
+		if g.GetActualSize() != 3 || g.GetUpToDateSize() != 2 || g.GetFilesUpToDateSize() != 1 || g.GetSize() != 5 ||
+			g.GetStaticSize() != 3 || g.GetCapacity() != nil ||
 			g.GetDrainTimeout().AsDuration() != 90*time.Second {
 			t.Errorf("the group is %v", g)
 		}

@@ -1499,9 +1499,13 @@ type GroupStatus struct {
 	OnDemand *OnDemand `protobuf:"bytes,19,opt,name=on_demand,json=onDemand,proto3" json:"on_demand,omitempty"`
 	// How long an instance that leaves may take to finish its work; 0: none. Unset by a
 	// server that does not report it.
-	DrainTimeout  *durationpb.Duration `protobuf:"bytes,20,opt,name=drain_timeout,json=drainTimeout,proto3" json:"drain_timeout,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DrainTimeout *durationpb.Duration `protobuf:"bytes,20,opt,name=drain_timeout,json=drainTimeout,proto3" json:"drain_timeout,omitempty"`
+	// The instances in actual_size whose last report shows all of their files in the newest version.
+	// Those of a group that keeps the files which it was sent count, too. WatchGroups reports a change
+	// of this number alone within a minute.
+	FilesUpToDateSize int32 `protobuf:"varint,21,opt,name=files_up_to_date_size,json=filesUpToDateSize,proto3" json:"files_up_to_date_size,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GroupStatus) Reset() {
@@ -1672,6 +1676,13 @@ func (x *GroupStatus) GetDrainTimeout() *durationpb.Duration {
 		return x.DrainTimeout
 	}
 	return nil
+}
+
+func (x *GroupStatus) GetFilesUpToDateSize() int32 {
+	if x != nil {
+		return x.FilesUpToDateSize
+	}
+	return 0
 }
 
 // OnDemand defines which Kubernetes pods get instances of a group, and limits the
@@ -4425,7 +4436,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x0fGetGroupRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\"A\n" +
 	"\x10GetGroupResponse\x12-\n" +
-	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\xf5\x05\n" +
+	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\xa7\x06\n" +
 	"\vGroupStatus\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1a\n" +
@@ -4452,7 +4463,8 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\bcapacity\x18\x11 \x01(\v2\x1b.nstance.v1.MachineCapacityR\bcapacity\x12\x1b\n" +
 	"\tmax_surge\x18\x12 \x01(\tR\bmaxSurge\x121\n" +
 	"\ton_demand\x18\x13 \x01(\v2\x14.nstance.v1.OnDemandR\bonDemand\x12>\n" +
-	"\rdrain_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\fdrainTimeout\"\xa9\x02\n" +
+	"\rdrain_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\fdrainTimeout\x120\n" +
+	"\x15files_up_to_date_size\x18\x15 \x01(\x05R\x11filesUpToDateSize\"\xa9\x02\n" +
 	"\bOnDemand\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\tR\n" +
