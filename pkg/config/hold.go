@@ -75,13 +75,23 @@ func (j judgement) older() bool {
 
 // tooMany reports whether a group has more live instances than the config allows, though no accepted
 // config took them away: its record names a larger size than the last accepted config that can be
-// read, so that one is outdated. If there is no record, all accepted configs set one size, so there
-// was an override.
+// read gives it, if any, so that one is outdated. If there is no record, all accepted configs set one
+// size, so there was an override.
 func (j judgement) tooMany(r GroupRecord) bool {
 	if j.Acting || r.Removed || r.Unreadable() || r.Size != nil || j.Living-j.Usage(j.key, r).Instances <= j.Beyond {
 		return false
 	}
-	return r.ConfigSize == nil || r.hasLessBy(j.Shard, j.key) && (j.Accepted == nil || r.hasLessBy(j.Accepted, j.key))
+	if r.ConfigSize == nil {
+		return true
+	}
+	size, known := r.sizeBy(j.Shard, j.key)
+	if !known || size >= *r.ConfigSize {
+		return false
+	}
+	if j.Accepted != nil {
+		size, _ = r.sizeBy(j.Accepted, j.key)
+	}
+	return size < *r.ConfigSize
 }
 
 // behind reports whether a live instance was created by a later version of the record.

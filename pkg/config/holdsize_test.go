@@ -3,6 +3,7 @@ package config_test
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -30,7 +31,7 @@ func TestHoldByConfigSize(t *testing.T) {
 	for name, c := range map[string]struct {
 		is     string
 		config int // its size; 0: 1
-		found  int // size by the accepted config that is found; 0: this one
+		found  int // size by the accepted config that is found; 0: this one; -1: it lacks the group
 		lives  int // 0: 4
 		beyond int
 		acts   bool
@@ -50,6 +51,7 @@ func TestHoldByConfigSize(t *testing.T) {
 		"what this config replaces":           {is: `{"vars":{"a":"b"},` + of3, found: 3},
 		"an older one that this one replaces": {is: `{"vars":{"a":"b"},` + of3, found: 2, holds: true},
 		"an older one, and this one is right": {is: `{"vars":{"a":"b"},` + of3, found: 2, config: 3},
+		"one from before the group":           {is: `{"deleted_at":"2026-03-01T12:00:00Z",` + of3, found: -1, holds: true},
 		"no more than the size":               {is: `{"vars":{"a":"b"},` + of3, lives: 1},
 		"held without a size":                 {is: `{"missing":true,` + of3, holds: true},
 		"a size":                              {is: `{"size":2,"revision":5}`},
@@ -60,7 +62,7 @@ func TestHoldByConfigSize(t *testing.T) {
 		if c.is != "" {
 			is = at(t, 7, c.is)
 		}
-		if c.found > 0 {
+		if c.found != 0 {
 			h.Accepted = sizedWeb(t, c.found)
 		}
 		r, differs := sizedWeb(t, cmp.Or(c.config, 1)).HoldGroup(web, is, h)
@@ -70,40 +72,47 @@ func TestHoldByConfigSize(t *testing.T) {
 	}
 }
 
-// sizedWeb returns a config whose group web has a size.
+// sizedWeb returns a config whose group web has a size; a negative one: that has no such group.
 func sizedWeb(t testing.TB, size int) *config.Shard {
 	t.Helper()
+	if size < 0 {
+		return parse(t, with(``))
+	}
 	return parse(t, with(fmt.Sprintf(`"groups": { "default": { "web": { "template": "knd", "size": %d } } }`, size)))
 }
 
 // TestConfigSizeOfAnyHistory: after any accepted configs, overrides and resets, the last of these
 // configs holds no group that has a record, and no successor of it does, whatever lives. An earlier
-// one found in its place takes no instance by its smaller size.
+// one found in its place takes no instance by its smaller size or without the group, and no config
+// beside it does.
 func TestConfigSizeOfAnyHistory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.IntRange(0, 4), 2, 5).Draw(rt, "sizes")
-		r, overridden := config.GroupRecord{}, false
+		sizes := append(rapid.SliceOfN(rapid.IntRange(-1, 4), 1, 4).Draw(rt, "sizes"), rapid.IntRange(0, 4).Draw(rt, "last"))
+		r := config.GroupRecord{}
 		for i, size := range sizes {
 			now := sizedWeb(t, size)
 			if i > 0 {
 				r = succession(now, sizedWeb(t, sizes[i-1])).Record(web, r)
 			}
-			switch rapid.IntRange(0, 3).Draw(rt, "then") {
-			case 0:
+			switch then := rapid.IntRange(0, 3).Draw(rt, "then"); {
+			case size < 0: // no such group
+			case then == 0:
 				r = change(t, now, web, r, config.Change{Vars: map[string]any{"level": "entry"}})
-			case 1:
-				r, overridden = change(t, now, web, r, config.Change{Size: ptr(2)}), true
-			case 2:
+			case then == 1:
+				r = change(t, now, web, r, config.Change{Size: ptr(2)})
+			case then == 2:
 				reset, err := now.ResetGroup(web, r, noon)
 				if err != nil {
 					rt.Fatal(err)
 				}
-				r, overridden = reset, false
+				r = reset
 			}
 		}
-		last := sizes[len(sizes)-1]
+		last, overridden := sizes[len(sizes)-1], r.Size != nil
 		for _, c := range []struct{ found, config int }{
-			{last, last}, {last, rapid.IntRange(0, 4).Draw(rt, "next")}, {rapid.SampledFrom(sizes).Draw(rt, "earlier"), -1},
+			{last, last}, {last, rapid.IntRange(0, 4).Draw(rt, "next")},
+			{rapid.SampledFrom(append(sizes, -1)).Draw(rt, "found"), rapid.IntRange(0, 4).Draw(rt, "beside it")},
+			{rapid.SampledFrom(sizes).Draw(rt, "earlier"), -1},
 		} {
 			h := config.History{Living: rapid.IntRange(1, 8).Draw(rt, "lives"), Lives: true, Revision: r.Revision}
 			if c.config < 0 {
@@ -116,11 +125,30 @@ func TestConfigSizeOfAnyHistory(t *testing.T) {
 			switch {
 			case goesOn.Missing && (overridden || c.found == last && r.Stored()):
 				rt.Fatalf("sizes %v, found %d: size %d is held in spite of %s", sizes, c.found, c.config, encoded(t, r))
-			case !overridden && c.found < last && h.Living > c.found && !held:
+			case c.config < 0: // the group is held as undefined, or disabled
+			case !overridden && max(c.found, c.config) < last && h.Living > max(c.found, c.config) && !held:
 				rt.Fatalf("sizes %v, found %d: it takes some of %d away, in spite of %s", sizes, c.found, h.Living, encoded(t, r))
 			}
 		}
 	})
+}
+
+// TestConfigSizeOfATemplateThatGoes: a config that was accepted without a group's template gives it nothing,
+// so that the next one with the template holds no instance. If it was not accepted last, it is outdated.
+func TestConfigSizeOfATemplateThatGoes(t *testing.T) {
+	of := func(size string) *config.Shard {
+		return parse(t, strings.Replace(minimal, `"subnet_pool": "workers"`, `"subnet_pool": "workers", "size": `+size, 1))
+	}
+	big, small, without := of("3"), of("2"), parse(t, strings.Replace(minimal, `"knd": {`, `"own": {`, 1))
+	r := change(t, big, job, config.GroupRecord{}, config.Change{Template: ptr("knd")})
+	h := config.History{Living: 3, Lives: true, Revision: r.Revision, Accepted: without}
+	if goesOn, _ := small.HoldGroup(job, r, h); !goesOn.Missing {
+		t.Errorf("an outdated config takes away one of three: %s", saidBy(goesOn))
+	}
+	dropped := succession(without, big).Record(job, r)
+	if goesOn, _ := small.HoldGroup(job, dropped, h); goesOn.Missing {
+		t.Errorf("the group is held: %s", saidBy(goesOn))
+	}
 }
 
 // TestHoldSince: a record that is made here has a later revision than any that may have been given.

@@ -110,8 +110,8 @@ func (s *Shard) sizeWith(static Group, entry Entry) int {
 	return size
 }
 
-// sizeBy returns the size that a config gives a group with a record, without an override. It returns
-// false if the config does not define the group's template.
+// sizeBy returns the size that a config gives a group with a record, without an override. It returns 0
+// and false if the config does not define the group's template.
 func (r GroupRecord) sizeBy(s *Shard, key fleet.GroupKey) (size int, known bool) {
 	static, isStatic := s.Static(key)
 	if !isStatic {
@@ -120,13 +120,6 @@ func (r GroupRecord) sizeBy(s *Shard, key fleet.GroupKey) (size int, known bool)
 	_, known = s.Templates[static.Template]
 	size, _ = sizeOf(s.Templates, static, Entry{})
 	return size, known
-}
-
-// hasLessBy reports whether a config gives a group less than its record says that the last accepted
-// one gave it.
-func (r GroupRecord) hasLessBy(s *Shard, key fleet.GroupKey) bool {
-	size, known := r.sizeBy(s, key)
-	return known && size < *r.ConfigSize
 }
 
 // defaultSize is the size of a group for which neither its definition nor its template sets one.

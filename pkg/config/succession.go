@@ -50,7 +50,7 @@ func (c Succession) resizes(key fleet.GroupKey) bool {
 }
 
 // sized makes a group's record name the size that an accepted config gives it, unless the record sets
-// it. A config that does not define the group's template gives none.
+// it. A config that does not define the group's template gives 0.
 func (r GroupRecord) sized(accepted *Shard, key fleet.GroupKey) GroupRecord {
 	_, isStatic := accepted.Static(key)
 	if !r.Stored() || r.Unreadable() {
@@ -58,7 +58,8 @@ func (r GroupRecord) sized(accepted *Shard, key fleet.GroupKey) GroupRecord {
 	}
 	if r.Size != nil || !isStatic && (!r.exists || r.Removed) {
 		r.ConfigSize = nil
-	} else if size, known := r.sizeBy(accepted, key); known {
+	} else {
+		size, _ := r.sizeBy(accepted, key)
 		r.ConfigSize = &size
 	}
 	return r

@@ -9,8 +9,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
+	"github.com/nstance/nstance/pkg/provider/fake"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -256,6 +258,65 @@ func TestOlderAppliedAndAnInvalidConfig(t *testing.T) {
 			q.resets("web")
 			q.awaitSize("web", 2)
 		}))
+	}
+}
+
+// TestOlderAppliedWithoutTheGroup: the same, if the older one does not name the group at all, be all its
+// machines new or not, and whatever config/ says of it.
+func TestOlderAppliedWithoutTheGroup(t *testing.T) {
+	older := map[string]func(s *site, p *process) string{
+		"a new group": func(s *site, _ *process) string { return s.get(appliedAt) },
+		"a group that was removed before": func(s *site, p *process) string {
+			s.groupsBecome(webOfSix)
+			p.refreshes(updated)
+			p.awaitSize("web", 6)
+			s.groupsBecome(``)
+			p.refreshes(updated, "default/web")
+			s.settled()
+			return s.get(appliedAt)
+		},
+	}
+	for name, groups := range map[string]string{
+		"size 0": webOfNone, "no size": webUnset, "a smaller size": strings.Replace(webOfSix, "6", "2", 1), "no group": ``,
+		"another definition": `"default": { "web": { "template": "knd", "size": 5, "vars": { "a": "b" } } }`,
+	} {
+		for before, copied := range older {
+			for _, age := range []time.Duration{0, 10 * time.Minute} {
+				t.Run(fmt.Sprintf("%s, then %s after %s", before, name, age), simulation(func(t *testing.T) {
+					s := newSite(t, with("GROUPS", ``), calm)
+					p := s.start()
+					s.populate(p)
+					text := copied(s, p)
+					s.groupsBecome(webOfSix)
+					p.refreshes(updated)
+					p.awaitSize("web", 6)
+					time.Sleep(age)
+					machines := s.living()
+					s.world.ForgetCalls()
+					p.ends()
+					s.put(appliedAt, text)
+					s.groupsBecome(groups)
+					q := s.successor() // its cache is empty
+					time.Sleep(10 * time.Minute)
+					s.keepsWeb(q, machines)
+					if groups != "" {
+						q.set(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(1))})
+						q.awaitSize("web", 1)
+					}
+				}))
+			}
+		}
+	}
+}
+
+// keepsWeb checks that web is held with its six machines.
+func (s *site) keepsWeb(p *process, machines []fleet.InstanceID) {
+	s.t.Helper()
+	if now := s.living(); !slices.Equal(now, machines) || len(s.world.Calls(fake.OpDelete)) > 0 {
+		s.t.Fatalf("%d machines live of %d, deletes: %v", len(now), len(machines), s.world.Calls(fake.OpDelete))
+	}
+	if g := s.mustGroup(p, "web"); condition(g, missingGroup) == nil || g.GetSize() != 6 {
+		s.t.Errorf("web is %v", g)
 	}
 }
 

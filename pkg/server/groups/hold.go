@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -71,6 +72,10 @@ func (l living) beyond(g *Groups, key fleet.GroupKey, r config.GroupRecord) (bey
 		return 0
 	case r.Stored() && !g.cfg.First:
 		return config.MaxGroupSize
+	}
+	accepted := cmp.Or(g.cfg.Past, g.static)
+	if _, defined, _ := accepted.ResolveGroup(key, r); !defined {
+		return 0 // no leader replaced any by a config that lacks the group, so that one is outdated
 	}
 	size := g.static.Usage(key, r).Instances
 	for _, static := range []*config.Shard{g.static, g.cfg.Past} {
