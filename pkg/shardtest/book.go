@@ -25,14 +25,14 @@ type book struct {
 	mu         sync.Mutex
 	violations []string
 	records    map[fleet.InstanceID]fleet.Instance
-	landed     map[fleet.InstanceID]time.Time // when an instance's first record was written
-	left       map[fleet.InstanceID]time.Time // when a settled instance stopped running
-	gone       map[fleet.InstanceID]bool      // ids whose record was removed
-	doomed     map[fleet.InstanceID]bool      // machines with a termination notice, or shutting down
-	attempted  map[fleet.InstanceID]bool      // instances whose create began
-	keys       map[fleet.InstanceID]string    // by nonce: the public key that consumed it
-	requests   map[string]fleet.InstanceID    // idempotency keys
-	epochs     map[string]uint64              // by life
+	landed     map[fleet.InstanceID]time.Time      // when an instance's first record was written
+	left       map[fleet.InstanceID]time.Time      // when a settled instance stopped running
+	past       map[fleet.InstanceID]fleet.Instance // records that were removed, as they were last
+	doomed     map[fleet.InstanceID]bool           // machines with a termination notice, or shutting down
+	attempted  map[fleet.InstanceID]bool           // instances whose create began
+	keys       map[fleet.InstanceID]string         // by nonce: the public key that consumed it
+	requests   map[string]fleet.InstanceID         // idempotency keys
+	epochs     map[string]uint64                   // by life
 	holder     election.Record
 	acted      uint64 // the highest epoch that called the provider
 	actor      string // the life of acted
@@ -55,7 +55,7 @@ func newBook(t *Timeline) *book {
 	b := &book{
 		timeline: t, lives: func(fleet.InstanceID) bool { return false }, unlisted: func(fleet.Instance) bool { return false },
 		records: map[fleet.InstanceID]fleet.Instance{}, landed: map[fleet.InstanceID]time.Time{},
-		left: map[fleet.InstanceID]time.Time{}, gone: map[fleet.InstanceID]bool{},
+		left: map[fleet.InstanceID]time.Time{}, past: map[fleet.InstanceID]fleet.Instance{},
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
 		requests: map[string]fleet.InstanceID{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
 		pace: newPace(), failed: map[fleet.InstanceID]bool{}, groups: config.GroupRecords{},
@@ -189,7 +189,7 @@ func (b *book) deleted(key string) {
 	if i, known := b.records[id]; known && i.Phase != fleet.Deleted {
 		b.violate("the record of %s was removed while it is %s", id, i.Phase)
 	}
-	b.gone[id] = true
+	b.past[id] = b.records[id]
 	delete(b.records, id)
 }
 

@@ -119,7 +119,8 @@ func (b *book) promiseInstance(key string, id fleet.InstanceID) {
 		b.violate("key %s was answered with %s, and now with %s", key, before, id)
 	}
 	b.promises.instances[key] = id
-	if _, ok := b.records[id]; !ok && !b.gone[id] {
+	_, is := b.records[id]
+	if _, was := b.past[id]; !is && !was {
 		b.violate("%s was acknowledged, but has no record", id)
 	}
 }

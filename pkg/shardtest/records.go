@@ -46,8 +46,9 @@ func (b *book) wroteInstance(key string, body []byte) {
 
 // judgeMove checks that a change of a record is valid.
 func (b *book) judgeMove(old, i fleet.Instance, known bool) {
+	_, was := b.past[i.ID]
 	switch {
-	case b.gone[i.ID]:
+	case was:
 		b.violate("id %s is reused", i.ID)
 	case known && i.Epoch < old.Epoch:
 		b.violate("the record of %s went back from epoch %d to %d", i.ID, old.Epoch, i.Epoch)

@@ -90,11 +90,7 @@ func (t *texts) judgeAwaiting() {
 	}
 	had := false
 	for key := range t.taken(next) {
-		had = had || b.groups[key].Exists() // it may outlive its definition
-		for _, i := range b.records {
-			machine := i.RegisteredAt != nil || i.Phase.Active() && i.Provider.ID != ""
-			had = had || i.GroupKey() == key && machine
-		}
+		had = had || b.groups[key].Exists() || t.had(key) // it may outlive its definition
 	}
 	leader := lifeOf(b.holder.Holder)
 	switch {
@@ -105,13 +101,28 @@ func (t *texts) judgeAwaiting() {
 	}
 }
 
-// taken returns the groups that the next config takes away without listing them as removed.
+// had reports whether a group ever had a machine, in a record that is there or was. The caller holds the
+// lock.
+func (t *texts) had(key fleet.GroupKey) bool {
+	for _, records := range []map[fleet.InstanceID]fleet.Instance{t.book.records, t.book.past} {
+		for _, i := range records {
+			if i.GroupKey() == key && (i.Provider.ID != "" || i.RegisteredAt != nil) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// taken returns the groups that the next config takes away, if they have instances, without listing them
+// as removed.
 func (t *texts) taken(next *config.Shard) map[fleet.GroupKey]bool {
 	b, all := t.book, map[fleet.GroupKey]bool{}
 	before, _ := b.applied.Resolve(b.groups)
 	after, _ := next.Resolve(b.groups)
 	for key, was := range before {
-		if was.Removed || was.Size == 0 || confirmed(b.applied, next, key) {
+		keeps := was.Disabled != "" || !was.Removed && was.Size > 0 // what is disabled stays as it is
+		if !keeps || confirmed(b.applied, next, key) {
 			continue
 		}
 		if is, stays := after[key]; !stays || is.Removed || is.Size == 0 || is.SizeUnset && !was.SizeUnset {
