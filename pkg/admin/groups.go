@@ -127,6 +127,10 @@ func everyNotFound(err error) bool {
 func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, req *nstancev1.UpsertGroupRequest) ([]Group, error) {
 	changed, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (Group, error) {
 		resp, err := s.UpsertGroup(ctx, req)
+		if err == nil && req.RolloutPaused != nil && resp.GetGroup().GetRolloutPaused() != req.GetRolloutPaused() {
+			err = fmt.Errorf("the leader reports rollout_paused as %v: it may run a version without this field, or another call may "+
+				"have changed it", resp.GetGroup().GetRolloutPaused())
+		}
 		return Group{Shard: shard, GroupStatus: resp.GetGroup(), AlreadyGone: resp.GetAlreadyGone()}, err
 	})
 	return changed, c.orMeant(ctx, shards, req.GetKey(), err)

@@ -21,7 +21,7 @@ func TestJSON(t *testing.T) {
 			`"is_static":false,"etag":"","actual_size":0,"pending_size":0,"draining_size":0,"up_to_date_size":0,"static_size":0,` +
 			`"conditions":[{"type":"Ready","status":"True","reason":"","message":"","last_transition_time":"2026-01-02T03:04:05Z"}],` +
 			`"instances":[],"capacity":{"cpu_millis":"4000","memory_bytes":"0","arch":""},"max_surge":"",` +
-			`"files_up_to_date_size":0,"already_gone":["x"]}`: admin.Group{
+			`"files_up_to_date_size":0,"rollout_paused":false,"already_gone":["x"]}`: admin.Group{
 			Shard: "a", AlreadyGone: []string{"x"}, GroupStatus: &nstancev1.GroupStatus{
 				Key: "web", Size: 2, Vars: &structpb.Struct{Fields: map[string]*structpb.Value{"n": structpb.NewNumberValue(1)}},
 				Conditions: []*nstancev1.Condition{{Type: "Ready", Status: "True", LastTransitionTime: at}},

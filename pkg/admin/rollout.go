@@ -30,8 +30,8 @@ func (c *Client) WaitRollout(ctx context.Context, shard client.Shard, etag strin
 		err := c.look(ctx, shard, etag, &r)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("wait for the config of shard %s: %w: %s; the config stays in effect, and the rollout goes on", shard.ID,
-				endedError{ctx.Err()}, r.remains())
+			return fmt.Errorf("wait for the config of shard %s: %w: %s; the config stays in effect, and ending the wait does not stop "+
+				"the rollout", shard.ID, endedError{ctx.Err()}, r.remains())
 		case err != nil && !cutOff(err):
 			return fmt.Errorf("wait for the config of shard %s: %w", shard.ID, err)
 		case err == nil && len(r.left) == 0:

@@ -13,7 +13,8 @@ import (
 // Reasons to refuse a change, besides invalid values.
 var (
 	// ErrRestricted: static config defines the group, and the field can only be changed there.
-	ErrRestricted = errors.New("set by static config: only size, instance_type, vars and max_surge of this group can be changed here")
+	ErrRestricted = errors.New("set by static config: only size, instance_type, vars, max_surge and rollout_paused of this group " +
+		"can be changed here")
 	// ErrNoGroup: the group does not exist. A change with a template creates it.
 	ErrNoGroup = errors.New("no such group")
 	// ErrRemoved: the group is being deleted. A change with a template recreates it.
@@ -37,11 +38,19 @@ type Change struct {
 	Vars         map[string]any // all overrides; replaces the earlier ones
 	MaxSurge     *fleet.Surge
 	OnDemand     *fleet.OnDemand
-	Remove       []fleet.InstanceID // instances to remove for the new size; needs Size
+	// RolloutPaused: whether no working instance is replaced because its definition is outdated or because
+	// it has reached eligible_age. A change of nothing else does not end the hold of a group whose record is missing.
+	RolloutPaused *bool
+	Remove        []fleet.InstanceID // instances to remove for the new size; needs Size
 	// Left are those that were named to be removed, and have left the group's size already: they are
 	// gone, or drain. They may be in Remove too.
 	Left   []fleet.InstanceID
 	Create bool // create a new group; needs Template
+}
+
+// OnlyPauses reports whether the change pauses or resumes the rollout and changes nothing else.
+func (c Change) OnlyPauses() bool {
+	return c.RolloutPaused != nil && reflect.DeepEqual(c, Change{RolloutPaused: c.RolloutPaused})
 }
 
 // SizeFrom returns the size after a change of a group of the given size, some instances of which are
@@ -126,8 +135,8 @@ func (s *Shard) restricted(static Group, e Entry) Problems {
 // narrowed keeps the fields that a static group can be given through the API.
 func (e Entry) narrowed() Entry {
 	return Entry{
-		Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Rotation: e.Rotation, Leaving: e.Leaving, Revision: e.Revision,
-		unknown: e.unknown,
+		Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Rotation: e.Rotation, RolloutPaused: e.RolloutPaused,
+		Leaving: e.Leaving, Revision: e.Revision, unknown: e.unknown,
 	}
 }
 
@@ -139,7 +148,9 @@ func (e Entry) changed(c Change) (Entry, error) {
 		e = Entry{}
 	}
 	e.SizeKept = c.Size == nil && (e.SizeKept || e.Undefined && c.Create)
-	e.Missing, e.Undefined = false, false
+	if !c.OnlyPauses() {
+		e.Missing, e.Undefined = false, false
+	}
 	e.keepOnly(c.Template)
 	set(&e.Template, c.Template)
 	set(&e.Size, c.Size)
@@ -150,6 +161,7 @@ func (e Entry) changed(c Change) (Entry, error) {
 			e.Rotation = nil
 		}
 	}
+	e.RolloutPaused = value(c.RolloutPaused, &e.RolloutPaused)
 	if c.OnDemand != nil {
 		if e.OnDemand = c.OnDemand.Clone(); c.OnDemand.IsZero() {
 			e.OnDemand = nil

@@ -352,6 +352,7 @@ func TestCreateLeavesWhatIsThere(t *testing.T) {
 		"no size":      func(c *config.Change) { c.Size = nil },
 		"other vars":   func(c *config.Change) { c.Vars = map[string]any{"a": 2} },
 		"a surge":      func(c *config.Change) { c.MaxSurge = &fleet.Surge{Count: 3} },
+		"a pause":      func(c *config.Change) { c.RolloutPaused = ptr(true) },
 	} {
 		other := create
 		change(&other)

@@ -23,6 +23,7 @@ type Entry struct {
 	DrainTimeout  *Duration          `json:"drain_timeout,omitempty"`
 	Rotation      *Rotation          `json:"rotation,omitempty"`
 	OnDemand      *fleet.OnDemand    `json:"on_demand,omitempty"`
+	RolloutPaused bool               `json:"rollout_paused,omitempty"`
 	Leaving       []fleet.InstanceID `json:"leaving,omitempty"` // sorted, unique
 	Removed       bool               `json:"removed,omitempty"` // scale to zero, then delete the record
 	// Missing marks an entry that the leader wrote in place of one that disappeared without a

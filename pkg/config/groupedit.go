@@ -18,7 +18,9 @@ func (s *Shard) ChangeGroup(key fleet.GroupKey, was GroupRecord, c Change, check
 		return GroupRecord{}, fmt.Errorf("change group %s: %w", key, err)
 	}
 	if _, isStatic := s.Static(key); isStatic {
+		missing, undefined := entry.Missing, entry.Undefined
 		entry = entry.narrowed()
+		entry.Missing, entry.Undefined = missing, undefined
 	}
 	return was.revised(entry).sized(s, key), nil
 }
@@ -82,6 +84,8 @@ func (s *Shard) checkExistence(key fleet.GroupKey, was GroupRecord, c Change) er
 		return ErrNoGroup
 	case was.Removed && c.Template == nil:
 		return ErrRemoved
+	case was.Undefined && c.OnlyPauses():
+		return ErrUnknownGroup
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ type GroupRecords map[fleet.GroupKey]GroupRecord
 //
 // An invalid record is reported and disables its group, without effect on others. A record
 // whose tenant or group is not a valid ID is only reported. For a static group, the record may
-// set size, instance_type, vars, rotation and leaving; other fields that differ from static
+// set size, instance_type, vars, rotation, rollout_paused and leaving; other fields that differ from static
 // config are reported and ignored, and so are unknown fields.
 func (s *Shard) Resolve(records GroupRecords) (map[fleet.GroupKey]fleet.Group, Problems) {
 	keys := map[fleet.GroupKey]bool{}
@@ -112,7 +112,7 @@ func (s *Shard) CheckUsage(key fleet.GroupKey, has GroupUsage, was, is GroupReco
 		return nil
 	}
 	then := has.Minus(s.Usage(key, was)).Plus(s.Usage(key, is))
-	if is.ofSizeAlone(was) { // scaling down must not fail for lack of bytes
+	if is.ofSizeAlone(was) { // neither scaling down nor a pause must fail for lack of bytes
 		then.Bytes = has.Bytes
 	}
 	var live Living
@@ -136,7 +136,8 @@ func (s *Shard) CheckUsage(key fleet.GroupKey, has GroupUsage, was, is GroupReco
 	return nil
 }
 
-// ofSizeAlone reports whether two records differ only in the number of instances.
+// ofSizeAlone reports whether two records differ only in the number of instances, and in whether the
+// rollout is paused.
 func (r GroupRecord) ofSizeAlone(was GroupRecord) bool {
 	return GroupRecord{Entry: r.entry().withoutSize()}.Same(GroupRecord{Entry: was.entry().withoutSize()})
 }

@@ -32,7 +32,7 @@ func recordMissing(isStatic bool) string {
 	}
 	return "the " + what + " is not in object storage, or is older than the last known version, although it was not deleted. " +
 		"The last known version stays in effect: no working instance is removed or replaced. Resetting the group " + reset +
-		", changing it stores it with the change, and deleting a dynamic group removes its instances"
+		", changing more than rollout_paused stores it with the change, and deleting a dynamic group removes its instances"
 }
 
 func checkKey(key fleet.GroupKey) error {
@@ -136,6 +136,7 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 		Leaving:       slices.Clone(entry.Leaving),
 		Revision:      entry.Revision,
 		MaxSurge:      value(entry.Rotation, g.Rotation, template.Rotation).MaxSurge,
+		RolloutPaused: entry.RolloutPaused,
 		Userdata:      value(template.Userdata, defaults.Userdata),
 	}
 	size, isSet := sizeOf(s.Templates, g, entry)

@@ -24,6 +24,7 @@ type Group struct {
 	LoadBalancers []string
 	DrainTimeout  time.Duration // 0: delete at once
 	MaxSurge      Surge         // while working instances are replaced
+	RolloutPaused bool          // no working instance is replaced for its definition or age
 	OnDemand      *OnDemand     // nil: pods get no instances of the group
 
 	Static     bool // defined in the static config

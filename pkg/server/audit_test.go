@@ -158,8 +158,10 @@ func TestAuditBeforeTheWrite(t *testing.T) {
 		says           []string
 	}{
 		"a size": {
-			"groups/", "UpsertGroup", group(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(5)), InstanceType: ptr("large")}),
-			[]string{`object="group default/web"`, `wanted.size="4 -> 5"`, "wanted.instance_type=large"},
+			"groups/", "UpsertGroup", group(&nstancev1.UpsertGroupRequest{
+				Key: "web", Size: ptr(int32(5)), InstanceType: ptr("large"), RolloutPaused: ptr(true),
+			}),
+			[]string{`object="group default/web"`, `wanted.size="4 -> 5"`, "wanted.instance_type=large", `wanted.rollout_paused="false -> true"`},
 		},
 		"a new group": {
 			"groups/", "UpsertGroup", group(&nstancev1.UpsertGroupRequest{

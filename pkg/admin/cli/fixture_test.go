@@ -340,7 +340,12 @@ func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest
 			Violations: []rpc.Violation{{Field: "size", Description: "too large: want at most 1000"}}}
 	}
 	s.upserts = append(s.upserts, req)
-	g.Size, g.Etag = req.GetSize(), "etag-"+strconv.Itoa(len(s.upserts))
+	if req.RolloutPaused == nil {
+		g.Size = req.GetSize()
+	} else {
+		g.RolloutPaused = req.GetRolloutPaused()
+	}
+	g.Etag = "etag-" + strconv.Itoa(len(s.upserts))
 	if s.changed != nil {
 		s.changed(g)
 	}

@@ -11,8 +11,10 @@ import (
 )
 
 func (a *app) group() *cobra.Command {
-	return a.shardFlags(branch(&cobra.Command{Use: "group", Short: "Groups: list, status, explain, scale, create, on-demand, delete, reset"},
-		a.groupList(), a.groupStatus(), groupExplain(a), a.groupScale(), a.groupCreate(), groupOnDemand(a), a.groupDelete(), a.groupReset()))
+	return a.shardFlags(branch(&cobra.Command{
+		Use: "group", Short: "Groups: list, status, explain, scale, create, on-demand, rollout, delete, reset",
+	}, a.groupList(), a.groupStatus(), groupExplain(a), a.groupScale(), a.groupCreate(), groupOnDemand(a), groupRollout(a), a.groupDelete(),
+		a.groupReset()))
 }
 
 func groupColumns() []column[admin.Group] {

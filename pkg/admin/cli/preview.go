@@ -122,6 +122,9 @@ func (g groupPreview) replaced() string {
 	if g.GetReplaced() == 0 {
 		return "0"
 	}
+	if g.GetAtATime() == 0 {
+		return fmt.Sprintf("%d, after resume", g.GetReplaced())
+	}
 	return fmt.Sprintf("%d, %d at a time", g.GetReplaced(), g.GetAtATime())
 }
 

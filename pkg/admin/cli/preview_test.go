@@ -95,6 +95,14 @@ func TestConfigDiff(t *testing.T) {
 		c.run("config", "refresh", "--dry-run", flag).want(t, cli.ExitUsage, "--dry-run changes nothing")
 	}
 	s.preview = func(*nstancev1.PreviewConfigRequest) (*nstancev1.PreviewConfigResponse, error) {
+		paused := somePreview()
+		paused.Groups[1].AtATime = 0
+		return &nstancev1.PreviewConfigResponse{Preview: paused}, nil
+	}
+	if r := c.run("config", "diff").want(t, cli.ExitOK); !strings.Contains(r.out, "2, after resume ") {
+		t.Errorf("output %q", r.out)
+	}
+	s.preview = func(*nstancev1.PreviewConfigRequest) (*nstancev1.PreviewConfigResponse, error) {
 		return &nstancev1.PreviewConfigResponse{Preview: &nstancev1.ConfigPreview{}}, nil
 	}
 	if r := c.run("config", "diff").want(t, cli.ExitOK); r.out != "no group changes\n" {

@@ -15,7 +15,8 @@ func (a *app) groupReset() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reset GROUP", Short: "Drop a static group's overrides, or release a group held for a missing record",
 		Args: cobra.ExactArgs(1),
-		Long: "Drop the overrides of a static group, or release a group that is held because its record was missing.\n\n" +
+		Long: "Drop the overrides of a static group, a pause of its rollout included, or release a group that is held because\n" +
+			"its record was missing.\n\n" +
 			"If the static config's size is smaller than the group's, the command prompts on a terminal; otherwise it needs --yes.",
 	}
 	yes := yesFlag(cmd)

@@ -9,7 +9,29 @@ import (
 
 	"github.com/nstance/nstance/pkg/admin"
 	"github.com/nstance/nstance/pkg/client"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
+
+func groupRollout(a *app) *cobra.Command {
+	return branch(&cobra.Command{Use: "rollout", Short: "Rotation of a group's working instances: pause, resume"},
+		rolloutPaused(a, true, &cobra.Command{
+			Use: "pause GROUP", Short: "Stop replacing outdated instances", Args: cobra.ExactArgs(1),
+			Long: "Until the rollout is resumed, replace no working instance because its definition is outdated or because it has reached\n" +
+				"eligible_age. Replacements that have begun are given up, and a smaller size takes the youngest instances first.\n\n" +
+				"Instances that fail, reach forced_age or are deleted by their ID are replaced as ever, and files are updated.",
+		}),
+		rolloutPaused(a, false, &cobra.Command{
+			Use: "resume GROUP", Short: "End a pause of the rollout", Args: cobra.ExactArgs(1),
+			Long: "Resume replacing instances that are outdated or have reached eligible_age.",
+		}))
+}
+
+// rolloutPaused is the command that pauses or resumes a group's rollout.
+func rolloutPaused(a *app, paused bool, cmd *cobra.Command) *cobra.Command {
+	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
+		return a.upsert(cmd, &nstancev1.UpsertGroupRequest{Key: args[0], RolloutPaused: &paused}, false, false)
+	})
+}
 
 // awaitRollouts waits until the configs of all shards that accepted theirs are rolled out, and prints
 // the progress.

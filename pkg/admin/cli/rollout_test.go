@@ -81,7 +81,7 @@ func TestRefreshWaitSaysWhatRemains(t *testing.T) {
 	reached := func(r result) bool { return strings.Contains(r.errOut, "of 2 new") }
 	c.runUntilTimeout("3s", reached, "config", "refresh", "--wait").want(t, cli.ExitFailed,
 		"wait for the config of shard dev-1: it took longer than --timeout: web: 0 of 2 new, 0 pending, 0 draining; "+
-			"the config stays in effect, and the rollout goes on")
+			"the config stays in effect, and ending the wait does not stop the rollout")
 }
 
 // TestRefreshWaitEnds: a wait ends when it can't come true any more.
@@ -142,4 +142,28 @@ func TestRefusedRefreshWaitsForNothing(t *testing.T) {
 	if c.run("config", "refresh", "--wait").want(t, cli.ExitFailed, "groups: wrong"); s.lists != 0 {
 		t.Errorf("%d looks at the groups", s.lists)
 	}
+}
+
+// TestRolloutPause: a pause and its end change nothing else of a group, and show it.
+func TestRolloutPause(t *testing.T) {
+	c := newFixture(t).register()
+	s := c.shard("dev-1").setGroups(web(3, 3))
+	for command, paused := range map[string]bool{"pause": true, "resume": false} {
+		out := c.run("group", "rollout", command, "web", "-o", "json").want(t, cli.ExitOK).out
+		if groups := decode[[]group](t, out); len(groups) != 1 || groups[0].Message.GetSize() != 3 {
+			t.Errorf("%s: %s", command, out)
+		}
+		all := s.changes()
+		if got := all[len(all)-1]; got.RolloutPaused == nil || got.GetRolloutPaused() != paused || got.Size != nil || got.Template != nil {
+			t.Errorf("%s: %v", command, got)
+		}
+	}
+	s.changed = func(g *nstancev1.GroupStatus) { g.RolloutPaused = false } // as a leader that does not know the field
+	c.run("group", "rollout", "pause", "web").want(t, cli.ExitFailed, "shard dev-1", "reports rollout_paused as false", "without this field")
+	s.changed = nil
+	c.run("group", "rollout", "pause").want(t, cli.ExitUsage, "GROUP")
+	c.run("group", "rollout", "pause", "wbe").want(t, cli.ExitFailed, "no such group", "web")
+	c.run("group", "rollout", "puase", "web").want(t, cli.ExitUsage, "did you mean pause")
+	c.shard("dev-2").setGroups(web(1, 1))
+	c.run("group", "rollout", "pause", "web").want(t, cli.ExitUsage, "there are 2 shards", "--all-shards")
 }

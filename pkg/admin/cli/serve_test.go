@@ -148,6 +148,8 @@ func TestServeIfMatch(t *testing.T) {
 	put("/groups/web?shard=one", `{"template": "knd"}`).want(t, http.StatusConflict, "there is such a group already")
 	whole := `{"template": "knd", "size": 1, "vars": {"n": 1}, "on_demand": {"namespaces": ["ci"]}}`
 	put("/groups/new?shard=one", whole).want(t, 200, `"key":"new"`)
+	paused := `{"rollout_paused": true}`
+	s.call(t, "PUT", "/groups/new?shard=one", paused).want(t, 200, `"rollout_paused":true`)
 }
 
 // TestServeGuards: what no caller of this API sends is refused, and changes nothing.

@@ -48,7 +48,7 @@ function ready(group) {
 function rollout(group) {
   const outdated = group.actual_size - group.up_to_date_size;
   const moving = [[group.pending_size, 'pending'], [group.draining_size, 'draining']]
-    .filter(([n]) => n > 0).map(([n, words]) => `${n} ${words}`).join(', ');
+    .filter(([n]) => n > 0).map(([n, words]) => `${n} ${words}`).concat(group.rollout_paused ? ['paused'] : []).join(', ');
   const notes = el('span', { class: 'note dim' }, moving);
   if (outdated <= 0) return el('td', {}, group.actual_size > 0 ? 'up to date' : '', notes);
   const text = `${group.up_to_date_size} of ${group.actual_size} up to date`;

@@ -51,13 +51,14 @@ type putInput struct {
 	Condition
 	IfNoneMatch string `header:"If-None-Match" enum:"*" doc:"Create the group only if there is none"`
 	Body        struct {
-		Template     *string        `json:"template,omitempty" doc:"Required to create the group"`
-		Size         *int32         `json:"size,omitempty" minimum:"0" doc:"How many instances the group should have"`
-		InstanceType *string        `json:"instance_type,omitempty"`
-		SubnetPool   *string        `json:"subnet_pool,omitempty"`
-		Vars         map[string]any `json:"vars,omitempty" doc:"Vars that override the template's"`
-		MaxSurge     *string        `json:"max_surge,omitempty" doc:"Count (\"3\") or percentage (\"5%\") above the size during replacement"`
-		OnDemand     *podPolicy     `json:"on_demand,omitempty" doc:"Which pods get instances of the group; an empty object: none"`
+		Template      *string        `json:"template,omitempty" doc:"Required to create the group"`
+		Size          *int32         `json:"size,omitempty" minimum:"0" doc:"How many instances the group should have"`
+		InstanceType  *string        `json:"instance_type,omitempty"`
+		SubnetPool    *string        `json:"subnet_pool,omitempty"`
+		Vars          map[string]any `json:"vars,omitempty" doc:"Vars that override the template's"`
+		MaxSurge      *string        `json:"max_surge,omitempty" doc:"Count (\"3\") or percentage (\"5%\") above the size during replacement"`
+		RolloutPaused *bool          `json:"rollout_paused,omitempty" doc:"Whether working instances are kept although they are outdated"`
+		OnDemand      *podPolicy     `json:"on_demand,omitempty" doc:"Which pods get instances of the group; an empty object: none"`
 	}
 }
 
@@ -121,7 +122,7 @@ func (a *API) groups() {
 func (a *API) putGroup(ctx context.Context, in *putInput) (*reply, error) {
 	req := &nstancev1.UpsertGroupRequest{
 		Key: in.Group, Size: in.Body.Size, Template: in.Body.Template, InstanceType: in.Body.InstanceType, SubnetPool: in.Body.SubnetPool,
-		MaxSurge: in.Body.MaxSurge, Create: in.IfNoneMatch != "",
+		MaxSurge: in.Body.MaxSurge, RolloutPaused: in.Body.RolloutPaused, Create: in.IfNoneMatch != "",
 	}
 	if in.Body.Vars != nil {
 		vars, err := structpb.NewStruct(in.Body.Vars)

@@ -64,6 +64,10 @@ func TestScale(t *testing.T) {
 	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "Rotating")
 	a.NoRoom(false)
 	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	a.Upsert(&nstancev1.UpsertGroupRequest{Key: "web", InstanceType: new("larger"), RolloutPaused: new(true)})
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "RolloutPaused")
+	a.Upsert(&nstancev1.UpsertGroupRequest{Key: "web", RolloutPaused: new(false)})
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
 }
 
 // TestCreateGroup: a missing group is created with all fields of the spec; without a template

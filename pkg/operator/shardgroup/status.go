@@ -176,7 +176,8 @@ func (v shardView) unready(invalid, failing problem) problem {
 	}
 }
 
-// notAtSize says that instances lack their files, how many of them run, or how many are up to date.
+// notAtSize says that instances lack their files, how many of them run, or how many are up to date, and
+// whether that is as far as they get.
 func notAtSize(g *nstancev1.GroupStatus) problem {
 	for _, c := range g.GetConditions() {
 		if c.GetType() == "Ready" && c.GetReason() == "AwaitingFiles" {
@@ -185,6 +186,9 @@ func notAtSize(g *nstancev1.GroupStatus) problem {
 	}
 	if g.GetActualSize() != g.GetSize() {
 		return problem{"NotAtSize", fmt.Sprintf("%d of %d instances are running", g.GetActualSize(), g.GetSize())}
+	}
+	if c := shards.Condition(g, "RolloutPaused"); c != nil {
+		return problem{c.GetType(), c.GetMessage()}
 	}
 	return problem{"Rotating", fmt.Sprintf("%d of %d instances are up to date", g.GetUpToDateSize(), g.GetActualSize())}
 }

@@ -56,6 +56,7 @@ func changesOf(before, after fleet.Group) []audit.Detail {
 		{Name: "instance_type", From: before.InstanceType, To: after.InstanceType},
 		{Name: "subnet_pool", From: before.SubnetPool, To: after.SubnetPool},
 		{Name: "max_surge", From: before.MaxSurge.String(), To: after.MaxSurge.String()},
+		{Name: "rollout_paused", From: strconv.FormatBool(before.RolloutPaused), To: strconv.FormatBool(after.RolloutPaused)},
 		{Name: "on_demand", From: onDemandText(before.OnDemand), To: onDemandText(after.OnDemand)},
 		{Name: "removed", From: strconv.FormatBool(before.Removed), To: strconv.FormatBool(after.Removed)},
 		{Name: "record_missing", From: before.RecordMissing, To: after.RecordMissing},
@@ -101,6 +102,7 @@ func upserted(c config.Change) wish {
 		setIfGiven(&g.InstanceType, c.InstanceType)
 		setIfGiven(&g.SubnetPool, c.SubnetPool)
 		setIfGiven(&g.MaxSurge, c.MaxSurge)
+		setIfGiven(&g.RolloutPaused, c.RolloutPaused)
 		if c.OnDemand != nil {
 			g.OnDemand = c.OnDemand
 		}
@@ -110,7 +112,9 @@ func upserted(c config.Change) wish {
 			maps.Copy(merged, c.Vars)
 			g.Vars = merged
 		}
-		g.Removed, g.RecordMissing = false, ""
+		if !c.OnlyPauses() {
+			g.Removed, g.RecordMissing = false, ""
+		}
 		return g
 	}
 }
@@ -131,7 +135,7 @@ func deleted(g fleet.Group) fleet.Group {
 // known here.
 func reset(g fleet.Group) fleet.Group {
 	if g.Static {
-		g.Size = g.StaticSize
+		g.Size, g.RolloutPaused = g.StaticSize, false
 	}
 	g.RecordMissing = ""
 	return g

@@ -42,6 +42,24 @@ func TestFailedCreateIsToldOnce(t *testing.T) {
 	})
 }
 
+// TestPausedRolloutIsTold: as long as there is something to resume.
+func TestPausedRolloutIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := f.group("default", "web", 0)
+		for removed, want := range map[bool]string{false: "Ready RolloutPaused", true: "Ready Removed"} {
+			f.locked(func() {
+				g := f.groups[web]
+				g.RolloutPaused, g.Removed = true, removed
+				f.groups[web] = g
+			})
+			if have := f.conditions(); have != want {
+				t.Errorf("removed %v: the conditions are %q, want %q", removed, have, want)
+			}
+		}
+	})
+}
+
 // TestDisabledGroupIsNotEmptied: a disabled group, which is left as it is, does not report
 // that it is being emptied.
 func TestDisabledGroupIsNotEmptied(t *testing.T) {

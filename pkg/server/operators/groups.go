@@ -177,7 +177,7 @@ func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupReque
 			}
 		}
 	}
-	c.OnDemand = onDemandOf(req.GetOnDemand())
+	c.OnDemand, c.RolloutPaused = onDemandOf(req.GetOnDemand()), req.RolloutPaused
 	if len(req.GetRemove()) > 0 && req.Size == nil {
 		return c, nil, rpc.InvalidField("size", "required beside remove: want the new size")
 	}

@@ -34,13 +34,14 @@ func ETag(g fleet.Group) string {
 		MaxSurge      fleet.Surge     `json:",omitzero"`
 		OnDemand      *fleet.OnDemand `json:",omitempty"`
 		FilesOptional bool            `json:",omitzero"`
+		RolloutPaused bool            `json:",omitzero"`
 		Hashes        fleet.Hashes    `json:",omitzero"`
 		Static        bool            `json:",omitzero"`
 		StaticSize    int             `json:",omitzero"`
 		Disabled      string          `json:",omitzero"`
 	}{
 		g.Key, g.Template, g.Size, g.InstanceType, g.SubnetPool, g.Subnets, g.Vars, g.LoadBalancers, g.DrainTimeout, g.MaxSurge,
-		g.OnDemand, g.FilesOptional, g.Hashes, g.Static, g.StaticSize, g.Disabled,
+		g.OnDemand, g.FilesOptional, g.RolloutPaused, g.Hashes, g.Static, g.StaticSize, g.Disabled,
 	})
 	sum := sha256.Sum256(said)
 	return fmt.Sprintf("%d-%x", g.Revision, sum[:6])
@@ -57,7 +58,7 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 		Key: key.Name, Tenant: key.Tenant, Template: g.Template, Size: int32(g.Size),
 		InstanceType: g.InstanceType, SubnetPool: g.SubnetPool, Vars: vars,
 		IsStatic: g.Static, StaticSize: int32(g.StaticSize), MaxSurge: g.MaxSurge.String(),
-		OnDemand: showOnDemand(g.OnDemand),
+		OnDemand: showOnDemand(g.OnDemand), RolloutPaused: g.RolloutPaused,
 	}
 	if defined {
 		st.Etag = ETag(g)
@@ -125,6 +126,9 @@ func hasMachine(i fleet.Instance) bool {
 func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus, waits unready) []*nstancev1.Condition {
 	ready := waits.readiness(st)
 	out := append([]*nstancev1.Condition{ready}, definitionConditions(g)...)
+	if g.RolloutPaused && !g.Removed {
+		out = append(out, rolloutPaused(st))
+	}
 	if o := shard.Outage(); o.Lasts() {
 		out = append(out, storageUnreachable(o))
 	}
@@ -154,6 +158,11 @@ const (
 
 func trueCondition(kind, reason, message string) *nstancev1.Condition {
 	return &nstancev1.Condition{Type: kind, Status: conditionTrue, Reason: reason, Message: message}
+}
+
+func rolloutPaused(st *nstancev1.GroupStatus) *nstancev1.Condition {
+	return trueCondition("RolloutPaused", "Requested", fmt.Sprintf("working instances that are outdated are not replaced until the "+
+		"rollout is resumed: %d of %d were made from another definition", st.ActualSize-st.UpToDateSize, st.ActualSize))
 }
 
 // ConditionStorageUnreachable is the type of the condition that the leader can't write to object

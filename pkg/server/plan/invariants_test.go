@@ -255,9 +255,9 @@ func leaves(v plan.View, i plan.Instance, reason string) bool {
 	case plan.ReasonUnhealthy:
 		return i.Phase == fleet.Running && silent(v, i)
 	case plan.ReasonDrift:
-		return !i.OnDemand && i.Hashes.Infra != v.Group.Hashes.Infra
+		return !i.OnDemand && i.Hashes.Infra != v.Group.Hashes.Infra && !v.Group.RolloutPaused
 	case plan.ReasonExpired:
-		return v.Settings.EligibleAge > 0 && v.Now.Sub(i.ID.Time()) >= v.Settings.EligibleAge
+		return v.Settings.EligibleAge > 0 && !v.Group.RolloutPaused && v.Now.Sub(i.ID.Time()) >= v.Settings.EligibleAge
 	case plan.ReasonForcedExpiry:
 		return v.Settings.ForcedAge > 0 && v.Now.Sub(i.ID.Time()) >= v.Settings.ForcedAge
 	case plan.ReasonOnDemandExpired:

@@ -29,6 +29,7 @@ func anyView() *rapid.Generator[plan.View] {
 				Files:         rapid.SampledFrom([]map[string]fleet.File{nil, {"app.conf": {}}}).Draw(t, "files"),
 				FilesOptional: rapid.Bool().Draw(t, "files optional"),
 				MaxSurge:      rapid.SampledFrom([]fleet.Surge{{}, {Count: 2}, {Percent: 50}}).Draw(t, "surge"),
+				RolloutPaused: rapid.Bool().Draw(t, "paused"),
 				DrainTimeout:  rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "drain"),
 			},
 		}

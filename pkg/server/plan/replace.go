@@ -12,7 +12,7 @@ func (d *decision) chooseReplaced() {
 	if d.size == 0 {
 		return
 	}
-	if !d.held() {
+	if !d.held() && !d.view.Group.RolloutPaused {
 		d.markStale()
 	}
 	if m := d.oldest(func(m *member) bool { return m.asked && m.running }); m != nil {

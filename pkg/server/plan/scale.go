@@ -1,10 +1,11 @@
 package plan
 
 // scaleDown removes the members beyond the size in this order: those whose removal was
-// requested, the unhealthy, the pending, those that lack their files, then the oldest. A VM whose
-// record can't be read may be an on-demand one, so it takes no place from one of the last three. Instances of the leaving list are
-// doomed and not counted here. Members that are leaving, or busy and possibly leaving,
-// count as removed.
+// requested, the unhealthy, the pending, those that lack their files, then the oldest; while the
+// rollout is paused the youngest, which may be replacements that have begun. A VM whose record can't be
+// read may be an on-demand one, so it takes no place from one of the last three. Instances of the
+// leaving list are doomed and not counted here. Members that are leaving, or busy and possibly
+// leaving, count as removed.
 func (d *decision) scaleDown() {
 	if d.held() {
 		return
@@ -25,7 +26,11 @@ func (d *decision) scaleDown() {
 		{func(*member) bool { return true }, d.size + filled},
 	} {
 		for n := 0; n < len(d.live) && len(d.live)-d.going > class.size+d.kept(); n++ {
-			if m := &d.live[n]; !m.going && class.has(m) {
+			m := &d.live[n]
+			if d.view.Group.RolloutPaused {
+				m = &d.live[len(d.live)-1-n]
+			}
+			if !m.going && class.has(m) {
 				d.scaleOut(m, reason)
 			}
 		}

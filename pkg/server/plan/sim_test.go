@@ -3,6 +3,7 @@ package plan_test
 import (
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -93,6 +94,7 @@ func play(seed uint64, trace bool) *world {
 func (w *world) calmDown() {
 	w.say("faults are over")
 	w.calm, w.group.Disabled, w.grant = true, "", 1+w.rng.IntN(3)
+	w.group.RolloutPaused = w.group.RolloutPaused && w.chance(0.5) && !slices.ContainsFunc(w.machines, (*machine).isBad)
 	w.settings.EligibleAge, w.settings.ForcedAge = 0, 0
 	w.mend()
 	w.group.Removed = w.chance(0.125)
@@ -117,7 +119,7 @@ func (w *world) checkSettled(acts int) {
 		case m.recorded && m.RemovalAskedAt != nil && m.Phase != fleet.Deleted:
 			w.fail("left over although asked out: %s, %s", name(m.ID), m.Phase)
 		case m.recorded && m.OnDemand && m.Phase == fleet.Running && m.alive && !w.group.Removed:
-		case m.recorded && m.Phase == fleet.Running && m.alive && m.up && m.Hashes.Infra == w.group.Hashes.Infra:
+		case m.recorded && m.Phase == fleet.Running && m.alive && m.up && (m.Hashes.Infra == w.group.Hashes.Infra || w.group.RolloutPaused):
 			working++
 		case m.recorded && m.Phase == fleet.Deleted:
 		default:

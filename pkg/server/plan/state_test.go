@@ -98,6 +98,10 @@ func parseGroup(t *testing.T, v *plan.View, word string) {
 		if err := g.MaxSurge.UnmarshalText([]byte(value)); err != nil {
 			t.Fatal(err)
 		}
+	case "filled":
+		number(t, value, &v.Filled)
+	case "paused":
+		g.RolloutPaused = true
 	case "surge":
 		number(t, value, &v.Surge)
 	case "takeover":

@@ -106,6 +106,8 @@ func (s *sums) brokenCreates(v plan.View, c count) string {
 		return "a create that was to be held back"
 	case s.creates > 0 && c.live+s.creates > c.size+max(c.surge, c.urgent):
 		return "more than size + max_surge"
+	case s.creates > 0 && v.Group.RolloutPaused && c.live+s.creates > c.size+c.urgent:
+		return "a replacement of one that works while the rollout is paused"
 	case v.Group.Disabled == "" && s.creates < min(missing, c.immediate):
 		return "something immediate is missing, and not created in the same step"
 	case v.Group.Disabled == "" && s.creates < min(missing, left-s.resumes):

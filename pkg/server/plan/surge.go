@@ -5,7 +5,8 @@ import "time"
 // Stale instances work, but are too old or were built from another definition than the
 // group has now. They are replaced within the surge of the group and of the shard, while the
 // group is calm. Replacements in progress are finished in any case: each replacement that
-// came up lets a stale instance be removed.
+// came up lets a stale instance be removed. While the rollout is paused, no instance is stale, so
+// that replacements in progress are surplus.
 
 // markStale marks the stale members. Members are sorted by age, so the first one that is
 // young enough ends the comparison of ages and is the next to reach the age.

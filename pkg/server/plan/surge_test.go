@@ -97,6 +97,47 @@ func TestReplacementSettlesFirst(t *testing.T) {
 	}
 }
 
+// TestPausedRollout: while the rollout is paused, nothing replaces an instance that works, and the youngest
+// leave first. All else goes on.
+func TestPausedRollout(t *testing.T) {
+	const old, more = " | a running infra=old | b running infra=old", " | c running infra=new | d running infra=new"
+	for _, tt := range []struct{ name, state, want string }{
+		{"another definition", "size=2 infra=new max-surge=2 surge=9 paused" + old, ""},
+		{"eligible by age", "size=2 eligible=24h surge=9 paused | a running | b running", ""},
+		{"past the forced age", "size=1 forced=24h surge=9 paused | a running", "create replacement"},
+		{"past the forced age, and its replacement has settled", "size=2 infra=new forced=24h surge=9 paused" + old + " | c running infra=new",
+			"drain a forced-expiry +5m0s"},
+		{"a replacement is pending", "size=2 infra=new surge=9 paused" + old + " | c pending infra=new", "delete c scale-down"},
+		{"a replacement has settled", "size=2 infra=new surge=9 paused" + old + " | c running infra=new", "drain c scale-down +5m0s"},
+		{"a replacement has not settled", "size=2 infra=new settle=2m surge=9 paused" + old + " | c running infra=new registered=1m",
+			"drain c scale-down +5m0s"},
+		{"a replacement lacks its files", "size=3 infra=new files surge=9 paused" + old + " | c running infra=new without-files" +
+			" | d running infra=new", "drain c scale-down +5m0s"},
+		{"in the middle", "size=4 infra=new max-surge=2 surge=9 paused" + old + more + " | e pending infra=new | f running infra=new",
+			"drain f scale-down +5m0s | delete e scale-down"},
+		{"in the middle, and the definition changes once more", "size=3 infra=newer surge=9 paused" + old + more, "drain d scale-down +5m0s"},
+		{"in the middle, and the definition changes back", "size=3 infra=old surge=9 paused" + old + more, "drain d scale-down +5m0s"},
+		{"a replacement died", "size=2 infra=new surge=9 paused" + old + " | c running infra=new down", "delete c vm-down"},
+		{"its replacement is here", "size=2 infra=new surge=9 paused | a draining reason=infra-drift | b running infra=old" +
+			" | c running infra=new", ""},
+		{"a dead one", "size=2 infra=new surge=9 paused | a running infra=old | b running infra=old down", "create scale-up | delete b vm-down"},
+		{"a dead one, and a replacement", "size=2 infra=new surge=9 paused | a running infra=old down | b running infra=old" +
+			" | c running infra=new", "delete a vm-down"},
+		{"a silent one", "size=2 infra=new surge=9 paused | a running infra=old | b running infra=old silent=3m", "create replacement"},
+		{"asked to be replaced", "size=2 infra=new surge=9 paused | a running infra=old asked | b running infra=old", "create replacement"},
+		{"a larger size", "size=3 infra=new surge=9 paused" + old, "create scale-up"},
+		{"a smaller size", "size=1 infra=new paused" + old, "drain b scale-down +5m0s"},
+		{"a smaller size, and new ones", "size=1 infra=new paused" + old + more,
+			"drain b scale-down +5m0s | drain c scale-down +5m0s | drain d scale-down +5m0s"},
+		{"a smaller size, and one is named", "size=1 infra=new paused leaving=a" + old, "drain a asked-to-leave +5m0s"},
+		{"a smaller size, and a record can't be read", "size=1 infra=new filled=1 paused" + old, ""},
+		{"no size", "size=0 infra=new paused | a running infra=old", "drain a scale-down +5m0s"},
+		{"held", "size=1 infra=new held paused" + old, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) { expect(t, tt.state, tt.want) })
+	}
+}
+
 // TestSurge: several are replaced at a time, within the surge of group and shard.
 func TestSurge(t *testing.T) {
 	old := " | a running infra=old | b running infra=old | c running infra=old | d running infra=old"

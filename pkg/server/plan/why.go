@@ -37,7 +37,10 @@ type Members struct {
 
 // Members counts the managed instances of the view. O(instances).
 func (v *View) Members() (m Members) {
-	age := v.Settings.staleAge()
+	age, paused := v.Settings.staleAge(), v.Group.RolloutPaused
+	if paused {
+		age = v.Settings.ForcedAge
+	}
 	for n := range v.Instances {
 		i := &v.Instances[n]
 		if i.OnDemand {
@@ -54,7 +57,7 @@ func (v *View) Members() (m Members) {
 			m.Requested++
 		case c.Reason == ReasonUnhealthy:
 			m.Silent++
-		case i.Hashes.Outdated(v.Group.Hashes):
+		case i.Hashes.Outdated(v.Group.Hashes) && !paused:
 			m.Outdated++
 		case age > 0 && !born(&i.Instance).Add(age).After(v.Now):
 			m.Aged++
@@ -73,6 +76,7 @@ type Why struct {
 	size     int
 	infra    string   // of the group's definition
 	files    bool     // the group requires files
+	paused   bool     // the group's rollout is paused
 	instance Instance // as the decision saw it; zero for a create
 	settings Settings
 	takeover time.Time
@@ -83,7 +87,7 @@ type Why struct {
 func (v *View) Why(a Action, members Members) Why {
 	w := Why{
 		Action: a, Members: members, group: v.Group.Key.Name, size: v.Group.Size, infra: v.Group.Hashes.Infra,
-		files:    v.Group.AwaitsFiles(),
+		files: v.Group.AwaitsFiles(), paused: v.Group.RolloutPaused,
 		settings: v.Settings, takeover: v.Takeover, now: v.Now,
 	}
 	if i := v.Find(a.ID); i != nil {
@@ -228,6 +232,8 @@ func (w Why) chosen() string {
 		return "this one is not running yet"
 	case w.files && i.Health.WithoutFiles:
 		return "this one lacks its files"
+	case w.paused:
+		return "this one is the youngest"
 	default:
 		return "this one is the oldest"
 	}

@@ -11,7 +11,7 @@ import (
 
 // fault causes one fault.
 func (w *world) fault() {
-	switch w.rng.IntN(18) {
+	switch w.rng.IntN(19) {
 	case 0, 1:
 		w.group.Size = w.rng.IntN(6)
 		w.say("size %d", w.group.Size)
@@ -47,6 +47,9 @@ func (w *world) fault() {
 		w.badImage()
 	case 17:
 		w.unfurnish(w.pick(fleet.Running))
+	case 18:
+		w.group.RolloutPaused = !w.group.RolloutPaused
+		w.say("the rollout is paused: %v", w.group.RolloutPaused)
 	case 14:
 		w.askOut(w.pick(fleet.Pending, fleet.Running, fleet.Draining))
 	}

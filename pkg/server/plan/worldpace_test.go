@@ -79,6 +79,10 @@ func (w *world) mend() {
 	}
 }
 
+// isBad reports whether a machine was made from a definition of badImage: it is not replaced for that while
+// the rollout is paused.
+func (m *machine) isBad() bool { return bad(m.Hashes.Infra) || bare(m.Hashes.Infra) }
+
 func bad(infra string) bool  { return strings.HasPrefix(infra, "bad") }
 func bare(infra string) bool { return strings.HasPrefix(infra, "bare") }
 

@@ -34,7 +34,7 @@ type Group struct {
 	Size       int
 	Instances  int // managed, and neither draining nor being deleted
 	// Replaced is how many of Instances are replaced, AtATime how many of these at the most at
-	// the same time by the surges of group and shard.
+	// the same time by the surges of group and shard; 0 while the group's rollout is paused.
 	Replaced, AtATime int
 	// Pushed are the files whose content may change on running instances, and Dropped those that
 	// the group no longer has. Sorted.
@@ -158,7 +158,7 @@ func (in Input) group(p pair, m members, shardSurge int) (Group, bool) {
 	}
 	g.Change = p.change()
 	g.Fields = p.fields()
-	if g.Replaced = replaced(p.is.Group, m.managed); g.Replaced > 0 {
+	if g.Replaced = replaced(p.is.Group, m.managed); g.Replaced > 0 && !p.is.RolloutPaused {
 		g.AtATime = min(g.Replaced, p.is.MaxSurge.Of(p.is.Size), shardSurge)
 	}
 	if m.all > 0 && !p.is.FilesHeld {

@@ -1099,7 +1099,7 @@ type GroupPreview struct {
 	// How many of them would be replaced, one replacement after another.
 	Replaced int32 `protobuf:"varint,7,opt,name=replaced,proto3" json:"replaced,omitempty"`
 	// The most that are replaced at the same time by the surges of group and shard; 0 if none
-	// is replaced. Other groups that rotate share the surge of the shard.
+	// is replaced, or while the group's rollout is paused. Other groups that rotate share the surge of the shard.
 	AtATime int32 `protobuf:"varint,8,opt,name=at_a_time,json=atATime,proto3" json:"at_a_time,omitempty"`
 	// The files that would be pushed to running instances, whether these are replaced later or not, sorted.
 	PushedFiles []string `protobuf:"bytes,9,rep,name=pushed_files,json=pushedFiles,proto3" json:"pushed_files,omitempty"`
@@ -1469,8 +1469,8 @@ type GroupStatus struct {
 	InstanceType string           `protobuf:"bytes,5,opt,name=instance_type,json=instanceType,proto3" json:"instance_type,omitempty"`
 	SubnetPool   string           `protobuf:"bytes,6,opt,name=subnet_pool,json=subnetPool,proto3" json:"subnet_pool,omitempty"`
 	Vars         *structpb.Struct `protobuf:"bytes,7,opt,name=vars,proto3" json:"vars,omitempty"`
-	// Whether the static config names the group. If so, only size, instance_type, vars and
-	// max_surge can be changed.
+	// Whether the static config names the group. If so, only size, instance_type, vars,
+	// max_surge and rollout_paused can be changed.
 	IsStatic bool `protobuf:"varint,8,opt,name=is_static,json=isStatic,proto3" json:"is_static,omitempty"`
 	// Identifies the version of the group's definition: the revision of its record, and what
 	// the static config says of it. A version never comes again. Empty when nothing defines
@@ -1504,8 +1504,11 @@ type GroupStatus struct {
 	// Those of a group that keeps the files which it was sent count, too. WatchGroups reports a change
 	// of this number alone within a minute.
 	FilesUpToDateSize int32 `protobuf:"varint,21,opt,name=files_up_to_date_size,json=filesUpToDateSize,proto3" json:"files_up_to_date_size,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Whether no working instance is replaced because its definition is outdated or because it has
+	// reached eligible_age.
+	RolloutPaused bool `protobuf:"varint,22,opt,name=rollout_paused,json=rolloutPaused,proto3" json:"rollout_paused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupStatus) Reset() {
@@ -1683,6 +1686,13 @@ func (x *GroupStatus) GetFilesUpToDateSize() int32 {
 		return x.FilesUpToDateSize
 	}
 	return 0
+}
+
+func (x *GroupStatus) GetRolloutPaused() bool {
+	if x != nil {
+		return x.RolloutPaused
+	}
+	return false
 }
 
 // OnDemand defines which Kubernetes pods get instances of a group, and limits the
@@ -1905,8 +1915,8 @@ func (x *MachineCapacity) GetArch() string {
 // Ready; a condition of another type that is missing is not true.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Such as Ready, CreatesFailing, StorageUnreachable, Degraded, Disabled, GroupRecordMissing or
-	// Removed.
+	// Such as Ready, CreatesFailing, StorageUnreachable, Degraded, Disabled, GroupRecordMissing,
+	// RolloutPaused or Removed.
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// "True", "False" or "Unknown".
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
@@ -2010,7 +2020,10 @@ type UpsertGroupRequest struct {
 	Create bool `protobuf:"varint,10,opt,name=create,proto3" json:"create,omitempty"`
 	// Empty: pods get no more instances; existing ones are kept. For a static group only
 	// the static config can set it.
-	OnDemand      *OnDemand `protobuf:"bytes,11,opt,name=on_demand,json=onDemand,proto3" json:"on_demand,omitempty"`
+	OnDemand *OnDemand `protobuf:"bytes,11,opt,name=on_demand,json=onDemand,proto3" json:"on_demand,omitempty"`
+	// True: no working instance is replaced because its definition is outdated or because it has
+	// reached eligible_age; replacements that have begun are given up.
+	RolloutPaused *bool `protobuf:"varint,12,opt,name=rollout_paused,json=rolloutPaused,proto3,oneof" json:"rollout_paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2120,6 +2133,13 @@ func (x *UpsertGroupRequest) GetOnDemand() *OnDemand {
 		return x.OnDemand
 	}
 	return nil
+}
+
+func (x *UpsertGroupRequest) GetRolloutPaused() bool {
+	if x != nil && x.RolloutPaused != nil {
+		return *x.RolloutPaused
+	}
+	return false
 }
 
 type UpsertGroupResponse struct {
@@ -4436,7 +4456,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x0fGetGroupRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\"A\n" +
 	"\x10GetGroupResponse\x12-\n" +
-	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\xa7\x06\n" +
+	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\xce\x06\n" +
 	"\vGroupStatus\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1a\n" +
@@ -4464,7 +4484,8 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\tmax_surge\x18\x12 \x01(\tR\bmaxSurge\x121\n" +
 	"\ton_demand\x18\x13 \x01(\v2\x14.nstance.v1.OnDemandR\bonDemand\x12>\n" +
 	"\rdrain_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\fdrainTimeout\x120\n" +
-	"\x15files_up_to_date_size\x18\x15 \x01(\x05R\x11filesUpToDateSize\"\xa9\x02\n" +
+	"\x15files_up_to_date_size\x18\x15 \x01(\x05R\x11filesUpToDateSize\x12%\n" +
+	"\x0erollout_paused\x18\x16 \x01(\bR\rrolloutPaused\"\xa9\x02\n" +
 	"\bOnDemand\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\tR\n" +
@@ -4492,7 +4513,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12L\n" +
-	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\xd2\x03\n" +
+	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\x91\x04\n" +
 	"\x12UpsertGroupRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x17\n" +
 	"\x04size\x18\x02 \x01(\x05H\x00R\x04size\x88\x01\x01\x12\x1f\n" +
@@ -4506,7 +4527,8 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\tmax_surge\x18\t \x01(\tH\x05R\bmaxSurge\x88\x01\x01\x12\x16\n" +
 	"\x06create\x18\n" +
 	" \x01(\bR\x06create\x121\n" +
-	"\ton_demand\x18\v \x01(\v2\x14.nstance.v1.OnDemandR\bonDemandB\a\n" +
+	"\ton_demand\x18\v \x01(\v2\x14.nstance.v1.OnDemandR\bonDemand\x12*\n" +
+	"\x0erollout_paused\x18\f \x01(\bH\x06R\rrolloutPaused\x88\x01\x01B\a\n" +
 	"\x05_sizeB\v\n" +
 	"\t_templateB\x10\n" +
 	"\x0e_instance_typeB\x0e\n" +
@@ -4514,7 +4536,8 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"\b_if_etagB\f\n" +
 	"\n" +
-	"_max_surge\"g\n" +
+	"_max_surgeB\x11\n" +
+	"\x0f_rollout_paused\"g\n" +
 	"\x13UpsertGroupResponse\x12-\n" +
 	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\x12!\n" +
 	"\falready_gone\x18\x02 \x03(\tR\valreadyGone\"&\n" +

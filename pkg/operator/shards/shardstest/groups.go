@@ -30,6 +30,7 @@ type definition struct {
 	vars                               *structpb.Struct
 	maxSurge                           string
 	onDemand                           *nstancev1.OnDemand
+	rolloutPaused                      bool
 }
 
 // infra identifies what instances are built from.
@@ -37,7 +38,7 @@ func (d definition) infra() string { return d.template + "|" + d.instanceType + 
 
 func (d definition) equal(o definition) bool {
 	return d.size == o.size && d.infra() == o.infra() && d.maxSurge == o.maxSurge && proto.Equal(d.vars, o.vars) &&
-		proto.Equal(d.onDemand, o.onDemand)
+		proto.Equal(d.onDemand, o.onDemand) && d.rolloutPaused == o.rolloutPaused
 }
 
 // define creates a group, or adopts one into the static config.
@@ -153,6 +154,9 @@ func changed(d definition, req *nstancev1.UpsertGroupRequest) definition {
 	set(&d.instanceType, req.InstanceType)
 	set(&d.subnetPool, req.SubnetPool)
 	set(&d.maxSurge, req.MaxSurge)
+	if req.RolloutPaused != nil {
+		d.rolloutPaused = req.GetRolloutPaused()
+	}
 	if req.Size != nil {
 		d.size = req.GetSize()
 	}
@@ -211,7 +215,7 @@ func (g *group) allows(req *nstancev1.UpsertGroupRequest) error {
 }
 
 func restricted(g *group, field string) error {
-	const only = "set by static config: only size, instance_type and vars of this group can be changed here"
+	const only = "set by static config: only size, instance_type, vars, max_surge and rollout_paused of this group can be changed here"
 	return rpc.Precondition.Errorf("change group %s: %s: %s", g.name, field, only)
 }
 
@@ -262,7 +266,7 @@ func (s *state) groupStatus(g *group) *nstancev1.GroupStatus {
 		Key: g.name, Tenant: tenant, Template: g.template, Size: g.size, InstanceType: g.instanceType, SubnetPool: g.subnetPool,
 		Vars: merged(s.vars[g.template], g.vars), IsStatic: g.static, StaticSize: g.staticSize, Etag: g.etag(), MaxSurge: cmp.Or(g.maxSurge, "1"),
 		Capacity: s.capacity[withDefault(g.instanceType)], OnDemand: g.onDemand,
-		DrainTimeout: durationpb.New(s.timing.Drain),
+		DrainTimeout: durationpb.New(s.timing.Drain), RolloutPaused: g.rolloutPaused,
 	}
 	for _, i := range s.byAge() {
 		if i.Group == g.name && !i.OnDemand && i.Phase != deleted {
@@ -277,6 +281,11 @@ func (s *state) groupStatus(g *group) *nstancev1.GroupStatus {
 		ready.Status, ready.Reason, ready.Message = "False", c.GetReason(), c.GetMessage()
 	}
 	st.Conditions = append(st.Conditions, ready)
+	if g.rolloutPaused && !g.removed {
+		st.Conditions = append(st.Conditions, &nstancev1.Condition{
+			Type: "RolloutPaused", Status: "True", Reason: "Requested", Message: "working instances that are outdated are not replaced",
+		})
+	}
 	if g.removed {
 		removed := &nstancev1.Condition{Type: "Removed", Status: "True", Reason: "GroupDeleted", Message: "the group is being emptied"}
 		st.Conditions = append(st.Conditions, removed)

@@ -214,7 +214,7 @@ func (s *state) step(g *group, byAge []*instance, now time.Time) bool {
 		s.leave(m.marked[0], m.marked[0].replace, now)
 		return true
 	}
-	return len(m.marked) == 0 && m.up == size && s.rotate(g, m.active)
+	return len(m.marked) == 0 && m.up == size && !g.rolloutPaused && s.rotate(g, m.active)
 }
 
 // members are a group's instances that count for its size.
