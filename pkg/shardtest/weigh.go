@@ -119,13 +119,19 @@ func (t *texts) had(key fleet.GroupKey) bool {
 func (t *texts) taken(next *config.Shard) map[fleet.GroupKey]bool {
 	b, all := t.book, map[fleet.GroupKey]bool{}
 	before, _ := b.applied.Resolve(b.groups)
-	after, _ := next.Resolve(b.groups)
+	records, succession := config.GroupRecords{}, config.Succession{Next: next, Before: []*config.Shard{b.applied}}
+	for key := range before {
+		records[key] = succession.Record(key, b.groups[key]) // one that only counts instances ends with the config that defined it
+	}
+	after, _ := next.Resolve(records)
 	for key, was := range before {
-		keeps := was.Disabled != "" || !was.Removed && was.Size > 0 // what is disabled stays as it is
+		is, stays := after[key]
+		goes := !stays || is.Removed                                          // on-demand instances, too
+		keeps := was.Disabled != "" || !was.Removed && (was.Size > 0 || goes) // what is disabled stays as it is
 		if !keeps || confirmed(b.applied, next, key) {
 			continue
 		}
-		if is, stays := after[key]; !stays || is.Removed || is.Size == 0 || is.SizeUnset && !was.SizeUnset {
+		if goes || is.Size == 0 || is.SizeUnset && !was.SizeUnset {
 			all[key] = true
 		}
 	}
