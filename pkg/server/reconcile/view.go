@@ -15,10 +15,9 @@ import (
 // The order matters: a worker removes its instance from the creates, or clears its busy flag,
 // only after the ledger shows the result. So the creates are read before the ledger, and the
 // ledger under the lock that guards the busy flags: an instance can be seen twice here but
-// never missed.
+// never missed. The group is read last: an instance that was found late may show that more is to be
+// known of it first.
 func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
-	g, defined := l.cfg.Groups.Group(key)
-	g.Key = key
 	settings := l.cfg.Groups.Settings()
 	begun := l.launcher.of(key)
 	at := observe.Moment{
@@ -26,6 +25,8 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	}
 	all := l.observed.Join(key, begun, at, l.viewed[:0])
 	l.viewed = all.Instances
+	g, defined := l.cfg.Groups.Group(key)
+	g.Key = key
 	pace, again := l.pacer.At(g, func() []plan.Life { return l.observed.Living(all.Instances, g, now, nil) }, settings, now)
 	l.schedule.MarkAt(key, again)
 	if pace.Probation > 0 {
