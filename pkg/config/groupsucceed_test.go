@@ -156,5 +156,5 @@ func TestSucceedWhatNeverRan(t *testing.T) {
 
 // succession returns a static config that replaces others, the most recent first.
 func succession(next *config.Shard, before ...*config.Shard) config.Succession {
-	return config.Succession{Next: next, Before: before, Now: noon}
+	return config.Succession{Next: next, Before: before, Now: noon, Counted: true}
 }

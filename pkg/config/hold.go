@@ -17,6 +17,9 @@ type History struct {
 	Lives  bool
 	// Acting: the leader acts already, so a group may have surplus instances for a while.
 	Acting bool
+	// Late: an instance was found after the takeover, so that a size at which the group is held may
+	// have been counted without it.
+	Late bool
 	// Accepted is the last accepted config; nil if it is the one that judges, or if none can be read.
 	Accepted *Shard
 	// Beyond is how many of them may exceed the size: they replace others, or will, or an accepted
@@ -46,7 +49,7 @@ func (s *Shard) HoldGroup(key fleet.GroupKey, is GroupRecord, h History) (goesOn
 	if !differs && !goesOn.exists && h.Lives && (!j.isStatic || overridden) {
 		return j.undefined(), true
 	}
-	if goesOn.exists && j.tooMany(goesOn) {
+	if j.tooSmall(goesOn) {
 		return j.mark(goesOn), true
 	}
 	if lowest := max(h.Known.Revision, h.Revision); goesOn.Revision < lowest { // one that was written externally may have none
@@ -84,14 +87,26 @@ func (j judgement) tooMany(r GroupRecord) bool {
 	if r.ConfigSize == nil {
 		return true
 	}
-	size, known := r.sizeBy(j.Shard, j.key)
-	if !known || size >= *r.ConfigSize {
-		return false
-	}
-	if j.Accepted != nil {
-		size, _ = r.sizeBy(j.Accepted, j.key)
-	}
-	return size < *r.ConfigSize
+	_, known := r.sizeBy(j.Shard, j.key)
+	return known && r.HasLessBy(j.Shard, j.key) && (j.Accepted == nil || r.HasLessBy(j.Accepted, j.key))
+}
+
+// HasLessBy reports whether a config gives a group less than its record says that the last accepted
+// one gave it.
+func (r GroupRecord) HasLessBy(s *Shard, key fleet.GroupKey) bool {
+	size, _ := r.sizeBy(s, key)
+	return r.ConfigSize != nil && size < *r.ConfigSize
+}
+
+// tooSmall reports whether a group with a record is to be held at a larger size.
+func (j judgement) tooSmall(r GroupRecord) bool {
+	return r.exists && (j.tooMany(r) || j.miscounted(r))
+}
+
+// miscounted reports whether a group is held at a size below the number of its live instances,
+// some of which were not known when it was counted.
+func (j judgement) miscounted(r GroupRecord) bool {
+	return j.Late && r.Missing && r.Size != nil && *r.Size < j.Living
 }
 
 // behind reports whether a live instance was created by a later version of the record.
@@ -151,11 +166,11 @@ func (j judgement) undefined() GroupRecord {
 // instances, may be outdated, so its size is raised to the number of live instances.
 func (j judgement) mark(was GroupRecord) GroupRecord {
 	behind := j.behind(was)
-	if was.Missing && !behind && (j.Certain || was.Size != nil) {
+	if was.Missing && !behind && !j.miscounted(was) && (j.Certain || was.Size != nil) {
 		return was
 	}
 	was.Missing, was.Revision = true, j.nextRevision(was.Revision)
-	if j.Certain && !behind {
+	if j.Certain && !behind && !j.Late {
 		return was
 	}
 	static, _ := j.Static(j.key)

@@ -73,6 +73,34 @@ func TestHoldByConfigSize(t *testing.T) {
 	}
 }
 
+// TestHoldCountsAgain: the size of a held group that was counted before some of its instances were found
+// becomes their number, and any other size stays.
+func TestHoldCountsAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		is      string
+		certain bool
+		late    bool
+		size    int
+	}{
+		"held, some found":              {is: `{"size":2,"missing":true,"revision":5}`, late: true, size: 4},
+		"held by this leader":           {is: `{"size":2,"missing":true,"revision":5}`, certain: true, late: true, size: 4},
+		"undefined, some found":         {is: `{"size":2,"missing":true,"undefined":true,"revision":5}`, late: true, size: 4},
+		"held, none found":              {is: `{"size":2,"missing":true,"revision":5}`, size: 2},
+		"held, with more than was lost": {is: `{"size":6,"missing":true,"revision":5}`, late: true, size: 6},
+		"not held":                      {is: `{"size":2,"revision":5}`, late: true, size: 2},
+		"an override known for certain": {is: `{"vars":{"a":"b"},"config_size":4,"revision":5}`, certain: true, late: true, size: 4},
+	} {
+		is := at(t, 7, c.is)
+		h := config.History{Living: 4, Lives: true, Acting: !c.late, Late: c.late, Revision: 5, Certain: c.certain}
+		if c.certain {
+			h.Known = is
+		}
+		if r, _ := sizedWeb(t, 1).HoldGroup(web, is, h); r.Size == nil || *r.Size != c.size {
+			t.Errorf("%s: goes on with %s, want size %d", name, saidBy(r), c.size)
+		}
+	}
+}
+
 // sizedWeb returns a config whose group web has a size; a negative one: that has no such group.
 func sizedWeb(t testing.TB, size int) *config.Shard {
 	t.Helper()

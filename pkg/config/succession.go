@@ -12,13 +12,17 @@ type Succession struct {
 	Next   *Shard
 	Before []*Shard // the most recent first
 	Now    time.Time
+	// Counted: all machines are known. Until then no record names a smaller size than it did: those that are
+	// found later may show that Next, or the config that was found as accepted, is outdated.
+	Counted bool
 }
 
 // Record returns a group's record after the succession. A group that an earlier config
 // defined, and the next one does not, is kept if it has a record; otherwise it gets a record
 // that empties it, so that every later leader knows. The groups of a removed tenant are
 // deleted, because no caller could do that later. A static group without a record whose size changes
-// gets a tombstone. A record without a size names the one that the next config gives.
+// gets a tombstone. A record without a size names the one that the next config gives, if the machines
+// are known or it is not smaller.
 func (c Succession) Record(key fleet.GroupKey, was GroupRecord) GroupRecord {
 	r := was
 	_, isStatic := c.Next.Static(key)
@@ -36,7 +40,17 @@ func (c Succession) Record(key fleet.GroupKey, was GroupRecord) GroupRecord {
 	if isStatic && (r.exists && r.Removed || !r.Stored() && c.resizes(key)) {
 		r = r.Forget(c.Now)
 	}
-	return r.sized(c.Next, key)
+	return c.sized(key, r, was.ConfigSize)
+}
+
+// sized makes a group's record name the size that the next config gives, unless that is smaller than the
+// one that it named and there may be machines that are not known.
+func (c Succession) sized(key fleet.GroupKey, r GroupRecord, before *int) GroupRecord {
+	r = r.sized(c.Next, key)
+	if !c.Counted && before != nil && r.ConfigSize != nil {
+		r.ConfigSize = new(max(*before, *r.ConfigSize))
+	}
+	return r
 }
 
 // resizes reports whether an earlier config sets another size than the next one: a tombstone then

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/provider/fake"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
@@ -121,11 +120,7 @@ func TestCachedOverrideLostAndListingLacks(t *testing.T) {
 // made before it: the override is read by its key, and nothing is taken for lost.
 func TestListingLacksAnOlderOverride(t *testing.T) {
 	simulated(t, func(t *testing.T) {
-		s := newSite(t, with("GROUPS", onlyWeb), calm)
-		listing := objecttest.NewListing(s.inner)
-		s.store = objecttest.NewFaults(listing, nil)
-		p := s.start()
-		s.populate(p)
+		s, p, listing := listed(t, onlyWeb)
 		p.awaitSize("web", 2)
 		p.set(&nstancev1.UpsertGroupRequest{Key: "web", Size: ptr(int32(2))})
 		s.groupsBecome(`"default": { "web": { "template": "knd", "size": 1 } }`)

@@ -36,6 +36,17 @@ func ListAhead(ctx context.Context, c Config) *Listed {
 	return l
 }
 
+// Peek waits for the list, or until ctx ends, and returns the VMs, which the caller must not change. It is called
+// before Wait.
+func (l *Listed) Peek(ctx context.Context) ([]provider.VM, error) {
+	select {
+	case <-l.ended:
+		return l.vms, l.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // Wait returns the VMs, which are not kept, and when the call for them was sent. It is called once.
 func (l *Listed) Wait() (vms []provider.VM, asked time.Time, err error) {
 	<-l.ended

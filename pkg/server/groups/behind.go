@@ -12,10 +12,11 @@ import (
 	"github.com/nstance/nstance/pkg/server/reconcile"
 )
 
-// This file handles records of groups that a listing returned late. Each instance holds the
-// revision of its group that it was created by. If that is later than the known record, or if
-// a group has more instances than its static size and no known record, the record is read by
-// its key before the group is reconciled: a size that is too small removes machines.
+// This file handles records that a listing returned late. Each instance holds the revision of its
+// group that it was created by. If that is later than the known record, or if a group has more
+// instances than its static size and no known record, or if an instance of an earlier leader is
+// found that the takeover did not know, the group's record is read by its key and judged before the
+// group is reconciled: a size that is too small removes machines.
 
 // late is the set of records that have to be read by key.
 type late struct {
@@ -50,14 +51,23 @@ func (l *late) drain() map[fleet.GroupKey]bool {
 // holds mu.
 func (g *Groups) isBehind(key fleet.GroupKey, is config.GroupRecord) bool {
 	k := g.kept[key]
+	now := g.records.Traces(key)
+	if isLate(g, key, now.Found) {
+		return true
+	}
 	if k.err != nil {
 		return false
 	}
-	madeBy, n := g.records.MadeBy(key)
-	if madeBy > max(is.StoredRevision(), k.read.madeBy) {
+	if now.Revision > max(is.StoredRevision(), k.read.traces.Revision) {
 		return true
 	}
-	return !is.Stored() && !k.read.done && n > g.merged[key].Size
+	return !is.Stored() && !k.read.done && now.Records > g.merged[key].Size
+}
+
+// isLate reports whether an instance of an earlier leader has been found since the takeover, or since the
+// group's record was last read by its key. The caller holds mu.
+func isLate(g *Groups, key fleet.GroupKey, found uint64) bool {
+	return !g.taking && found > max(g.atTakeover[key], g.kept[key].read.traces.Found)
 }
 
 // Current returns the groups as the loop is to see them.
@@ -85,11 +95,7 @@ func (g *Groups) readUnlisted(ctx context.Context) error {
 	g.Become(g.static) // so that sizes can be compared with the instances
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.SetLimit(maxEdits)
-	keys := map[fleet.GroupKey]bool{}
-	for _, i := range g.records.Instances() {
-		keys[i.GroupKey()] = true
-	}
-	for key := range keys {
+	for key := range groupsOf(g.records) {
 		state := g.records.GroupState(key)
 		g.mu.RLock()
 		behind := g.isBehind(key, state.Record)
@@ -110,14 +116,7 @@ func (g *Groups) RunReads(ctx context.Context) {
 			return
 		case <-g.late.woken:
 		}
-		failed := false
-		for key := range g.late.drain() {
-			if err := g.readByKey(ctx, key); err != nil {
-				failed = true
-				continue
-			}
-			g.cfg.Changed(key)
-		}
+		failed := readAll(ctx, g, g.late.drain()) != nil
 		if failures++; !failed {
 			failures = 0
 			continue
@@ -129,18 +128,39 @@ func (g *Groups) RunReads(ctx context.Context) {
 	}
 }
 
+// readAll reads records by their keys. It returns the first error, after all reads.
+func readAll(ctx context.Context, g *Groups, keys map[fleet.GroupKey]bool) error {
+	var reads errgroup.Group
+	reads.SetLimit(maxEdits)
+	for key := range keys {
+		reads.Go(func() error {
+			err := g.readByKey(ctx, key)
+			if err == nil {
+				g.cfg.Changed(key)
+			}
+			return err
+		})
+	}
+	return reads.Wait()
+}
+
 // readByKey reads a record by its key and applies it before the group counts as read: the loop
 // must not act on the previous record in between.
 func (g *Groups) readByKey(ctx context.Context, key fleet.GroupKey) error {
-	madeBy, _ := g.records.MadeBy(key)
+	traces := g.records.Traces(key)
 	if err := g.records.ReadGroup(ctx, key); err != nil {
 		return err
 	}
-	g.follow(key)
+	if g.follow(key) {
+		Problems{g}.reportOne(key)
+	}
+	if err := g.records.GroupState(key).Err; err != nil && !g.taking {
+		return err // what was found is judged once the record can be read
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := g.kept[key]
-	k.read = readByKey{true, madeBy}
+	k.read = readByKey{true, traces}
 	g.kept[key] = k
 	return nil
 }

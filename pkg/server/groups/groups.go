@@ -67,6 +67,8 @@ type Groups struct {
 	static *config.Shard // changes only while all turns are held
 	taking bool          // set during the takeover: afterwards a group may have surplus instances for a while
 	kept   map[fleet.GroupKey]keptRecord
+	// atTakeover is Traces.Found at the takeover.
+	atTakeover map[fleet.GroupKey]uint64
 	// lastPruned is the highest revision of a record that was pruned.
 	lastPruned uint64
 	tenants    map[string]*tenantGroups

@@ -76,7 +76,15 @@ func (h handOver) edit(key fleet.GroupKey, loses, keeps bool) edit {
 }
 
 // CarryOver makes durable what groups need of the static configs in before, the most recent first,
-// when next replaces them. It is idempotent. The caller holds the lock of edits.
-func (g *Groups) CarryOver(ctx context.Context, next *config.Shard, before []*config.Shard) error {
-	return handOver{g, config.Succession{Next: next, Before: before, Now: g.cfg.Now()}}.carry(ctx)
+// when next replaces them. It is idempotent. Instances that were found late are judged first, because
+// next is what explains them afterwards. counted: all machines are known. The caller holds the lock of edits.
+func (g *Groups) CarryOver(ctx context.Context, next *config.Shard, before []*config.Shard, counted bool) error {
+	differ, err := judgeAnew(g)
+	for _, key := range differ {
+		Problems{g}.reportOne(key)
+	}
+	if err != nil {
+		return err
+	}
+	return handOver{g, config.Succession{Next: next, Before: before, Now: g.cfg.Now(), Counted: counted}}.carry(ctx)
 }

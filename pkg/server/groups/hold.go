@@ -21,8 +21,10 @@ const ReasonRecordMissing = "GroupRecordMissing"
 type living struct {
 	any      bool
 	managed  int    // without those being replaced
+	made     int    // those of managed that were created in this term
 	asked    int    // those being replaced, whose removal was requested
 	revision uint64 // the highest revision of the group that created one of them
+	found    uint64 // how often one of an earlier leader had been found before these were counted
 }
 
 // add counts an instance. A pending instance for which no create was attempted is no evidence
@@ -41,23 +43,14 @@ func (l *living) add(i fleet.Instance) {
 	}
 }
 
-// livingIn returns the live instances by group.
-func livingIn(r writes.Records) map[fleet.GroupKey]living {
-	all := map[fleet.GroupKey]living{}
-	for _, i := range r.Instances() {
-		key := i.GroupKey()
-		l := all[key]
-		if l.add(i); l.any {
-			all[key] = l
-		}
-	}
-	return all
-}
-
-// livingOf returns the live instances of one group.
+// livingOf returns the live instances of one group. One that is found meanwhile counts again.
 func livingOf(r writes.Records, key fleet.GroupKey) (l living) {
+	l.found = r.Traces(key).Found
 	for _, i := range r.Group(key) {
-		l.add(i)
+		before := l.managed
+		if l.add(i); l.managed > before && r.Made(i.ID) {
+			l.made++
+		}
 	}
 	return l
 }

@@ -64,12 +64,18 @@ func (g *Groups) reload(ctx context.Context) error {
 	if err := g.records.RelistGroups(ctx); err != nil {
 		return err
 	}
-	differ, err := g.judgeAll()
+	_, err := judgeAnew(g)
+	return err
+}
+
+// judgeAnew judges the records that changed, and has the groups that differ, which it returns, reconciled.
+func judgeAnew(g *Groups) (differ []fleet.GroupKey, err error) {
+	differ, err = g.judgeAll()
 	if len(differ) > 0 {
 		g.cfg.Altered(differ...)
 		g.cfg.Changed(differ...)
 	}
-	return err
+	return differ, err
 }
 
 // LockEdits waits until no edit is under way, and blocks new ones until release is called.

@@ -14,6 +14,7 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/ledger"
+	"github.com/nstance/nstance/pkg/server/writes"
 )
 
 // ReasonInvalid is the reason of problems with the records of groups.
@@ -37,6 +38,7 @@ type keptRecord struct {
 	held   bool               // the store lacks record
 	judged bool               // false: only readByKey was set so far
 	shown  uint64             // the highest revision of a live instance when it was judged
+	found  uint64             // living.found when it was judged
 	usage  config.GroupUsage
 	read   readByKey
 }
@@ -50,7 +52,7 @@ func (k keptRecord) unreadable() bool { return k.err != nil }
 // readByKey says that a record was read by its key in this term, not just listed.
 type readByKey struct {
 	done   bool
-	madeBy uint64 // the highest revision known then to have created an instance of the group
+	traces ledger.Traces // as known then
 }
 
 // tenantGroups is a term's state of a tenant's groups. usage and tombstones are guarded by
@@ -64,7 +66,7 @@ type tenantGroups struct {
 // New judges the records that the ledger has loaded, and merges them.
 func New(ctx context.Context, cfg Config) (*Groups, error) {
 	g := empty(cfg)
-	g.taking = true
+	g.taking, g.atTakeover = true, foundIn(cfg.Records)
 	if err := g.readUnlisted(ctx); err != nil {
 		return nil, err
 	}
@@ -73,6 +75,24 @@ func New(ctx context.Context, cfg Config) (*Groups, error) {
 	}
 	g.taking = false
 	return g, nil
+}
+
+// foundIn returns how often an instance of an earlier term was found, by group.
+func foundIn(r writes.Records) map[fleet.GroupKey]uint64 {
+	all := map[fleet.GroupKey]uint64{}
+	for key := range groupsOf(r) {
+		all[key] = r.Traces(key).Found
+	}
+	return all
+}
+
+// groupsOf returns the groups of all instances, deleted ones included.
+func groupsOf(r writes.Records) map[fleet.GroupKey]bool {
+	keys := map[fleet.GroupKey]bool{}
+	for _, i := range r.Instances() {
+		keys[i.GroupKey()] = true
+	}
+	return keys
 }
 
 // empty returns groups that know no record.
@@ -111,11 +131,11 @@ func tombstonesOf(g *Groups, tenant string) int {
 // judgeAll judges and merges the records that changed in the ledger, and returns their keys. A
 // record of a later epoch ends the term.
 func (g *Groups) judgeAll() (differ []fleet.GroupKey, err error) {
-	living := livingIn(g.records)
+	keys := groupsOf(g.records)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	states := g.records.GroupStates()
-	for _, key := range slices.Concat(slices.Collect(maps.Keys(g.kept)), slices.Collect(maps.Keys(living))) {
+	for _, key := range slices.Concat(slices.Collect(maps.Keys(g.kept)), slices.Collect(maps.Keys(keys))) {
 		if _, known := states[key]; !known {
 			states[key] = ledger.GroupState{}
 		}
@@ -126,7 +146,7 @@ func (g *Groups) judgeAll() (differ []fleet.GroupKey, err error) {
 			return differ, fmt.Errorf("the record of group %s was written in epoch %d, this is %d: %w",
 				key, state.Record.Epoch, g.cfg.Fence.Epoch(), election.ErrNotLeader)
 		}
-		if g.judge(key, state, living[key]) {
+		if g.judge(key, state, livingOf(g.records, key)) {
 			g.merge(key)
 			differ = append(differ, key)
 		}
@@ -140,6 +160,7 @@ func (g *Groups) judge(key fleet.GroupKey, state ledger.GroupState, l living) (d
 	was := g.kept[key]
 	// An instance was created by a later record, which was not known when this one was judged.
 	shown := state.Err == nil && l.revision > max(was.record.StoredRevision(), was.shown)
+	shown = shown || state.Err == nil && l.found != was.found
 	switch {
 	case was.judged && was.etag == state.ETag && (was.err == nil) == (state.Err == nil) && !shown:
 		return false
@@ -156,7 +177,11 @@ func (g *Groups) judge(key fleet.GroupKey, state ledger.GroupState, l living) (d
 
 // judged returns the record that judge applies.
 func (g *Groups) judged(key fleet.GroupKey, was keptRecord, state ledger.GroupState, l living) keptRecord {
-	k := keptRecord{etag: state.ETag, err: state.Err, read: was.read, judged: true, shown: l.revision}
+	k := keptRecord{etag: state.ETag, err: state.Err, read: was.read, judged: true, shown: l.revision, found: l.found}
+	late := isLate(g, key, l.found) // the takeover would have known
+	if late {
+		l.managed -= l.made // the takeover would not
+	}
 	switch {
 	case state.Err != nil && was.record.Exists(): // keep the last known record
 		k.record = was.record
@@ -165,9 +190,9 @@ func (g *Groups) judged(key fleet.GroupKey, was keptRecord, state ledger.GroupSt
 	default:
 		h := config.History{
 			Known: state.Known, Living: l.managed, Lives: l.any, Revision: l.revision, Since: revisionsSince(g),
-			Acting: !g.taking, Accepted: g.cfg.Past,
+			Acting: !g.taking && !late, Late: late, Accepted: g.cfg.Past,
 		}
-		if g.taking {
+		if !h.Acting {
 			h.Beyond = l.beyond(g, key, state.Record)
 		}
 		if was.record.Stored() && !was.record.Unreadable() {

@@ -37,6 +37,8 @@ type candidate struct {
 	// permits decides by the last accepted config, before anything is written and again once all
 	// groups are durable.
 	permits func(last appliedConfig) error
+	counted bool // all machines are known
+
 	// swap calls inPlace, which makes next the running config, while nothing is being decided.
 	swap func(next *config.Shard, inPlace func()) error
 }
@@ -48,7 +50,7 @@ type candidate struct {
 //
 // A config that is the last accepted one is recorded once the term runs (Term.tasks):
 // no group outlives it, and the term does not have to wait for two more requests.
-func (a *acceptance) atTakeover(ctx context.Context, removed removalCheck) error {
+func (a *acceptance) atTakeover(ctx context.Context, removed removalCheck, counted bool) error {
 	now := a.config.now()
 	if now.unchanged() {
 		return a.applied.saw(now.last.header, now.last.etag)
@@ -68,7 +70,7 @@ func (a *acceptance) atTakeover(ctx context.Context, removed removalCheck) error
 		return removed.unasked(last, c)
 	}
 	swap := func(_ *config.Shard, inPlace func()) error { inPlace(); return nil } // nothing decides yet
-	err := a.accept(ctx, candidate{c, permits, swap})
+	err := a.accept(ctx, candidate{c, permits, counted, swap})
 	switch {
 	case errors.Is(err, groups.ErrUnreadable):
 		return nil
@@ -146,7 +148,7 @@ func (a *acceptance) store(ctx context.Context, c candidate, last appliedConfig)
 	if err := c.permits(last); err != nil {
 		return err
 	}
-	if err := a.groups.CarryOver(ctx, c.shard, a.others(c.Accepted, last)); err != nil {
+	if err := a.groups.CarryOver(ctx, c.shard, a.others(c.Accepted, last), c.counted); err != nil {
 		return err
 	}
 	if err := c.permits(last); err != nil { // a record that keeps a group may be gone by now

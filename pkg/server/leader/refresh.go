@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -121,11 +122,14 @@ func (r *refresher) become(ctx context.Context, next Accepted) (did operators.Co
 		}
 		return r.removals.unasked(last, next) // a group of it may live on although the running config lacks it
 	}
-	if err := r.accepts.accept(ctx, candidate{next, permits, r.swap}); err != nil {
+	if err := r.accepts.accept(ctx, candidate{next, permits, r.removals.counted(), r.swap}); err != nil {
 		if awaits := awaitedBy(err); len(awaits) > 0 {
 			r.await(next, awaits, next.shard)
 		}
 		return did, err
+	}
+	if !r.removals.counted() {
+		r.accepts.doubt() // lower
 	}
 	r.refreshed()
 	return did, nil
@@ -136,7 +140,7 @@ func (r *refresher) swap(next *config.Shard, inPlace func()) error {
 	return r.loop.Reconfigure(tuning(next), inPlace)
 }
 
-// late retries what atTakeover could not do; otherwise it is a no-op. It reports failures
+// late does what atTakeover could not do; otherwise it is a no-op. It reports failures
 // itself; an error means that it has to be retried.
 func (r *refresher) late() error {
 	release, err := r.lock(r.term)
@@ -146,10 +150,10 @@ func (r *refresher) late() error {
 	defer release()
 	c := r.config.now()
 	if c.recorded {
-		return nil
+		return r.lower()
 	}
 	permits := func(last appliedConfig) error { return r.removals.unasked(last, c) }
-	err = r.accepts.accept(r.term, candidate{c, permits, r.swap})
+	err = r.accepts.accept(r.term, candidate{c, permits, r.removals.counted(), r.swap})
 	if errors.Is(err, groups.ErrUnreadable) {
 		return nil // retried once the record can be read
 	}
@@ -159,6 +163,30 @@ func (r *refresher) late() error {
 	}
 	r.accepts.tell(c)
 	return nil
+}
+
+// errUncounted means that records can't name smaller sizes yet.
+var errUncounted = errors.New("not every machine is known yet")
+
+// lower makes records name the sizes of the running config that are smaller, once all machines are known.
+// What is held by what the records name is judged first.
+func (r *refresher) lower() error {
+	is, records := r.config.shard(), r.groups.Records()
+	has := func(key fleet.GroupKey) bool { return records[key].HasLessBy(is, key) }
+	switch {
+	case !slices.ContainsFunc(slices.Collect(maps.Keys(records)), has):
+		return nil
+	case !r.removals.counted():
+		return errUncounted
+	}
+	return r.accepts.writes.Do(r.term, func(ctx context.Context) error {
+		release, err := r.groups.LockEdits(ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return r.groups.CarryOver(ctx, is, nil, true)
+	})
 }
 
 // reportStorage reports why a config was not accepted, if the term goes on.

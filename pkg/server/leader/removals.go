@@ -184,7 +184,7 @@ type removalCheck struct {
 // turns, or is the only user yet.
 func (c removalCheck) removals(from, to *config.Shard) (all []operators.Removal) {
 	records, there := c.groups.Records(), liveByGroup(c.records.Instances())
-	if listed, _ := c.accounted(); !listed || len(c.records.Malformed()) > 0 {
+	if !c.counted() {
 		perhaps(there, from, records)
 	}
 	return removals(from, to, records, there)
@@ -194,6 +194,12 @@ func (c removalCheck) removals(from, to *config.Shard) (all []operators.Removal)
 // include those of deleted instances, is of one that registered.
 func (c removalCheck) unused(key fleet.GroupKey) bool {
 	return c.recorded() && !slices.ContainsFunc(c.records.Group(key), func(i fleet.Instance) bool { return i.RegisteredAt != nil })
+}
+
+// counted reports whether all machines are known.
+func (c removalCheck) counted() bool {
+	listed, _ := c.accounted()
+	return listed && len(c.records.Malformed()) == 0
 }
 
 func (c removalCheck) recorded() bool { _, recorded := c.accounted(); return recorded }

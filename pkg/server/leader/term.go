@@ -37,6 +37,8 @@ type Term struct {
 	ctx  context.Context //nolint:containedctx // all parts end with it
 	stop context.CancelFunc
 	vms  *paced.Listed // the first list
+	// counted: the machines were known before the groups were judged.
+	counted bool
 
 	config   *running
 	records  writes.Records
@@ -90,11 +92,32 @@ func TakeOver(ctx context.Context, cfg Config) (*Term, error) {
 	t := &Term{cfg: cfg, ctx: ctx, stop: stop, config: &running{}, vms: vms}
 	t.config.swap(static.on(cfg.Boot))
 	t.records = writes.Records{Ledger: cfg.Ledger, Writer: writer, Writes: writes.New(ctx, t.config.requestTimeout)}
+	findMachines(ctx, t)
 	if err := t.assemble(); err != nil {
 		stop()
 		return nil, err
 	}
 	return t, nil
+}
+
+// findMachines waits for the provider's list if another config than the accepted one may take effect, or none
+// was accepted, and reads the records that the listing of the store lacked: how many machines a group has
+// shows what it was given. If the VMs can't be listed within the request timeout, the takeover goes on without.
+func findMachines(ctx context.Context, t *Term) {
+	if t.config.now().unchanged() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.config.requestTimeout())
+	defer cancel()
+	vms, err := t.vms.Peek(ctx)
+	if err == nil {
+		err = reconcile.Recall(ctx, t.records, vms)
+	}
+	if err != nil {
+		t.cfg.Logger.Warn("taking over without the provider's list", slog.Any("error", err))
+		return
+	}
+	t.counted = len(t.records.Malformed()) == 0
 }
 
 // loadRecords loads the ledger. A record of a later epoch ends the term.
@@ -131,7 +154,7 @@ func (t *Term) assemble() (err error) {
 		applied: newVersioned(t.cfg, appliedKey(t.cfg.Static.Shard)),
 	}
 	unlisted := removalCheck{groups: t.groups, records: t.records, accounted: func() (listed, recorded bool) { return false, false }}
-	if err := accepts.atTakeover(t.ctx, unlisted); err != nil {
+	if err := accepts.atTakeover(t.ctx, unlisted, t.counted); err != nil {
 		return &PartError{PartConfig, err}
 	}
 	if t.loop, err = reconcile.New(t.loopConfig()); err != nil {

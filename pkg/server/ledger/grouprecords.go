@@ -257,7 +257,7 @@ func (w *Writer) PruneGroup(ctx context.Context, key fleet.GroupKey, before time
 	defer unlock()
 	now := w.ledger.GroupState(key)
 	deleted := now.Record.DeletedAt
-	if _, instances := w.ledger.MadeBy(key); now.Err != nil || deleted == nil || !deleted.Before(before) || instances > 0 {
+	if now.Err != nil || deleted == nil || !deleted.Before(before) || w.ledger.Traces(key).Records > 0 {
 		return false, nil
 	}
 	err = w.fence.Act(ctx, func(ctx context.Context) error { return w.ledger.cfg.Store.Delete(ctx, o.key(key)) })

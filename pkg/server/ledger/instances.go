@@ -34,15 +34,19 @@ type instances struct {
 	tenants map[fleet.InstanceID]string           // of the known records
 	groups  map[fleet.GroupKey][]fleet.InstanceID // sorted
 	madeBy  map[fleet.GroupKey]uint64             // the highest revision of a group in a record
-	order   atomic.Pointer[[]instanceKey]         // keys of tenants, by ID; nil after a change
+	found   map[fleet.GroupKey]uint64             // Traces.Found
+	made    map[fleet.InstanceID]bool             // those that were created in this term
+	term    *atomic.Uint64
+	order   atomic.Pointer[[]instanceKey] // keys of tenants, by ID; nil after a change
 }
 
 var _ kind[instanceKey, storedInstance] = (*instances)(nil)
 
-func newInstances(shard string) *instances {
+func newInstances(shard string, term *atomic.Uint64) *instances {
 	return &instances{
 		shard: shard, tenants: map[fleet.InstanceID]string{}, groups: map[fleet.GroupKey][]fleet.InstanceID{},
-		madeBy: map[fleet.GroupKey]uint64{},
+		madeBy: map[fleet.GroupKey]uint64{}, found: map[fleet.GroupKey]uint64{},
+		made: map[fleet.InstanceID]bool{}, term: term,
 	}
 }
 
@@ -109,9 +113,7 @@ func (x *instances) admit(k instanceKey) error {
 }
 
 func (x *instances) changed(k instanceKey, was, is *storedInstance) {
-	if is != nil && is.GroupRevision > x.madeBy[is.GroupKey()] {
-		x.madeBy[is.GroupKey()] = is.GroupRevision
-	}
+	x.trace(k, was, is)
 	switch {
 	case was == nil:
 		x.tenants[k.id] = k.tenant
@@ -129,6 +131,22 @@ func (x *instances) changed(k instanceKey, was, is *storedInstance) {
 	}
 	if is != nil {
 		x.join(is.GroupKey(), k.id)
+	}
+}
+
+// trace updates what the records show of their groups.
+func (x *instances) trace(k instanceKey, was, is *storedInstance) {
+	if is == nil {
+		delete(x.made, k.id)
+		return
+	}
+	x.madeBy[is.GroupKey()] = max(x.madeBy[is.GroupKey()], is.GroupRevision)
+	switch term := x.term.Load(); {
+	case was != nil:
+	case is.Epoch == term:
+		x.made[k.id] = true
+	case is.Epoch < term && is.Phase.Active():
+		x.found[is.GroupKey()]++
 	}
 }
 

@@ -78,7 +78,8 @@ func Open(cfg Config) (*Ledger, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	l := &Ledger{cfg: cfg, index: newInstances(cfg.Shard)}
+	l := &Ledger{cfg: cfg}
+	l.index = newInstances(cfg.Shard, &l.term)
 	if cfg.CachePath != "" {
 		l.cache = openCache(cfg.CachePath, cfg.Logger)
 	}
@@ -116,12 +117,25 @@ func (l *Ledger) Group(key fleet.GroupKey) []fleet.Instance {
 	return all
 }
 
-// MadeBy returns the highest revision of a group that created one of its instances, and the
-// number of its instance records.
-func (l *Ledger) MadeBy(key fleet.GroupKey) (revision uint64, records int) {
+// Traces are what the records of instances show of their group.
+type Traces struct {
+	Revision uint64 // the highest one of the group that created any of them
+	Records  int
+	Found    uint64 // how often a pending or running one of an earlier term was found in this one
+}
+
+// Traces returns what the records of a group's instances show of it.
+func (l *Ledger) Traces(key fleet.GroupKey) Traces {
 	l.records.mu.RLock()
 	defer l.records.mu.RUnlock()
-	return l.index.madeBy[key], len(l.index.groups[key])
+	return Traces{Revision: l.index.madeBy[key], Records: len(l.index.groups[key]), Found: l.index.found[key]}
+}
+
+// Made reports whether an instance was created in this term.
+func (l *Ledger) Made(id fleet.InstanceID) bool {
+	l.records.mu.RLock()
+	defer l.records.mu.RUnlock()
+	return l.index.made[id]
 }
 
 // Get returns one record from memory, shared as those of Instances.

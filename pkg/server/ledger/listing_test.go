@@ -42,6 +42,44 @@ func TestListingLacksRecords(t *testing.T) {
 	}
 }
 
+// TestFoundRecords: the records of earlier terms are counted by group when they are found, whether a
+// listing shows them or they are read by key; those of this term are not.
+func TestFoundRecords(t *testing.T) {
+	counted, cfg, _ := shard(t, 4)
+	store := objecttest.NewListing(counted)
+	cfg.Store, cfg.CachePath = store, ""
+	store.Hide(func(k string) bool { return k != key(0) })
+	l := open(t, cfg)
+	defer closeLedger(t, l)
+	w := l.Lead(term{epoch: 9})
+	expect := func(when string, found uint64, records int) {
+		t.Helper()
+		if got := l.Traces(pending(0).GroupKey()); got.Found != found || got.Records != records {
+			t.Errorf("%s: %+v, want %d, %d of them found", when, got, records, found)
+		}
+	}
+	load(t, l)
+	expect("loaded", 1, 1)
+	for range 2 {
+		if found, err := l.Recall(t.Context(), "default", newID(1)); !found || err != nil {
+			t.Fatal(found, err)
+		}
+		expect("read by key", 2, 2)
+	}
+	create(t, w, 7)
+	expect("created", 2, 3)
+	store.Hide(nil)
+	if _, _, err := l.Relist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect("listed", 4, 5)
+	load(t, l)
+	expect("loaded again", 4, 5)
+	l.Lead(term{epoch: 10})
+	load(t, l)
+	expect("in the next term", 0, 5)
+}
+
 // TestRecall: a record that no listing has shown is found by its key.
 func TestRecall(t *testing.T) {
 	counted, cfg, _ := shard(t, 2)

@@ -35,6 +35,9 @@ type Writer struct {
 // Lead returns the writer of a term.
 func (l *Ledger) Lead(f Fence) *Writer {
 	l.term.Store(f.Epoch())
+	l.records.mu.Lock()
+	l.index.found, l.index.made = map[fleet.GroupKey]uint64{}, map[fleet.InstanceID]bool{}
+	l.records.mu.Unlock()
 	l.records.readAgain()
 	l.groupRecords.readAgain()
 	return &Writer{ledger: l, fence: f}

@@ -63,7 +63,7 @@ func (s *sweeper) removeOrphan(ctx context.Context, vm provider.VM) error {
 	if got.Err != nil {
 		return problems.Because(problems.ReasonProvider, fmt.Errorf("describe the stray VM %s: %w", vm.ProviderID, got.Err))
 	}
-	if _, err := s.recallOne(ctx, vm); err != nil {
+	if _, err := recallOne(ctx, s.ledger, vm); err != nil {
 		return err
 	}
 	if !s.orphans.Quiet(vm, time.Now().Add(-s.tuning.Load().Quiet)) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,13 +28,13 @@ func (s *sweeper) recall(ctx context.Context, vms []provider.VM) error {
 	reads.SetLimit(recalls)
 	for n, vm := range unknown {
 		reads.Go(func() (err error) {
-			found[n], err = s.recallOne(within, vm)
+			found[n], err = recallOne(within, s.ledger, vm)
 			return err
 		})
 	}
 	err := reads.Wait()
 	if err == nil && slices.Contains(found, true) {
-		err = s.reread(ctx, vms)
+		err = reread(ctx, s.ledger, vms)
 	}
 	if err == nil {
 		s.accounted.Store(true)
@@ -55,19 +56,19 @@ func (s *sweeper) recall(ctx context.Context, vms []provider.VM) error {
 
 // reread reads by key the records without a live VM: a listing that lacked other records may
 // have been stale for these too, and the group would seem to exceed its size.
-func (s *sweeper) reread(ctx context.Context, vms []provider.VM) error {
+func reread(ctx context.Context, ledger Ledger, vms []provider.VM) error {
 	lives := map[fleet.InstanceID]bool{}
 	for _, vm := range vms {
 		lives[vm.ID] = lives[vm.ID] || vm.State.Alive()
 	}
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.SetLimit(recalls)
-	for _, r := range s.ledger.Instances() {
+	for _, r := range ledger.Instances() {
 		if lives[r.ID] || r.Phase == fleet.Deleted {
 			continue
 		}
 		reads.Go(func() error {
-			if err := s.ledger.Reread(ctx, r.Tenant, r.ID); err != nil {
+			if err := ledger.Reread(ctx, r.Tenant, r.ID); err != nil {
 				return problems.Because(problems.ReasonStorage, fmt.Errorf("read the record of instance %s: %w", r.ID, err))
 			}
 			return nil
@@ -86,13 +87,37 @@ func (s *sweeper) unknown(vms []provider.VM) (unknown []provider.VM) {
 	})
 }
 
+// Recall reads by key the record of each VM that has none in memory. If there is any, it also reads those
+// without a live VM, which a listing that lacked records may have shown as they were.
+func Recall(ctx context.Context, ledger Ledger, vms []provider.VM) error {
+	var found atomic.Bool
+	reads, within := errgroup.WithContext(ctx)
+	reads.SetLimit(recalls)
+	for _, vm := range vms {
+		if _, known := ledger.Get(vm.ID); known || !vm.State.Exists() {
+			continue
+		}
+		reads.Go(func() error {
+			is, err := recallOne(within, ledger, vm)
+			if is {
+				found.Store(true)
+			}
+			return err
+		})
+	}
+	if err := reads.Wait(); err != nil || !found.Load() {
+		return err
+	}
+	return reread(ctx, ledger, vms)
+}
+
 // recallOne reads the record of one VM by key, if its tags name a valid key.
-func (s *sweeper) recallOne(ctx context.Context, vm provider.VM) (found bool, err error) {
+func recallOne(ctx context.Context, ledger Ledger, vm provider.VM) (found bool, err error) {
 	tenant := census.Group(vm).Tenant
 	if vm.ID == "" || fleet.CheckName(tenant) != nil {
 		return false, nil //nolint:nilerr // no record can have such a key
 	}
-	if found, err = s.ledger.Recall(ctx, tenant, vm.ID); err != nil {
+	if found, err = ledger.Recall(ctx, tenant, vm.ID); err != nil {
 		return false, problems.Because(problems.ReasonStorage, fmt.Errorf("read the record of the VM %s: %w", vm.ProviderID, err))
 	}
 	return found, nil
