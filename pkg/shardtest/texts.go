@@ -42,7 +42,7 @@ func (t *texts) accept(body []byte, sent time.Time) {
 	header, _, _ := config.CutHeader(body)
 	if t.altered && header.Epoch != t.epoch { // no leader knows more than the store says
 		last = t.instead
-		t.keep(next)
+		t.keep(next, header.Epoch)
 	} else if len(t.accepted) > 0 && !bytes.Equal(textOf(t.accepted[len(t.accepted)-1]), textOf(body)) {
 		clear(t.kept)
 	}
@@ -71,9 +71,10 @@ func textOf(body []byte) []byte {
 }
 
 // keep records the groups that the next config makes smaller than the last accepted one did, though
-// it is not smaller than what a new leader found in its place. Instances that
+// it is not smaller than what the leader of a new term found in its place, or than what the record of the
+// group says that it accepts: an earlier leader may have ended before it stored the config. Instances that
 // the next config replaces are left aside: the leader can't tell them from the rest of a rotation.
-func (t *texts) keep(next *config.Shard) {
+func (t *texts) keep(next *config.Shard, term uint64) {
 	b := t.book
 	if b.applied == nil {
 		return
@@ -87,7 +88,8 @@ func (t *texts) keep(next *config.Shard) {
 	for key, was := range before {
 		is, there := after[key]
 		known, seen := found[key]
-		says := seen && known.Size > is.Size
+		r := b.groups[key]
+		says := seen && known.Size > is.Size || r.ConfigSize != nil && *r.ConfigSize <= is.Size && r.Epoch < term
 		if was.Removed || says || there && is.Size >= was.Size {
 			continue
 		}

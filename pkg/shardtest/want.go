@@ -27,17 +27,8 @@ func (b *book) rewant() {
 	b.ends.evidence.testify(b.applied, b.groups, b.hands.credible(), b.texts.kept)
 	now := map[fleet.GroupKey]map[want]bool{}
 	for _, shard := range []*config.Shard{b.static, b.applied, b.texts.instead} {
-		if shard == nil {
-			continue
-		}
-		groups, _ := shard.Resolve(b.groups)
-		for key, g := range groups {
-			ask(now, key, g)
-		}
-		for key, left := range b.hands.left { // a new leader may act on it
-			if g, defined, _ := shard.ResolveGroup(key, left); defined {
-				ask(now, key, g)
-			}
+		if shard != nil {
+			askAll(now, b, shard)
 		}
 	}
 	for key, list := range b.wanted {
@@ -61,6 +52,33 @@ func (b *book) rewant() {
 			b.wanted[key] = append(b.wanted[key], &w)
 		}
 	}
+}
+
+// askAll records the desired state of all groups by a config.
+func askAll(now map[fleet.GroupKey]map[want]bool, b *book, shard *config.Shard) {
+	groups, _ := shard.Resolve(b.groups)
+	for key, g := range groups {
+		ask(now, key, g)
+		if b.hands.mayMiss(key) { // a leader may hold it at the number of its instances, and act before its record says so
+			g.Size = max(g.Size, living(b, key))
+			ask(now, key, g)
+		}
+	}
+	for key, left := range b.hands.left { // a new leader may act on it
+		if g, defined, _ := shard.ResolveGroup(key, left); defined {
+			ask(now, key, g)
+		}
+	}
+}
+
+// living counts the members of a group that do not leave.
+func living(b *book, key fleet.GroupKey) (n int) {
+	for _, i := range b.records {
+		if !i.OnDemand && i.GroupKey() == key && i.Phase.Active() {
+			n++
+		}
+	}
+	return n
 }
 
 // ask records the desired state of a group by a config and a record.
