@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -137,4 +138,31 @@ func TestListingLacksAnOlderOverride(t *testing.T) {
 			t.Errorf("web is %v", g)
 		}
 	})
+}
+
+// TestListingLacksAGroup: a listing without a dynamic group and its instances. The group is told as missing only
+// if its record is gone when it is read by its key.
+func TestListingLacksAGroup(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lost %v", lost), simulation(func(t *testing.T) {
+			s, p, listing := listed(t, onlyWeb)
+			p.set(&nstancev1.UpsertGroupRequest{Key: "jobs", Template: ptr("knd"), Size: ptr(int32(2))})
+			p.awaitSize("jobs", 2)
+			machines := s.living()
+			listing.Hide(keysWith([]string{"instance/", "jobs"}))
+			p.ends()
+			if lost {
+				s.remove("groups/dev-1/default/jobs.json")
+			}
+			q := s.successor() // its cache is empty
+			time.Sleep(10 * time.Minute)
+			s.keptAll("after the takeover", machines)
+			if told := strings.Contains(q.log.String(), missingGroup); told != lost {
+				t.Errorf("told that a record is missing: %v\n%s", told, q.log)
+			}
+			if g := s.mustGroup(q, "jobs"); (condition(g, missingGroup) != nil) != lost || !lost && g.GetSize() != 2 {
+				t.Errorf("jobs is %v", g)
+			}
+		}))
+	}
 }

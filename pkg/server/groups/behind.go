@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -70,6 +71,13 @@ func isLate(g *Groups, key fleet.GroupKey, found uint64) bool {
 	return !g.taking && found > max(g.atTakeover[key], g.kept[key].read.traces.Found)
 }
 
+// toBeRead reports whether a group may have a later record, which is to be read by its key.
+func toBeRead(g *Groups, key fleet.GroupKey) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.isBehind(key, g.kept[key].record)
+}
+
 // Current returns the groups as the loop is to see them.
 func Current(g *Groups) reconcile.Groups { return abreast{g} }
 
@@ -82,8 +90,8 @@ func (g abreast) Group(key fleet.GroupKey) (fleet.Group, bool) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	group, ok := g.group(key)
-	if group.Disabled == "" && g.isBehind(key, g.kept[key].record) {
-		group.Disabled = "its record may be stale; the latest one is being read"
+	if k := g.kept[key]; (group.Disabled == "" || k.err == nil) && g.isBehind(key, k.record) {
+		group.Disabled = cmp.Or(group.Disabled, "its record may be stale; the latest one is being read")
 		g.late.add(key)
 	}
 	return group, ok
@@ -158,9 +166,12 @@ func (g *Groups) readByKey(ctx context.Context, key fleet.GroupKey) error {
 		return err // what was found is judged once the record can be read
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	k := g.kept[key]
 	k.read = readByKey{true, traces}
 	g.kept[key] = k
+	g.mu.Unlock()
+	if !g.taking {
+		Problems{g}.reportNewlyMissing(key)
+	}
 	return nil
 }

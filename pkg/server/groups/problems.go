@@ -53,8 +53,9 @@ func (p Problems) reportOne(key fleet.GroupKey) {
 	p.reportMissing(key)
 }
 
+// reportMissing reports a missing record. One that is still to be read by its key may be there.
 func (p Problems) reportMissing(key fleet.GroupKey) {
-	if group, _ := p.groups.Group(key); p.groups.missing(key) {
+	if group, _ := p.groups.Group(key); p.groups.missing(key) && !toBeRead(p.groups, key) {
 		p.report(ReasonRecordMissing, key, group.RecordMissing)
 	}
 }
@@ -62,9 +63,13 @@ func (p Problems) reportMissing(key fleet.GroupKey) {
 // ReportNewlyMissing reports the missing records that were not reported yet.
 func (p Problems) ReportNewlyMissing() {
 	for _, key := range p.groups.All() {
-		if _, known := p.groups.cfg.Problems.Get(problems.Subject{Group: key, Reason: ReasonRecordMissing}); !known {
-			p.reportMissing(key)
-		}
+		p.reportNewlyMissing(key)
+	}
+}
+
+func (p Problems) reportNewlyMissing(key fleet.GroupKey) {
+	if _, known := p.groups.cfg.Problems.Get(problems.Subject{Group: key, Reason: ReasonRecordMissing}); !known {
+		p.reportMissing(key)
 	}
 }
 
