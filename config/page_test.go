@@ -58,6 +58,9 @@ func commandsOfThePage(t *testing.T, plane *planetest.Plane) {
 			if strings.Contains(line, " delete cluster") {
 				cluster(t, plane.Client)
 			}
+			if strings.Contains(line, " scale machinepool ") {
+				machinePool(t, plane.Client)
+			}
 			if strings.Contains(line, " delete ") {
 				line += " --dry-run=server"
 			}
@@ -89,6 +92,21 @@ func cluster(t *testing.T, api client.Client) {
 	c := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "example-cluster--default"}}
 	c.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: v1beta1.Group, Kind: "NstanceCluster", Name: c.Name}
 	if err := api.Create(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// machinePool makes the one that the page scales.
+func machinePool(t *testing.T, api client.Client) {
+	t.Helper()
+	p := &clusterv1.MachinePool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	p.Spec.ClusterName = "example-cluster--default"
+	p.Spec.Template.Spec = clusterv1.MachineSpec{
+		ClusterName:       p.Spec.ClusterName,
+		Bootstrap:         clusterv1.Bootstrap{DataSecretName: new("unused")},
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: v1beta1.Group, Kind: "NstanceMachinePool", Name: p.Name},
+	}
+	if err := api.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 }

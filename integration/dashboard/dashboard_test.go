@@ -101,10 +101,17 @@ func TestScale(t *testing.T) {
 	b.click("#scale-go")
 	b.has(webRow+" .actual", "0")
 
+	s.manage("one", "web", "NstanceShardGroup nstance/web--one")
+	b.has(webRow+" th", "managed by NstanceShardGroup nstance/web--one")
+	scale("3")
+	b.has("#scale-question", "It is managed by NstanceShardGroup nstance/web--one, which may change it back.")
+	b.click("#scale-go")
+	b.has(webRow+" .actual", "3")
+
 	b.run(chromedp.Evaluate[chromedp.Void]("sessionStorage.clear()"), chromedp.Reload())
 	b.has("#token-why", "requires a token")
 	token(readToken)
-	b.has(webRow+" .actual", "0")
+	b.has(webRow+" .actual", "3")
 	b.until("no scaling", fmt.Sprintf("document.querySelector(`%s button`).getClientRects().length === 0", webRow))
 }
 

@@ -80,6 +80,16 @@ func (s *shards) scale(shard, key string, size int32) {
 	s.put(shard, g)
 }
 
+// manage makes something the manager of a group.
+func (s *shards) manage(shard, key, manager string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := proto.CloneOf(s.groups[shard+"/"+key].GroupStatus)
+	g.Manager = manager
+	s.happened(shard, &nstancev1.Event{Kind: "change", Group: key, Reason: "upsert-group", Message: "manager " + manager})
+	s.put(shard, g)
+}
+
 // put shows a group. s.mu is held.
 func (s *shards) put(shard string, g *nstancev1.GroupStatus) {
 	g.Etag = "etag-" + strconv.Itoa(len(s.events))
@@ -195,8 +205,11 @@ func (s *shards) UpsertGroup(_ context.Context, picked []client.Shard, req *nsta
 	}
 	id := picked[0].ID + "/" + req.GetKey()
 	s.mu.Lock()
-	etag := s.groups[id].GetEtag()
+	etag, manager := s.groups[id].GetEtag(), s.groups[id].GetManager()
 	s.mu.Unlock()
+	if manager != "" && !req.GetForce() {
+		return nil, fmt.Errorf("managed by %s", manager)
+	}
 	if req.IfEtag == nil || req.GetIfEtag() != etag {
 		return nil, fmt.Errorf("if_etag: %q, but the group has etag %q", req.GetIfEtag(), etag)
 	}

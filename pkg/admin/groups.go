@@ -18,13 +18,16 @@ type Group struct {
 	Shard string
 	*nstancev1.GroupStatus
 	AlreadyGone []string // of the instances a change was to remove
+	// ManagedBefore is what managed the group until a change was forced.
+	ManagedBefore string
 }
 
 // MarshalJSON implements json.Marshaler: the message's JSON with the other fields.
 func (g Group) MarshalJSON() ([]byte, error) {
 	return jsonOf(inShard{g.Shard}, g.GroupStatus, struct {
-		AlreadyGone []string `json:"already_gone,omitempty"`
-	}{g.AlreadyGone})
+		AlreadyGone   []string `json:"already_gone,omitempty"`
+		ManagedBefore string   `json:"managed_before,omitempty"`
+	}{g.AlreadyGone, g.ManagedBefore})
 }
 
 // ListGroups returns the groups of all shards given, ordered by shard and key. On an error it
@@ -131,26 +134,29 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, req *ns
 			err = fmt.Errorf("the leader reports rollout_paused as %v: it may run a version without this field, or another call may "+
 				"have changed it", resp.GetGroup().GetRolloutPaused())
 		}
-		return Group{Shard: shard, GroupStatus: resp.GetGroup(), AlreadyGone: resp.GetAlreadyGone()}, err
+		return Group{
+			Shard: shard, GroupStatus: resp.GetGroup(), AlreadyGone: resp.GetAlreadyGone(), ManagedBefore: resp.GetManagedBefore(),
+		}, err
 	})
 	return changed, c.orMeant(ctx, shards, req.GetKey(), err)
 }
 
 // ResetGroup drops a static group's overrides, or releases a group held for a missing record,
-// in every shard given. On an error it also returns the groups of the shards that answered.
-func (c *Client) ResetGroup(ctx context.Context, shards []client.Shard, key string) ([]Group, error) {
+// in every shard given. On an error it also returns the groups of the shards that answered. force: whatever
+// manages the group.
+func (c *Client) ResetGroup(ctx context.Context, shards []client.Shard, key string, force bool) ([]Group, error) {
 	reset, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (Group, error) {
-		resp, err := s.ResetGroup(ctx, &nstancev1.ResetGroupRequest{Key: key})
+		resp, err := s.ResetGroup(ctx, &nstancev1.ResetGroupRequest{Key: key, Force: force})
 		return Group{Shard: shard, GroupStatus: resp.GetGroup()}, err
 	})
 	return reset, c.orMeant(ctx, shards, key, err)
 }
 
 // DeleteGroup deletes a dynamic group in every shard given, and returns the shards that
-// accepted.
-func (c *Client) DeleteGroup(ctx context.Context, shards []client.Shard, key string) ([]string, error) {
+// accepted. force: whatever manages the group.
+func (c *Client) DeleteGroup(ctx context.Context, shards []client.Shard, key string, force bool) ([]string, error) {
 	deleting, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (string, error) {
-		_, err := s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: key})
+		_, err := s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: key, Force: force})
 		return shard, err
 	})
 	return deleting, c.orMeant(ctx, shards, key, err)

@@ -21,9 +21,9 @@ func TestJSON(t *testing.T) {
 			`"is_static":false,"etag":"","actual_size":0,"pending_size":0,"draining_size":0,"up_to_date_size":0,"static_size":0,` +
 			`"conditions":[{"type":"Ready","status":"True","reason":"","message":"","last_transition_time":"2026-01-02T03:04:05Z"}],` +
 			`"instances":[],"capacity":{"cpu_millis":"4000","memory_bytes":"0","arch":""},"max_surge":"",` +
-			`"files_up_to_date_size":0,"rollout_paused":false,"already_gone":["x"]}`: admin.Group{
-			Shard: "a", AlreadyGone: []string{"x"}, GroupStatus: &nstancev1.GroupStatus{
-				Key: "web", Size: 2, Vars: &structpb.Struct{Fields: map[string]*structpb.Value{"n": structpb.NewNumberValue(1)}},
+			`"files_up_to_date_size":0,"rollout_paused":false,"manager":"o","already_gone":["x"],"managed_before":"p"}`: admin.Group{
+			Shard: "a", AlreadyGone: []string{"x"}, ManagedBefore: "p", GroupStatus: &nstancev1.GroupStatus{
+				Key: "web", Size: 2, Manager: "o", Vars: &structpb.Struct{Fields: map[string]*structpb.Value{"n": structpb.NewNumberValue(1)}},
 				Conditions: []*nstancev1.Condition{{Type: "Ready", Status: "True", LastTransitionTime: at}},
 				Capacity:   &nstancev1.MachineCapacity{CpuMillis: 4000},
 			},
@@ -34,7 +34,7 @@ func TestJSON(t *testing.T) {
 		`{"reason":"ConfigInvalid","message":"m","group":"","instance_id":"","over":false}`: admin.Problem{
 			WatchErrorsResponse: &nstancev1.WatchErrorsResponse{Reason: "ConfigInvalid", Message: "m"},
 		},
-		`[{"tenant":"t","group":"g","static_size":1,"size":0}]`: admin.SizeOverrides{{Tenant: "t", Group: "g", StaticSize: 1}},
+		`[{"tenant":"t","group":"g","static_size":1,"size":0,"manager":""}]`: admin.SizeOverrides{{Tenant: "t", Group: "g", StaticSize: 1}},
 	} {
 		if text, err := json.Marshal(v); err != nil || string(text) != want {
 			t.Errorf("%s, %v, want %s", text, err, want)

@@ -39,18 +39,20 @@ type Change struct {
 	MaxSurge     *fleet.Surge
 	OnDemand     *fleet.OnDemand
 	// RolloutPaused: whether no working instance is replaced because its definition is outdated or because
-	// it has reached eligible_age. A change of nothing else does not end the hold of a group whose record is missing.
+	// it has reached eligible_age. A change of nothing else does not end the hold of a group whose record is
+	// missing, and may be made whatever manages the group.
 	RolloutPaused *bool
 	Remove        []fleet.InstanceID // instances to remove for the new size; needs Size
 	// Left are those that were named to be removed, and have left the group's size already: they are
 	// gone, or drain. They may be in Remove too.
 	Left   []fleet.InstanceID
 	Create bool // create a new group; needs Template
+	By     By
 }
 
 // OnlyPauses reports whether the change pauses or resumes the rollout and changes nothing else.
 func (c Change) OnlyPauses() bool {
-	return c.RolloutPaused != nil && reflect.DeepEqual(c, Change{RolloutPaused: c.RolloutPaused})
+	return c.RolloutPaused != nil && reflect.DeepEqual(c, Change{RolloutPaused: c.RolloutPaused, By: c.By})
 }
 
 // SizeFrom returns the size after a change of a group of the given size, some instances of which are
@@ -136,7 +138,7 @@ func (s *Shard) restricted(static Group, e Entry) Problems {
 func (e Entry) narrowed() Entry {
 	return Entry{
 		Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Rotation: e.Rotation, RolloutPaused: e.RolloutPaused,
-		Leaving: e.Leaving, Revision: e.Revision, unknown: e.unknown,
+		Manager: e.Manager, Leaving: e.Leaving, Revision: e.Revision, unknown: e.unknown,
 	}
 }
 
@@ -148,7 +150,8 @@ func (e Entry) changed(c Change) (Entry, error) {
 		e = Entry{}
 	}
 	e.SizeKept = c.Size == nil && (e.SizeKept || e.Undefined && c.Create)
-	if !c.OnlyPauses() {
+	e = e.managedBy(c)
+	if !c.KeepsHold() {
 		e.Missing, e.Undefined = false, false
 	}
 	e.keepOnly(c.Template)

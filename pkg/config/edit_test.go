@@ -137,7 +137,7 @@ func TestLifeOfAGroupOfItsOwn(t *testing.T) {
 func TestEndOfAGroupOfItsOwn(t *testing.T) {
 	s := parse(t, scene)
 	r := record(t, `{ "epoch": 1, "rev": 2, "writer": "w", "template": "knd", "size": 2, "leaving": ["`+string(idA)+`"], "revision": 5 }`)
-	removed, err := s.RemoveGroup(own, r)
+	removed, err := s.RemoveGroup(own, r, config.By{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestEndOfAGroupOfItsOwn(t *testing.T) {
 	if r.Removed || *r.Size != 2 || len(r.Leaving) != 1 {
 		t.Error("RemoveGroup changed its input")
 	}
-	if again, err := s.RemoveGroup(own, removed); err != nil || !reflect.DeepEqual(again, removed) {
+	if again, err := s.RemoveGroup(own, removed, config.By{}); err != nil || !reflect.DeepEqual(again, removed) {
 		t.Errorf("removing again: %v", err)
 	}
 	if _, err := s.ChangeGroup(own, removed, config.Change{Size: ptr(3)}, config.Checks{}); !errors.Is(err, config.ErrRemoved) {
@@ -175,7 +175,7 @@ func TestEndOfAGroupOfItsOwn(t *testing.T) {
 	if _, err := s.ChangeGroup(own, gone, config.Change{Size: ptr(3)}, config.Checks{}); !errors.Is(err, config.ErrNoGroup) {
 		t.Errorf("scaling one that is gone gives %v", err)
 	}
-	if _, err := s.RemoveGroup(own, gone); !errors.Is(err, config.ErrNoGroup) {
+	if _, err := s.RemoveGroup(own, gone, config.By{}); !errors.Is(err, config.ErrNoGroup) {
 		t.Errorf("removing one that is gone gives %v", err)
 	}
 	for _, is := range []config.GroupRecord{gone, stored(t, gone)} {
@@ -216,7 +216,7 @@ func TestEditsOfWhatIsNotThere(t *testing.T) {
 	if _, err := s.ChangeGroup(own, none, config.Change{Size: ptr(1)}, config.Checks{}); !errors.Is(err, config.ErrNoGroup) {
 		t.Errorf("scaling gives %v", err)
 	}
-	if _, err := s.RemoveGroup(own, none); !errors.Is(err, config.ErrNoGroup) {
+	if _, err := s.RemoveGroup(own, none, config.By{}); !errors.Is(err, config.ErrNoGroup) {
 		t.Errorf("removing gives %v", err)
 	}
 	for name, after := range map[string]config.GroupRecord{"Remove": none.Remove(), "Settle": none.ClearLeaving([]fleet.InstanceID{idA})} {
@@ -237,7 +237,7 @@ func TestRestrictedEditing(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := s.RemoveGroup(web, none); !errors.Is(err, config.ErrRestricted) {
+	if _, err := s.RemoveGroup(web, none, config.By{}); !errors.Is(err, config.ErrRestricted) {
 		t.Errorf("removing gives %v", err)
 	}
 	// Repeating static config's values is not a change.
@@ -315,20 +315,20 @@ func TestBadChanges(t *testing.T) {
 func TestReset(t *testing.T) {
 	s := parse(t, scene)
 	is := record(t, `{ "size": 7, "revision": 3 }`)
-	reset, err := s.ResetGroup(web, is, noon)
+	reset, err := s.ResetGroup(web, is, config.By{}, noon)
 	if err != nil || reset.Exists() || !reset.Stored() || reset.Revision != 4 || group(t, s, web, reset).Size != 2 ||
 		group(t, s, web, reset).Revision != 4 {
 		t.Errorf("a static group became %+v, %v", reset, err)
 	}
-	if again, err := s.ResetGroup(web, reset, noon.Add(time.Hour)); err != nil || !reflect.DeepEqual(again, reset) {
+	if again, err := s.ResetGroup(web, reset, config.By{}, noon.Add(time.Hour)); err != nil || !reflect.DeepEqual(again, reset) {
 		t.Errorf("reset again: %+v, %v", again, err)
 	}
 	missing := record(t, `{ "template": "knd", "size": 3, "missing": true, "revision": 4 }`)
-	back, err := s.ResetGroup(own, missing, noon)
+	back, err := s.ResetGroup(own, missing, config.By{}, noon)
 	if err != nil || mustJSON(back.Entry) != `{"template":"knd","size":3,"revision":5}` || !missing.Missing {
 		t.Errorf("a missing group became %+v, %v", back, err)
 	}
-	if again, err := s.ResetGroup(own, back, noon); err != nil || !reflect.DeepEqual(again, back) {
+	if again, err := s.ResetGroup(own, back, config.By{}, noon); err != nil || !reflect.DeepEqual(again, back) {
 		t.Errorf("reset again: %+v, %v", again, err)
 	}
 	for text, want := range map[string]error{
@@ -336,7 +336,7 @@ func TestReset(t *testing.T) {
 		`{ "template": "knd", "removed": true }`:            config.ErrRemoved,
 		`{ "deleted_at": "2026-03-01T12:00:00Z" }`:          config.ErrNoGroup,
 	} {
-		if _, err := s.ResetGroup(own, record(t, text), noon); !errors.Is(err, want) {
+		if _, err := s.ResetGroup(own, record(t, text), config.By{}, noon); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", text, err, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"errors"
 	"reflect"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // After any sequence of edits, the records resolve without a problem, revisions never
-// decrease, and each edit affects only its own group.
+// decrease, each edit affects only its own group, and none that is not forced that of another manager.
 func TestEditsKeepTheShardWhole(t *testing.T) {
 	s := parse(t, scene)
 	keys := []fleet.GroupKey{web, bare, prod, own, {Tenant: "prod", Name: "own"}}
@@ -55,7 +56,7 @@ func TestEditsKeepTheShardWhole(t *testing.T) {
 
 // checkNarrow checks that the record of a static group has only fields that may be overridden.
 func checkNarrow(t *rapid.T, s *config.Shard, key fleet.GroupKey, r config.GroupRecord) {
-	r.Size, r.InstanceType, r.Vars, r.Rotation, r.Leaving, r.Revision = nil, nil, nil, nil, nil, 0
+	r.Size, r.InstanceType, r.Vars, r.Rotation, r.Leaving, r.Manager, r.Revision = nil, nil, nil, nil, nil, "", 0
 	if _, isStatic := s.Static(key); isStatic && mustJSON(r.Entry) != "{}" {
 		t.Fatalf("static group %s has %s", key, mustJSON(r.Entry))
 	}
@@ -63,17 +64,28 @@ func checkNarrow(t *rapid.T, s *config.Shard, key fleet.GroupKey, r config.Group
 
 func edit(t *rapid.T, s *config.Shard, key fleet.GroupKey, r config.GroupRecord) (config.GroupRecord, error) {
 	ids := rapid.SliceOfN(rapid.SampledFrom([]fleet.InstanceID{idA, idB, idC}), 0, 3).Draw(t, "ids")
+	by := config.By{Manager: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "by"), Force: rapid.Bool().Draw(t, "force")}
+	managed := r.Manager != "" && r.Manager != by.Manager && !by.Force
+	check := func(next config.GroupRecord, err error) (config.GroupRecord, error) {
+		if managed && err == nil && !next.Same(r) {
+			t.Fatalf("%+v changed %s to %s", by, mustJSON(r.Entry), mustJSON(next.Entry))
+		}
+		if !managed && errors.As(err, new(*config.ManagedError)) {
+			t.Fatalf("%+v can't change %s: %v", by, mustJSON(r.Entry), err)
+		}
+		return next, err
+	}
 	switch rapid.IntRange(0, 6).Draw(t, "edit") {
 	case 0:
-		return s.RemoveGroup(key, r)
+		return check(s.RemoveGroup(key, r, by))
 	case 1:
 		return r.ClearLeaving(ids), nil
 	case 2:
 		return r.Forget(noon), nil
 	case 3:
-		return s.ResetGroup(key, r, noon)
+		return check(s.ResetGroup(key, r, by, noon))
 	}
-	c := config.Change{Remove: ids}
+	c := config.Change{Remove: ids, By: by}
 	if rapid.Bool().Draw(t, "has size") {
 		c.Size = ptr(rapid.IntRange(-1, 10_001).Draw(t, "size"))
 	}
@@ -89,7 +101,7 @@ func edit(t *rapid.T, s *config.Shard, key fleet.GroupKey, r config.GroupRecord)
 	if rapid.Bool().Draw(t, "has vars") {
 		c.Vars = object().Draw(t, "vars")
 	}
-	next, err := s.ChangeGroup(key, r, c, config.Checks{})
+	next, err := check(s.ChangeGroup(key, r, c, config.Checks{}))
 	if err != nil {
 		return next, err
 	}

@@ -24,6 +24,7 @@ type Entry struct {
 	Rotation      *Rotation          `json:"rotation,omitempty"`
 	OnDemand      *fleet.OnDemand    `json:"on_demand,omitempty"`
 	RolloutPaused bool               `json:"rollout_paused,omitempty"`
+	Manager       string             `json:"manager,omitempty"` // the only one that changes the group without force
 	Leaving       []fleet.InstanceID `json:"leaving,omitempty"` // sorted, unique
 	Removed       bool               `json:"removed,omitempty"` // scale to zero, then delete the record
 	// Missing marks an entry that the leader wrote in place of one that disappeared without a
@@ -84,6 +85,9 @@ func (e Entry) check() Problems {
 	v.vars("vars", e.Vars)
 	v.args("args", e.Args)
 	e.Kept.check(v)
+	if err := checkManager(e.Manager); err != nil {
+		v.addf("manager", "%v", err)
+	}
 	for i, id := range e.Leaving {
 		if _, err := fleet.ParseID(string(id)); err != nil {
 			v.addf(at("leaving", i), "%v", err)

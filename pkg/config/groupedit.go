@@ -10,9 +10,13 @@ import (
 )
 
 // ChangeGroup validates a change of a group and applies it to its record. The error wraps
-// ErrRestricted, ErrNoGroup, ErrRemoved, ErrExists, or is a Problems with field names as paths.
+// ErrRestricted, ErrNoGroup, ErrRemoved, ErrExists, or is a ManagedError, or a Problems with field names
+// as paths.
 // Idempotent.
 func (s *Shard) ChangeGroup(key fleet.GroupKey, was GroupRecord, c Change, checks Checks) (GroupRecord, error) {
+	if c.repeats(was) {
+		return was, nil
+	}
 	entry, err := s.checkedChange(key, was, c, checks)
 	if err != nil {
 		return GroupRecord{}, fmt.Errorf("change group %s: %w", key, err)
@@ -34,6 +38,9 @@ func (s *Shard) checkedChange(key fleet.GroupKey, was GroupRecord, c Change, che
 		return Entry{}, Problems{{Path: "tenant", Message: s.CheckTenant(key.Tenant).Error()}}
 	}
 	if err := s.checkExistence(key, was, c); err != nil {
+		return Entry{}, err
+	}
+	if err := was.permits(key, c.By); err != nil && !c.OnlyPauses() {
 		return Entry{}, err
 	}
 	problems := checkRemove(c)
@@ -84,7 +91,7 @@ func (s *Shard) checkExistence(key fleet.GroupKey, was GroupRecord, c Change) er
 		return ErrNoGroup
 	case was.Removed && c.Template == nil:
 		return ErrRemoved
-	case was.Undefined && c.OnlyPauses():
+	case was.Undefined && c.KeepsHold():
 		return ErrUnknownGroup
 	}
 	return nil
@@ -104,7 +111,7 @@ func (e Entry) makes(c Change) bool {
 	if err != nil || e.unreadable != nil {
 		return false
 	}
-	e.Revision, e.unknown = want.Revision, want.unknown
+	e.Revision, e.Manager, e.unknown = want.Revision, want.Manager, want.unknown
 	if e.SizeKept && c.Size == nil {
 		e.Size, e.SizeKept = want.Size, want.SizeKept
 	}
@@ -112,13 +119,16 @@ func (e Entry) makes(c Change) bool {
 }
 
 // RemoveGroup checks that a group may be deleted, and marks it as removed. The error wraps
-// ErrRestricted for a static group, or ErrNoGroup. Idempotent.
-func (s *Shard) RemoveGroup(key fleet.GroupKey, was GroupRecord) (GroupRecord, error) {
+// ErrRestricted for a static group, or ErrNoGroup, or is a ManagedError. Idempotent.
+func (s *Shard) RemoveGroup(key fleet.GroupKey, was GroupRecord, by By) (GroupRecord, error) {
 	if _, isStatic := s.Static(key); isStatic {
 		return GroupRecord{}, fmt.Errorf("delete group %s: %w", key, ErrRestricted)
 	}
 	if !was.exists {
 		return GroupRecord{}, fmt.Errorf("delete group %s: %w", key, ErrNoGroup)
+	}
+	if err := was.permits(key, by); err != nil {
+		return GroupRecord{}, fmt.Errorf("delete group %s: %w", key, err)
 	}
 	return was.Remove(), nil
 }
@@ -133,7 +143,7 @@ func (r GroupRecord) Remove() GroupRecord {
 	if e.unreadable != nil {
 		e = Entry{Revision: e.Revision}
 	}
-	e.Missing, e.Undefined = false, false
+	e.Missing, e.Undefined, e.Manager = false, false, ""
 	e.Removed, e.Leaving, e.Size, e.SizeKept = true, nil, nil, false
 	return r.revised(e)
 }
@@ -164,8 +174,11 @@ func (r GroupRecord) Forget(now time.Time) GroupRecord {
 
 // ResetGroup drops the overrides of a static group. For a dynamic group whose record was
 // missing, it restores the last known one; otherwise it is a no-op. The error wraps
-// ErrNoGroup, ErrRemoved or ErrUnknownGroup.
-func (s *Shard) ResetGroup(key fleet.GroupKey, was GroupRecord, now time.Time) (GroupRecord, error) {
+// ErrNoGroup, ErrRemoved or ErrUnknownGroup, or is a ManagedError.
+func (s *Shard) ResetGroup(key fleet.GroupKey, was GroupRecord, by By, now time.Time) (GroupRecord, error) {
+	if err := was.permits(key, by); err != nil {
+		return GroupRecord{}, fmt.Errorf("reset group %s: %w", key, err)
+	}
 	if _, isStatic := s.Static(key); isStatic {
 		return was.Forget(now).sized(s, key), nil
 	}
@@ -180,7 +193,7 @@ func (s *Shard) ResetGroup(key fleet.GroupKey, was GroupRecord, now time.Time) (
 		return GroupRecord{}, fmt.Errorf("reset group %s: %w", key, ErrUnknownGroup)
 	}
 	e := was.Entry
-	e.Missing = false
+	e.Missing, e.Manager = false, by.Manager
 	return was.revised(e), nil
 }
 

@@ -108,7 +108,7 @@ func TestUnreadableGroup(t *testing.T) {
 	if kept := succession(s, s).KeepTemplate(own, r); !kept.Same(r) {
 		t.Errorf("it keeps %+v", kept)
 	}
-	if reset, err := s.ResetGroup(web, r, noon); err != nil || reset.Exists() || reset.Unreadable() {
+	if reset, err := s.ResetGroup(web, r, config.By{}, noon); err != nil || reset.Exists() || reset.Unreadable() {
 		t.Errorf("reset, it is %+v, %v", reset, err)
 	}
 }

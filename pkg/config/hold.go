@@ -191,18 +191,19 @@ func (j judgement) nextRevision(before uint64) uint64 {
 	return max(before, j.Known.Revision, j.is.Revision, j.Revision, j.Since) + 1
 }
 
-// sameWish reports whether a record equals the known one apart from the revision, the missing mark and
-// whether the rollout is paused.
+// sameWish reports whether a record equals the known one apart from the revision, the missing mark,
+// whether the rollout is paused, and what manages the group.
 func (r GroupRecord) sameWish(was GroupRecord) bool {
 	if r.unreadable != nil || r.Missing {
 		return false
 	}
 	r.Revision, r.Missing, r.SizeKept, r.Kept, r.ConfigSize = was.Revision, was.Missing, was.SizeKept, was.Kept, was.ConfigSize
-	r.RolloutPaused = was.RolloutPaused
+	r.RolloutPaused, r.Manager = was.RolloutPaused, was.Manager
 	return r.Same(was)
 }
 
 // overrides reports whether an entry overrides anything of a static group.
 func (e Entry) overrides() bool {
-	return e.Size != nil || e.InstanceType != nil || e.Vars != nil || e.Rotation != nil || e.RolloutPaused || len(e.Leaving) > 0
+	return e.Size != nil || e.InstanceType != nil || e.Vars != nil || e.Rotation != nil || e.RolloutPaused || e.Manager != "" ||
+		len(e.Leaving) > 0
 }

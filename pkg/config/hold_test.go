@@ -124,6 +124,10 @@ func TestHoldGroupOfItsOwn(t *testing.T) {
 		"held, and put back": {
 			rev: 3, found: jobIs, known: lost, lives: 9, want: `{"template":"knd","size":9,"revision":9}`, holds: true,
 		},
+		"held and managed since, and put back": {
+			rev: 3, found: jobIs, known: `{"template":"knd","size":9,"missing":true,"manager":"m","revision":8}`, lives: 9,
+			want: `{"template":"knd","size":9,"manager":"m","revision":9}`, holds: true,
+		},
 		"held, and another put back": {rev: 3, found: small, known: lost, lives: 9, want: lost, holds: true},
 		"held, and put back as held before": {
 			rev: 3, found: `{"template":"knd","size":9,"missing":true,"revision":3}`, known: lost, lives: 9, want: lost, holds: true,
@@ -153,7 +157,10 @@ func TestHoldStaticGroup(t *testing.T) {
 	const held, twoLive = `{"size":2,"missing":true,"revision":6}`, `{"size":2,"missing":true,"undefined":true,"revision":%d}`
 	undefined := func(revision int) string { return fmt.Sprintf(twoLive, revision) }
 	for name, c := range map[string]holdCase{
-		"the known one":                       {rev: 7, found: webIs, known: webIs, lives: 2, want: webIs},
+		"the known one": {rev: 7, found: webIs, known: webIs, lives: 2, want: webIs},
+		"none is there, which only managed": {
+			known: `{"manager":"m","revision":5}`, lives: 2, want: `{"manager":"m","missing":true,"revision":6}`, holds: true,
+		},
 		"none is there":                       {known: webIs, lives: 2, want: held, holds: true},
 		"a cache knows it":                    {known: webIs, behind: true, lives: 2, want: held, holds: true},
 		"a cache knows it, and nothing lives": {known: webIs, behind: true, want: nothing},

@@ -130,7 +130,7 @@ func TestConfigSizeOfAnyHistory(t *testing.T) {
 			case then == 1:
 				r = change(t, now, web, r, config.Change{Size: ptr(2)})
 			case then == 2:
-				reset, err := now.ResetGroup(web, r, noon)
+				reset, err := now.ResetGroup(web, r, config.By{}, noon)
 				if err != nil {
 					rt.Fatal(err)
 				}

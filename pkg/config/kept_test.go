@@ -119,7 +119,7 @@ func TestNothingKept(t *testing.T) {
 	if moved.Kept != nil {
 		t.Errorf("with another template there is kept %+v", moved.Kept)
 	}
-	gone, err := next.RemoveGroup(jobs, is)
+	gone, err := next.RemoveGroup(jobs, is, config.By{})
 	if err != nil {
 		t.Fatal(err)
 	}

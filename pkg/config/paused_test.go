@@ -70,7 +70,7 @@ func TestRolloutPaused(t *testing.T) {
 	if g := group(t, next, web, succeed(t, web, paused, next, s)); !g.RolloutPaused || g.Static || g.Removed {
 		t.Errorf("web, which was static, is %+v", g)
 	}
-	if r, err := s.ResetGroup(web, paused, noon); err != nil || group(t, s, web, r).RolloutPaused {
+	if r, err := s.ResetGroup(web, paused, config.By{}, noon); err != nil || group(t, s, web, r).RolloutPaused {
 		t.Errorf("web, which is reset, is %+v: %v", r, err)
 	}
 }

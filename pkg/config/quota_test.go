@@ -64,6 +64,7 @@ func TestQuota(t *testing.T) {
 		"as many, above it":           {`"instances": 4, "groups": 1`, "jobs", config.Change{Vars: many}, ""},
 		"bytes":                       {`"config_bytes": 250`, "jobs", config.Change{Vars: many}, "config_bytes: at most 250 are allowed, there"},
 		"fewer, for want of bytes":    {`"config_bytes": 1`, "jobs", config.Change{Size: ptr(1), Remove: leaving}, ""},
+		"a claim, for want of bytes":  {`"config_bytes": 1`, "jobs", config.Change{By: config.By{Manager: "m"}}, ""},
 		"a pause, for want of bytes":  {`"config_bytes": 1`, "jobs", config.Change{RolloutPaused: ptr(true)}, ""},
 		"an override, for want too":   {`"config_bytes": 1`, "web", config.Change{Size: ptr(1)}, ""},
 		"nothing, for want of groups": {`"groups": 1`, "jobs", config.Change{Size: ptr(0)}, ""},

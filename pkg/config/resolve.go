@@ -137,6 +137,7 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 		Revision:      entry.Revision,
 		MaxSurge:      value(entry.Rotation, g.Rotation, template.Rotation).MaxSurge,
 		RolloutPaused: entry.RolloutPaused,
+		Manager:       entry.Manager,
 		Userdata:      value(template.Userdata, defaults.Userdata),
 	}
 	size, isSet := sizeOf(s.Templates, g, entry)

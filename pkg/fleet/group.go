@@ -26,6 +26,7 @@ type Group struct {
 	MaxSurge      Surge         // while working instances are replaced
 	RolloutPaused bool          // no working instance is replaced for its definition or age
 	OnDemand      *OnDemand     // nil: pods get no instances of the group
+	Manager       string        // the only one that changes the group without force; empty: none
 
 	Static     bool // defined in the static config
 	StaticSize int  // size in the static config; 0 if not Static

@@ -13,6 +13,9 @@ type Failure struct {
 	Description string
 }
 
+// GroupManaged is the type of a failed precondition of a change of a group: something else manages it.
+const GroupManaged = "GROUP_MANAGED"
+
 // Types of failed preconditions of a config refresh.
 const (
 	GroupRemoved = "GROUP_REMOVED" // the config removes the group, and that was not accepted

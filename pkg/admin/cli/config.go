@@ -68,12 +68,20 @@ func (a *app) configStatus() *cobra.Command {
 // printOverrides prints a line for each size override of the static config.
 func printOverrides(w io.Writer, shard string, all admin.SizeOverrides) {
 	for _, o := range all {
-		as := ""
-		if o.GetTenant() != fleet.DefaultTenant {
-			as = ", as an operator of tenant " + o.GetTenant() + ","
-		}
-		fmt.Fprintf(w, "%s: group %s/%s: size %d overrides the config's %d (nstance-admin group reset %s --shard %s%s drops it)\n",
-			shard, o.GetTenant(), o.GetGroup(), o.GetSize(), o.GetStaticSize(), o.GetGroup(), shard, as)
+		fmt.Fprintf(w, "%s: group %s/%s: size %d overrides the config's %d (%s)\n",
+			shard, o.GetTenant(), o.GetGroup(), o.GetSize(), o.GetStaticSize(), dropping(shard, o))
+	}
+}
+
+// dropping is how an override is dropped.
+func dropping(shard string, o *nstancev1.SizeOverride) string {
+	switch {
+	case o.GetManager() != "":
+		return "managed by " + o.GetManager()
+	case o.GetTenant() != fleet.DefaultTenant:
+		return fmt.Sprintf("nstance-admin group reset %s --shard %s, as an operator of tenant %s, drops it", o.GetGroup(), shard, o.GetTenant())
+	default:
+		return fmt.Sprintf("nstance-admin group reset %s --shard %s drops it", o.GetGroup(), shard)
 	}
 }
 

@@ -22,6 +22,11 @@ func yesFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().BoolP("yes", "y", false, "remove machines without confirmation; required if standard input is not a terminal")
 }
 
+// forceFlag adds --force to a command that changes a group.
+func forceFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("force", false, "change a group that something else manages, such as the Kubernetes operator")
+}
+
 // confirm prints the removals, one per line, to standard error and prompts for confirmation. It
 // does not prompt if there are none or yes is set. If standard input is not a terminal it
 // returns a usageError that names the flags to add: --yes, or the alternative, if any.

@@ -328,6 +328,8 @@ func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest
 	switch {
 	case req.IfEtag != nil && req.GetIfEtag() != g.GetEtag():
 		return nil, rpc.Conflict.Errorf("if_etag: %q, but group %s has etag %q", req.GetIfEtag(), req.GetKey(), g.GetEtag())
+	case managed(g, req) != nil && req.RolloutPaused == nil:
+		return nil, managed(g, req)
 	case g != nil && req.GetCreate():
 		return nil, rpc.Exists.Errorf("change group default/%s: there is such a group already", req.GetKey())
 	case g == nil && req.Template == nil:
@@ -350,7 +352,11 @@ func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest
 		s.changed(g)
 	}
 	gone := slices.DeleteFunc(slices.Clone(req.GetRemove()), func(id string) bool { return !strings.HasPrefix(id, "gone-") })
-	return &nstancev1.UpsertGroupResponse{Group: g, AlreadyGone: gone}, nil
+	before := g.GetManager()
+	if req.RolloutPaused == nil {
+		g.Manager = ""
+	}
+	return &nstancev1.UpsertGroupResponse{Group: g, AlreadyGone: gone, ManagedBefore: before}, nil
 }
 
 func (s *shard) DeleteGroup(_ context.Context, req *nstancev1.DeleteGroupRequest) (*nstancev1.DeleteGroupResponse, error) {
@@ -358,6 +364,9 @@ func (s *shard) DeleteGroup(_ context.Context, req *nstancev1.DeleteGroupRequest
 	defer s.mu.Unlock()
 	if s.groups[req.GetKey()] == nil {
 		return nil, rpc.NotFound.Errorf("delete group default/%s: no such group", req.GetKey())
+	}
+	if err := managed(s.groups[req.GetKey()], req); err != nil {
+		return nil, err
 	}
 	delete(s.groups, req.GetKey())
 	return &nstancev1.DeleteGroupResponse{}, nil

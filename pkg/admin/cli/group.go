@@ -30,6 +30,7 @@ func groupColumns() []column[admin.Group] {
 		{"TEMPLATE", func(g admin.Group) string { return g.GetTemplate() }},
 		{"TYPE", func(g admin.Group) string { return g.GetInstanceType() }},
 		{"STATIC", func(g admin.Group) string { return strconv.FormatBool(g.GetIsStatic()) }},
+		{"MANAGED BY", func(g admin.Group) string { return g.GetManager() }},
 		{"CONDITIONS", conditions},
 	}
 }
@@ -78,7 +79,7 @@ func (a *app) groupDelete() *cobra.Command {
 		Long: "Scale a dynamic group to zero and delete it, including its on-demand instances.\n\n" +
 			"If it has instances, the command prompts on a terminal; otherwise it needs --yes.",
 	}
-	yes := yesFlag(cmd)
+	yes, force := yesFlag(cmd), forceFlag(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
 		client, shards, err := a.connect(a.target.write)
 		if err != nil {
@@ -87,7 +88,7 @@ func (a *app) groupDelete() *cobra.Command {
 		if err := a.confirmGroup(cmd, *yes, client, shards, args[0], true); err != nil {
 			return err
 		}
-		deleting, err := client.DeleteGroup(cmd.Context(), shards, args[0])
+		deleting, err := client.DeleteGroup(cmd.Context(), shards, args[0], *force)
 		if len(deleting) == 0 {
 			return err
 		}

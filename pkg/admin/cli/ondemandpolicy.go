@@ -16,7 +16,7 @@ func groupOnDemand(a *app) *cobra.Command {
 		Long: "Set which Kubernetes pods may get instances of a dynamic group: a JSON object with the config's on_demand fields, such as\n" +
 			`{"namespaces": ["ci"], "max": 10}, or none, after which pods get no more instances. Existing instances stay.`,
 	}
-	ifETag := etagFlag(cmd)
+	ifETag, force := etagFlag(cmd), forceFlag(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
 		policy := &nstancev1.OnDemand{}
 		if args[1] != noPods {
@@ -25,7 +25,7 @@ func groupOnDemand(a *app) *cobra.Command {
 				return err
 			}
 		}
-		return a.upsert(cmd, &nstancev1.UpsertGroupRequest{Key: args[0], OnDemand: policy, IfEtag: ifETag()}, false, false)
+		return a.upsert(cmd, &nstancev1.UpsertGroupRequest{Key: args[0], OnDemand: policy, IfEtag: ifETag(), Force: *force}, false, false)
 	})
 }
 

@@ -19,7 +19,7 @@ func (a *app) groupReset() *cobra.Command {
 			"its record was missing.\n\n" +
 			"If the static config's size is smaller than the group's, the command prompts on a terminal; otherwise it needs --yes.",
 	}
-	yes := yesFlag(cmd)
+	yes, force := yesFlag(cmd), forceFlag(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
 		client, shards, err := a.connect(a.target.write)
 		if err != nil {
@@ -28,7 +28,7 @@ func (a *app) groupReset() *cobra.Command {
 		if err := a.confirmReset(cmd, *yes, client, shards, args[0]); err != nil {
 			return err
 		}
-		reset, err := client.ResetGroup(cmd.Context(), shards, args[0])
+		reset, err := client.ResetGroup(cmd.Context(), shards, args[0], *force)
 		if len(reset) == 0 {
 			return err
 		}

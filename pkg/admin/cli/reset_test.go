@@ -19,6 +19,9 @@ func (s *shard) ResetGroup(_ context.Context, req *nstancev1.ResetGroupRequest) 
 	if g == nil {
 		return nil, rpc.NotFound.Errorf("reset group default/%s: no such group", req.GetKey())
 	}
+	if err := managed(g, req); err != nil {
+		return nil, err
+	}
 	if g.GetIsStatic() {
 		g.Size = g.GetStaticSize()
 	}

@@ -23,7 +23,7 @@ func (a *app) groupScale() *cobra.Command {
 		Long: "Set the size of a group to an absolute number of instances; relative sizes (+1, -1) are not supported.\n\n" +
 			"Size 0 removes all instances: the command prompts on a terminal; otherwise it needs --yes.",
 	}
-	yes := yesFlag(cmd)
+	yes, force := yesFlag(cmd), forceFlag(cmd)
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the group runs exactly that many instances, besides draining ones")
 	cmd.Flags().StringSliceVar(&remove, "remove", nil, "`IDs` of the instances to remove")
 	ifETag := etagFlag(cmd)
@@ -42,7 +42,8 @@ func (a *app) groupScale() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.upsert(cmd, &nstancev1.UpsertGroupRequest{Key: args[0], Size: &size, Remove: remove, IfEtag: ifETag()}, wait, *yes)
+		req := &nstancev1.UpsertGroupRequest{Key: args[0], Size: &size, Remove: remove, IfEtag: ifETag(), Force: *force}
+		return a.upsert(cmd, req, wait, *yes)
 	})
 }
 
@@ -144,6 +145,9 @@ func (a *app) upsert(cmd *cobra.Command, req *nstancev1.UpsertGroupRequest, wait
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%s: already gone: %s; the size is %d\n",
 				g.Shard, g.GetKey(), strings.Join(g.AlreadyGone, ", "), g.GetSize())
 		}
+		if g.ManagedBefore != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s/%s: no longer managed by %s, which may change it back\n", g.Shard, g.GetKey(), g.ManagedBefore)
+		}
 	}
 	if wait {
 		ask(groups, req)
@@ -178,9 +182,9 @@ func (a *app) await(cmd *cobra.Command, c *admin.Client, shards []client.Shard, 
 				return
 			}
 			var draining []string
-			gone := groups[n].AlreadyGone
-			groups[n], draining, errs[n] = c.WaitGroup(cmd.Context(), shard[0], groups[n], printProgress(out))
-			groups[n].AlreadyGone = gone
+			asked := groups[n]
+			groups[n], draining, errs[n] = c.WaitGroup(cmd.Context(), shard[0], asked, printProgress(out))
+			groups[n].AlreadyGone, groups[n].ManagedBefore = asked.AlreadyGone, asked.ManagedBefore
 			if len(draining) > 0 {
 				fmt.Fprintf(out, "%s/%s: still draining: %s\n", groups[n].Shard, groups[n].GetKey(), strings.Join(draining, ", "))
 			}

@@ -152,6 +152,27 @@ func TestServeIfMatch(t *testing.T) {
 	s.call(t, "PUT", "/groups/new?shard=one", paused).want(t, 200, `"rollout_paused":true`)
 }
 
+// TestServeManagedGroup: changes of a group that something else manages need force=true.
+func TestServeManagedGroup(t *testing.T) {
+	c := newFixture(t).register()
+	one := c.shard("one").setGroups(web(2, 2))
+	s := c.serve()
+	for _, change := range []struct{ method, path, body string }{
+		{"POST", "/group/scale?shard=one", `{"group": "web", "size": 3}`}, {"PUT", "/groups/web?shard=one", `{"size": 3}`},
+		{"DELETE", "/groups/web?shard=one&yes=true", ""},
+	} {
+		one.locked(func() { one.groups["web"].Manager = manager })
+		s.call(t, "GET", "/groups/web?shard=one", "").want(t, 200, `"manager":"`+manager+`"`)
+		s.call(t, change.method, change.path, change.body).want(t, http.StatusConflict, "managed by "+manager)
+		forced := s.call(t, change.method, change.path+"&force=true", change.body)
+		if change.method == "DELETE" {
+			forced.want(t, http.StatusAccepted, "one")
+		} else {
+			forced.want(t, 200, `"managed_before":"`+manager+`"`)
+		}
+	}
+}
+
 // TestServeGuards: what no caller of this API sends is refused, and changes nothing.
 func TestServeGuards(t *testing.T) {
 	c := newFixture(t).register()

@@ -61,7 +61,8 @@ function fill(row, group, scale) {
   const label = `Scale ${group.key} of shard ${group.shard}`;
   const scaling = row.querySelector('button') || el('button', { type: 'button', 'aria-label': label }, 'Scale…');
   scaling.onclick = () => scale(group);
-  const made = [group.template, group.instance_type].filter(Boolean).join(', ');
+  const managed = group.manager ? [`managed by ${group.manager}`] : [];
+  const made = [group.template, group.instance_type].filter(Boolean).concat(managed).join(', ');
   const cells = [
     el('th', { scope: 'row' }, group.key, el('span', { class: 'note dim' }, made)),
     el('td', {}, group.shard), el('td', { class: 'number wanted' }, String(group.size)),

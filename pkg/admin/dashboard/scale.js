@@ -34,6 +34,7 @@ export function open(of) {
 async function send() {
   const query = new URLSearchParams({ shard: group.shard });
   if (emptying) query.set('yes', 'true');
+  if (group.manager) query.set('force', 'true'); // the question named it
   try {
     // The size was chosen for the group as it is shown: not if it was changed meanwhile.
     const headers = group.etag ? { 'If-Match': `"${group.etag}"` } : {};
@@ -58,7 +59,8 @@ async function submit(event) {
     emptying = false;
     const less = group.size - size;
     const goes = less > 0 ? ` ${less} of its instances will be removed.` : '';
-    ask(`Change ${group.key} of shard ${group.shard} from ${group.size} to ${size}?${goes}`, `Set the size to ${size}`);
+    const back = group.manager ? ` It is managed by ${group.manager}, which may change it back.` : '';
+    ask(`Change ${group.key} of shard ${group.shard} from ${group.size} to ${size}?${goes}${back}`, `Set the size to ${size}`);
     return;
   }
   const go = byId('scale-go');

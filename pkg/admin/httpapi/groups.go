@@ -23,6 +23,8 @@ type groupInput struct {
 type Change struct {
 	Target
 	Yes bool `query:"yes" doc:"Confirms that machines go: without it, a change that removes all instances of a group is refused"`
+
+	Force bool `query:"force" doc:"Changes a group although something else manages it, which no longer does until it changes the group again"`
 }
 
 // DeleteInput is a request to delete a group.
@@ -168,6 +170,7 @@ func (a *API) upsert(ctx context.Context, in Change, match string, req *nstancev
 			return nil, err
 		}
 	}
+	req.Force = in.Force
 	all, err := a.cfg.Service.UpsertGroup(ctx, shards, req)
 	return withETag(gathered(shards, all, err, match != ""))
 }
@@ -213,7 +216,7 @@ func (a *API) deleteGroup(ctx context.Context, in *DeleteInput) (*reply, error) 
 	if err := a.confirmed(ctx, in.Yes, shards, in.Group, true); err != nil {
 		return nil, err
 	}
-	deleting, err := a.cfg.Service.DeleteGroup(ctx, shards, in.Group)
+	deleting, err := a.cfg.Service.DeleteGroup(ctx, shards, in.Group, in.Force)
 	body := deleted{Key: in.Group, DeletingIn: deleting}
 	r, err := gathered(shards, []deleted{body}, err, false)
 	if err == nil && r.Status == http.StatusOK {

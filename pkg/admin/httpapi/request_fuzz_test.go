@@ -72,7 +72,7 @@ func (s *shards) UpsertGroup(ctx context.Context, of []client.Shard, req *nstanc
 	return s.ListGroups(ctx, of)
 }
 
-func (s *shards) DeleteGroup(_ context.Context, of []client.Shard, _ string) (all []string, err error) {
+func (s *shards) DeleteGroup(_ context.Context, of []client.Shard, _ string, _ bool) (all []string, err error) {
 	s.changes++
 	for _, x := range of {
 		all = append(all, x.ID)

@@ -130,13 +130,18 @@ func (i imported) shards() (names []v1beta1.Name) {
 	return names
 }
 
+// static reports whether a shard's own config names the group.
+func (i imported) static() bool {
+	return slices.ContainsFunc(i.parts, func(p part) bool { return p.group.GetIsStatic() })
+}
+
 // infrastructure returns the group's NstanceMachinePool. Fields in which the shards differ
 // stay unset. So do fields that a shard's own config sets: they can be changed there, and a
 // copy would override the change.
 func (i imported) infrastructure(namespace, cluster string) (*v1beta1.NstanceMachinePool, error) {
 	o := &v1beta1.NstanceMachinePool{ObjectMeta: i.meta(namespace, cluster)}
 	o.Spec.Group, o.Spec.Shards = v1beta1.Name(i.group()), i.shards()
-	if slices.ContainsFunc(i.parts, func(p part) bool { return p.group.GetIsStatic() }) {
+	if i.static() {
 		return o, nil
 	}
 	o.Spec.Template = agreed(i.parts, (*nstancev1.GroupStatus).GetTemplate)

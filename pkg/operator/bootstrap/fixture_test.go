@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -171,4 +172,25 @@ func (f *fixture) has(shard, group string, size int32, more *nstancev1.UpsertGro
 	}
 	more.Key = group
 	f.shards.Shard(shard).Upsert(more)
+}
+
+// tells waits until these are all events of a reason.
+func (f *fixture) tells(reason string, want ...string) {
+	f.t.Helper()
+	planetest.Eventually(f.t, soon, "events "+reason, func(ctx context.Context) error {
+		var all eventsv1.EventList
+		if err := f.Client.List(ctx, &all, client.InNamespace(f.ns)); err != nil {
+			return err
+		}
+		var notes []string
+		for _, e := range all.Items {
+			if e.Reason == reason {
+				notes = append(notes, e.Note)
+			}
+		}
+		if !slices.Equal(notes, want) {
+			return fmt.Errorf("told %q, want %q", notes, want)
+		}
+		return nil
+	})
 }

@@ -178,7 +178,11 @@ func (r *Reconciler) make(ctx context.Context, cluster *clusterv1.Cluster, one i
 		return fmt.Errorf("import group %s: create NstanceMachinePool: %w", one.group(), err)
 	}
 	r.seen[one.group()] = true
+	returns := ""
+	if one.static() {
+		returns = "; a shard's static config names it, so the operator's next start imports it again if its pool is deleted"
+	}
 	r.Recorder.Eventf(cluster, nil, corev1.EventTypeNormal, "Imported", "Import",
-		"group %s: %d replicas on %v", one.group(), one.replicas(), one.shards())
+		"group %s: %d replicas on %v%s", one.group(), one.replicas(), one.shards(), returns)
 	return nil
 }

@@ -51,7 +51,7 @@ func (p *pusher) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	old := g.DeepCopy()
 	if !g.DeletionTimestamp.IsZero() {
 		if _, configured := p.set.State(shard); configured && !p.set.Group(shard, group).GetIsStatic() {
-			if err := p.set.DeleteGroup(ctx, shard, group); err != nil {
+			if err := p.set.DeleteGroup(ctx, shard, group, ""); err != nil {
 				return ctrl.Result{}, err
 			}
 			if p.set.Group(shard, group) != nil {

@@ -24,6 +24,11 @@ type known struct {
 	surge bool
 	// policy: the shard may have an on_demand that was pushed before.
 	policy bool
+	// manager is what the shard knows this object by, as the manager of the group.
+	manager string
+	// claimed: the shard has accepted the manager for the group as it is. If it does not show it, it may be
+	// of a version without managers.
+	claimed bool
 	// gone reports whether an instance is certainly gone.
 	gone func(id string) bool
 	// instances are the group's, as far as is known.
@@ -31,8 +36,8 @@ type known struct {
 }
 
 // decide returns the request that changes a shard's group to the spec, conditional on the
-// group's known etag; nil if nothing differs. Fields that the spec leaves unset are left to
-// the shard.
+// group's known etag, and makes the object its manager; nil if nothing differs. Fields that the spec
+// leaves unset are left to the shard.
 func decide(want *v1beta1.NstanceShardGroupSpec, have known) (*nstancev1.UpsertGroupRequest, error) {
 	if want.Size == nil {
 		return nil, errors.New("spec.size: not set: want a whole number from 0")
@@ -43,7 +48,7 @@ func decide(want *v1beta1.NstanceShardGroupSpec, have known) (*nstancev1.UpsertG
 	}
 	g := have.group
 	anew := !exists(g)
-	r := &nstancev1.UpsertGroupRequest{Key: string(want.Group), IfEtag: new(g.GetEtag()), Vars: vars}
+	r := &nstancev1.UpsertGroupRequest{Key: string(want.Group), IfEtag: new(g.GetEtag()), Vars: vars, Manager: have.manager}
 	text := func(field **string, wanted, shown string) {
 		if wanted != "" && (anew || wanted != shown) {
 			*field = new(wanted)
@@ -59,7 +64,7 @@ func decide(want *v1beta1.NstanceShardGroupSpec, have known) (*nstancev1.UpsertG
 	if !anew && (sized || !have.taken) {
 		r.Remove = have.leaving(want)
 	}
-	if sized || len(r.Remove) > 0 {
+	if have.claims() || sized || len(r.Remove) > 0 {
 		r.Size = new(size)
 	}
 	if !pushed && !sets(r) {
@@ -78,6 +83,12 @@ func sets(r *nstancev1.UpsertGroupRequest) bool {
 // deleted has to be created anew.
 func exists(g *nstancev1.GroupStatus) bool {
 	return g != nil && g.GetEtag() != "" && shards.Condition(g, "Removed") == nil
+}
+
+// claims reports whether the object is to become the manager of an existing group: not while the group is held,
+// since its record is missing. That would end the hold, which is an administrator's decision.
+func (k known) claims() bool {
+	return k.group.GetManager() != k.manager && !k.claimed && shards.Condition(k.group, "GroupRecordMissing") == nil
 }
 
 // leaving returns the instances to remove. One that went before a smaller size was taken has been

@@ -35,6 +35,12 @@ func structOf(tb testing.TB, v map[string]any) *structpb.Struct {
 	return s
 }
 
+// held returns a group whose record is missing.
+func held(g *nstancev1.GroupStatus) *nstancev1.GroupStatus {
+	g.Conditions = append(g.Conditions, &nstancev1.Condition{Type: "GroupRecordMissing", Status: "True"})
+	return g
+}
+
 func removed(g *nstancev1.GroupStatus) *nstancev1.GroupStatus {
 	g.Conditions = append(g.Conditions, &nstancev1.Condition{Type: "Removed", Status: "True", Reason: "GroupDeleted"})
 	return g
@@ -67,6 +73,11 @@ func TestDecide(t *testing.T) {
 	surge := func(s intstr.IntOrString) v1beta1.Rotation { return v1beta1.Rotation{MaxSurge: &s} }
 	all := v1beta1.NstanceShardGroupSpec{
 		Size: new(int32(3)), Template: "knd", InstanceType: "small", SubnetPool: "workers", Rotation: surge(intstr.FromString("1")),
+	}
+	managed := func(by string) *nstancev1.GroupStatus {
+		g := group()
+		g.Manager = by
+		return g
 	}
 	created := &nstancev1.UpsertGroupRequest{
 		IfEtag: new(""), Size: new(int32(3)), Template: new("knd"), InstanceType: new("small"), SubnetPool: new("workers"), MaxSurge: new("1"),
@@ -116,6 +127,19 @@ func TestDecide(t *testing.T) {
 		},
 		"static group: no policy is removed": {
 			v1beta1.NstanceShardGroupSpec{Size: new(int32(3))}, known{group: static(group()), policy: true}, nil,
+		},
+		"managed already": {all, known{group: managed("me"), manager: "me"}, nil},
+		"managed by nothing": {all, known{group: group(), manager: "me"}, with(func(r *nstancev1.UpsertGroupRequest) {
+			r.Size, r.Manager = new(int32(3)), "me"
+		})},
+		"managed by something else": {all, known{group: managed("another"), manager: "me"}, with(func(r *nstancev1.UpsertGroupRequest) {
+			r.Size, r.Manager = new(int32(3)), "me"
+		})},
+		"managed by nothing, as far as the shard shows": {all, known{group: group(), manager: "me", claimed: true}, nil},
+		"managed by nothing, and held":                  {all, known{group: held(group()), manager: "me"}, nil},
+		"managed by nothing, with instances that were removed": {
+			v1beta1.NstanceShardGroupSpec{Size: new(int32(3)), Remove: []v1beta1.InstanceID{idB}}, known{group: group(), manager: "me", taken: true},
+			with(func(r *nstancev1.UpsertGroupRequest) { r.Size, r.Manager = new(int32(3)), "me" }),
 		},
 		"no group yet":           {all, known{}, created},
 		"group without a record": {all, known{group: &nstancev1.GroupStatus{Key: "web", Template: "knd", MaxSurge: "1"}}, created},

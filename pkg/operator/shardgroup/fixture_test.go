@@ -164,6 +164,29 @@ func (f *fixture) object(group, shard string, size int32) *v1beta1.NstanceShardG
 	}
 }
 
+// manager is what a shard knows an object by.
+func (f *fixture) manager(o *v1beta1.NstanceShardGroup) string {
+	return "NstanceShardGroup " + f.namespace + "/" + o.Name
+}
+
+// managedBy makes something else, or nothing, the manager of the group web of a shard.
+func (f *fixture) managedBy(shard, manager string) {
+	f.t.Helper()
+	f.shards.Shard(shard).Upsert(&nstancev1.UpsertGroupRequest{Key: "web", Manager: manager})
+	f.shards.Heard()
+}
+
+// awaitManager waits until that manages the group web of a shard.
+func (f *fixture) awaitManager(shard, manager string) {
+	f.t.Helper()
+	f.eventually("the group's manager is "+manager, func() error {
+		if is := f.shards.Shard(shard).Group("web").GetManager(); is != manager {
+			return fmt.Errorf("it is %q", is)
+		}
+		return nil
+	})
+}
+
 func (f *fixture) create(o client.Object) {
 	f.t.Helper()
 	f.must(f.client.Create(f.t.Context(), o))
@@ -193,14 +216,15 @@ func staticGroup(size int32) group { return group{"web", size, true} }
 
 func dynamicGroup(size int32) group { return group{"web", size, false} }
 
-// addGroup creates a group on a shard.
+// addGroup creates a group on a shard, managed by its object.
 func (f *fixture) addGroup(shard string, g group) {
 	f.t.Helper()
 	on := f.shards.Shard(shard)
 	if g.static {
 		on.Static(g.key, 2, "knd")
 	}
-	on.Upsert(&nstancev1.UpsertGroupRequest{Key: g.key, Size: &g.size, Template: new("knd")})
+	manager := f.manager(f.object(g.key, shard, g.size))
+	on.Upsert(&nstancev1.UpsertGroupRequest{Key: g.key, Size: &g.size, Template: new("knd"), Manager: manager})
 	f.shards.Heard()
 }
 

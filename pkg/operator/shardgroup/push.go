@@ -116,11 +116,15 @@ func (x *one) known(v shardView) known {
 	return known{
 		group: v.group,
 		surge: surge && !v.last.tookSurge(), policy: policy && !v.last.tookOnDemand(),
-		taken: x.object.Status.ObservedGeneration == x.object.Generation || v.last.accepted(x.object.Generation),
-		vars:  cmp.Or(v.last.took(), x.object.Annotations[annotationVars]),
-		gone:  x.gone, instances: x.Shards.Instances(x.shard(), x.group()),
+		taken:   x.object.Status.ObservedGeneration == x.object.Generation || v.last.accepted(x.object.Generation),
+		vars:    cmp.Or(v.last.took(), x.object.Annotations[annotationVars]),
+		manager: x.manager(), claimed: v.last.err == nil && v.last.etag != "" && v.last.etag == v.group.GetEtag(),
+		gone: x.gone, instances: x.Shards.Instances(x.shard(), x.group()),
 	}
 }
+
+// manager is what the shard knows the object by, as the manager of its group.
+func (x *one) manager() string { return "NstanceShardGroup " + x.req.String() }
 
 // gone reports whether an instance is certainly gone.
 func (x *one) gone(id string) bool {

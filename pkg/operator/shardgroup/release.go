@@ -3,6 +3,7 @@ package shardgroup
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/capi"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // release makes the shard delete the group, and removes the finalizer when the group is gone,
@@ -31,7 +33,7 @@ func (x *one) release(ctx context.Context) (ctrl.Result, error) {
 		return *v.wait, nil
 	case !v.configured:
 		return x.letGo(ctx, corev1.EventTypeWarning, "ShardNotConfigured",
-			"group %s may still exist on shard %s, which is no longer in the operator's config")
+			fmt.Sprintf("group %s may still exist on shard %s, which is no longer in the operator's config", x.group(), x.shard()))
 	case !v.heard():
 		return ctrl.Result{RequeueAfter: lastPause}, x.show(ctx, v.status(&x.object))
 	}
@@ -48,9 +50,14 @@ func (x *one) remove(ctx context.Context, v shardView) (ctrl.Result, error) {
 		return x.letGo(ctx, "", "", "")
 	}
 	asked := v.last.deletes && v.last.holds(x.object.Generation, v.group.GetEtag())
-	if asked && v.group.GetIsStatic() && status.Code(v.last.err) == codes.FailedPrecondition {
-		return x.letGo(ctx, corev1.EventTypeWarning, "GroupIsStatic",
-			"group %s was not deleted: it is in the static config of shard %s, remove it there")
+	if asked && status.Code(v.last.err) == codes.FailedPrecondition {
+		switch by := v.group.GetManager(); {
+		case v.group.GetIsStatic():
+			return x.leave(ctx, v.group)
+		case by != "" && by != x.manager():
+			return x.letGo(ctx, corev1.EventTypeWarning, "GroupManaged",
+				fmt.Sprintf("group %s was not deleted: on shard %s it is managed by %s", x.group(), x.shard(), by))
+		}
 	}
 	again := v.last.until.Sub(v.now)
 	switch {
@@ -78,22 +85,67 @@ func (x *one) deleteGroup(ctx context.Context, etag string) error {
 		}
 	}
 	o := callResult{of: x.object.UID, generation: x.object.Generation, was: etag, etag: etag, deletes: true}
-	o.err = x.Shards.DeleteGroup(ctx, x.shard(), x.group())
+	o.err = x.Shards.DeleteGroup(ctx, x.shard(), x.group(), x.manager())
 	x.memory.remember(x.req, o, x.Now())
 	return nil
 }
 
+// leave releases the object and leaves its group on the shard, whose static config names it.
+func (x *one) leave(ctx context.Context, g *nstancev1.GroupStatus) (ctrl.Result, error) {
+	if again, err := x.unmanage(ctx, g); again > 0 || err != nil {
+		return ctrl.Result{RequeueAfter: again}, err
+	}
+	return x.letGo(ctx, corev1.EventTypeWarning, "GroupIsStatic", fmt.Sprintf("group %s was not deleted: it is in the static config of "+
+		"shard %s; unless it is reset and removed there, the operator's next start imports it again", x.group(), x.shard()))
+}
+
+// unmanage makes the object no longer the manager of a group that outlives it. If the shard refuses, an
+// event says so, and the object is released all the same. It may have to be called again, after a pause or
+// an error.
+func (x *one) unmanage(ctx context.Context, g *nstancev1.GroupStatus) (again time.Duration, err error) {
+	if !exists(g) || g.GetManager() != x.manager() {
+		return 0, nil
+	}
+	again, err = x.calls.Try(x.shard(), perShard, func() error {
+		_, err := x.Shards.UpsertGroup(ctx, x.shard(), &nstancev1.UpsertGroupRequest{Key: x.group(), IfEtag: new(g.GetEtag()), Force: true})
+		return err
+	})
+	if err != nil && !passing(err) {
+		x.staysManaged(words(err))
+		err = nil
+	}
+	return again, err
+}
+
+// staysManaged records an event that the object stays the manager of its group.
+func (x *one) staysManaged(why string) {
+	x.recordEvent(corev1.EventTypeWarning, "StillManaged",
+		fmt.Sprintf("group %s of shard %s can only be changed by force, since this object stays its manager: %s", x.group(), x.shard(), why))
+}
+
 // detach releases the object and leaves its group on the shard: the operator is part of the
-// Cluster that is being deleted.
+// Cluster that is being deleted. A shard that is not reachable does not hold that up.
 func (x *one) detach(ctx context.Context) (ctrl.Result, error) {
-	return x.letGo(ctx, corev1.EventTypeNormal, "Detached", "its Cluster is being deleted: group %s stays on shard %s")
+	v := x.readShard()
+	switch {
+	case v.wait != nil:
+		return *v.wait, nil
+	case !v.heard():
+		x.staysManaged("the shard does not answer")
+	default:
+		if again, err := x.unmanage(ctx, v.group); again > 0 || err != nil {
+			return ctrl.Result{RequeueAfter: again}, err
+		}
+	}
+	return x.letGo(ctx, corev1.EventTypeNormal, "Detached",
+		fmt.Sprintf("its Cluster is being deleted: group %s stays on shard %s", x.group(), x.shard()))
 }
 
 // letGo removes our finalizer from the object. about is the text of an event on why the group
-// was not deleted, with verbs for group and shard; empty if it was.
+// was not deleted; empty if it was.
 func (x *one) letGo(ctx context.Context, kind, reason, about string) (ctrl.Result, error) {
 	if about != "" {
-		x.recordEvent(kind, reason, fmt.Sprintf(about, x.group(), x.shard()))
+		x.recordEvent(kind, reason, about)
 	}
 	err := x.change(ctx, func(o client.Object) { controllerutil.RemoveFinalizer(o, v1beta1.Finalizer) })
 	return ctrl.Result{}, client.IgnoreNotFound(err)

@@ -61,7 +61,7 @@ func TestDeleteOfStaticGroup(t *testing.T) {
 	f.delete(o)
 	f.awaitGone(o)
 	f.awaitEvent(o, "GroupIsStatic")
-	if g := f.shards.Shard("a").Group("web"); g.GetSize() != 2 {
+	if g := f.shards.Shard("a").Group("web"); g.GetSize() != 2 || g.GetManager() != "" {
 		t.Errorf("the group is %v", g)
 	}
 }
@@ -117,8 +117,8 @@ func TestDetach(t *testing.T) {
 	f.delete(o)
 	f.awaitGone(o)
 	f.awaitEvent(o, "Detached")
-	if all := f.deletes("a"); len(all) > 0 || f.shards.Shard("a").Group("web").GetSize() != 2 {
-		t.Errorf("deleted %v", all)
+	if g := f.shards.Shard("a").Group("web"); len(f.deletes("a")) > 0 || g.GetSize() != 2 || g.GetManager() != "" {
+		t.Errorf("deleted %v, the group is %v", f.deletes("a"), g)
 	}
 	f.must(f.get(c))
 	c.Finalizers = nil

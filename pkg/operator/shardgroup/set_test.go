@@ -19,7 +19,7 @@ import (
 func TestSet(t *testing.T) {
 	f := newFixture(t, "a", "b")
 	a := f.shards.Shard("a")
-	a.AddGroup("web", 2, "knd")
+	f.addGroup("a", dynamicGroup(2))
 	f.shards.Synced()
 	f.start()
 	o, other := f.object("web", "a", 2), f.object("jobs", "b", 1)

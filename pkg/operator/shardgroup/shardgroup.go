@@ -32,7 +32,7 @@ type Shards interface {
 	// Missing reports whether the instance certainly does not exist.
 	Missing(shard, group, id string) bool
 	UpsertGroup(ctx context.Context, shard string, r *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error)
-	DeleteGroup(ctx context.Context, shard, group string) error
+	DeleteGroup(ctx context.Context, shard, group, manager string) error
 	Source(requests func(shards.Event) []reconcile.Request) source.Source
 }
 

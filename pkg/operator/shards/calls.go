@@ -54,9 +54,9 @@ func (s *Set) UpsertGroup(ctx context.Context, shard string, r *nstancev1.Upsert
 }
 
 // DeleteGroup scales a group to zero and deletes it. NotFound is no error.
-func (s *Set) DeleteGroup(ctx context.Context, shard, group string) error {
+func (s *Set) DeleteGroup(ctx context.Context, shard, group, manager string) error {
 	_, _, _, err := change(ctx, s, shard, func(ctx context.Context, s client.Service) (*nstancev1.DeleteGroupResponse, error) {
-		return s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: group})
+		return s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: group, Manager: manager})
 	})
 	return unlessGone(err)
 }

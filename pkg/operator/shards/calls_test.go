@@ -84,7 +84,7 @@ func TestThePollPutsRight(t *testing.T) {
 		soon()
 		one.Mute()
 		one.AddGroup("new", 2, "default")
-		if err := w.Set.DeleteGroup(t.Context(), "one", "old"); err != nil {
+		if err := w.Set.DeleteGroup(t.Context(), "one", "old", ""); err != nil {
 			t.Fatal(err)
 		}
 		soon()
@@ -102,7 +102,7 @@ func TestThePollPutsRight(t *testing.T) {
 		if _, err := w.Set.UpsertGroup(t.Context(), "one", scale("new", 0)); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Set.DeleteGroup(t.Context(), "one", "new"); err != nil {
+		if err := w.Set.DeleteGroup(t.Context(), "one", "new", ""); err != nil {
 			t.Fatal(err)
 		}
 		for _, i := range one.Instances("new") {
@@ -158,7 +158,7 @@ func TestCallsThatFail(t *testing.T) {
 			t.Errorf("no such group: %v", err)
 		}
 		for what, err := range map[string]error{
-			"group":    w.Set.DeleteGroup(ctx, "one", "web"),
+			"group":    w.Set.DeleteGroup(ctx, "one", "web", ""),
 			"instance": w.Set.DeleteInstance(ctx, "one", "knd01h455vb4pex5vsknk084sn02q"),
 			"key":      w.Set.DeleteInstanceByKey(ctx, "one", "a"),
 		} {
@@ -184,7 +184,7 @@ func TestRefusedDeletes(t *testing.T) {
 				w.Shard("one").Fail(method, status.Error(code, "no"), -1)
 			}
 			for what, err := range map[string]error{
-				"group":    w.Set.DeleteGroup(t.Context(), "one", "web"),
+				"group":    w.Set.DeleteGroup(t.Context(), "one", "web", ""),
 				"instance": w.Set.DeleteInstance(t.Context(), "one", never),
 				"key":      w.Set.DeleteInstanceByKey(t.Context(), "one", "a"),
 			} {
@@ -194,7 +194,7 @@ func TestRefusedDeletes(t *testing.T) {
 			}
 		}
 		for what, err := range map[string]error{
-			"group":    w.Set.DeleteGroup(t.Context(), "three", "web"),
+			"group":    w.Set.DeleteGroup(t.Context(), "three", "web", ""),
 			"instance": w.Set.DeleteInstance(t.Context(), "three", never),
 		} {
 			if err == nil {
@@ -211,14 +211,14 @@ func TestCallsEnd(t *testing.T) {
 		one.Hang()
 		hasty, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if err := w.Set.DeleteGroup(hasty, "one", "web"); err == nil {
+		if err := w.Set.DeleteGroup(hasty, "one", "web", ""); err == nil {
 			t.Error("a call was answered")
 		}
 		if st := state(t, w, "one"); !st.Reachable {
 			t.Errorf("after a caller gave up: %+v", st)
 		}
 		began := time.Now()
-		err := w.Set.DeleteGroup(t.Context(), "one", "web")
+		err := w.Set.DeleteGroup(t.Context(), "one", "web", "")
 		if status.Code(err) != codes.DeadlineExceeded || time.Since(began) > 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
@@ -226,7 +226,7 @@ func TestCallsEnd(t *testing.T) {
 			t.Errorf("while it hangs: %+v", st)
 		}
 		one.Unhang()
-		if err := w.Set.DeleteGroup(t.Context(), "one", "web"); err != nil {
+		if err := w.Set.DeleteGroup(t.Context(), "one", "web", ""); err != nil {
 			t.Error(err)
 		}
 		if st := state(t, w, "one"); !st.Reachable || st.Err != nil {

@@ -128,7 +128,7 @@ func TestConfigureElsewhere(t *testing.T) {
 		if w.Set.Instance("one", gone) != nil {
 			t.Error("what went meanwhile is still known")
 		}
-		if err := w.Set.DeleteGroup(t.Context(), "one", "new"); err != nil {
+		if err := w.Set.DeleteGroup(t.Context(), "one", "new", ""); err != nil {
 			t.Errorf("a call to the new address: %v", err)
 		}
 	}, "one")

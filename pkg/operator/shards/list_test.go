@@ -23,7 +23,7 @@ func TestWhatNoStreamTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Set.DeleteGroup(t.Context(), "one", "short"); err != nil {
+		if err := w.Set.DeleteGroup(t.Context(), "one", "short", ""); err != nil {
 			t.Fatal(err)
 		}
 		streams := len(one.Calls("WatchGroups"))

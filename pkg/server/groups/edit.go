@@ -69,7 +69,7 @@ func dependsOnRecord(err error) bool {
 			return true
 		}
 	}
-	return false
+	return errors.As(err, new(*config.ManagedError))
 }
 
 // edit changes a group's record durably, within the term.

@@ -83,23 +83,25 @@ var (
 )
 
 // Upsert implements operators.Groups.
-func (g *Groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) error {
+func (g *Groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) (managedBefore string, err error) {
 	change := func(now groupNow) (config.GroupRecord, error) {
 		if err := now.matches(key, ifETag); err != nil {
 			return config.GroupRecord{}, err
 		}
+		managedBefore = c.EndsManagement(now.record)
 		return g.static.ChangeGroup(key, now.record, c, g.cfg.Checks(g.static))
 	}
-	return editError(g.edit(ctx, edit{key: key, asked: true, replaces: c.Template != nil, change: change}))
+	err = editError(g.edit(ctx, edit{key: key, asked: true, replaces: c.Template != nil, change: change}))
+	return managedBefore, err
 }
 
 // Delete implements operators.Groups.
-func (g *Groups) Delete(ctx context.Context, key fleet.GroupKey) error {
+func (g *Groups) Delete(ctx context.Context, key fleet.GroupKey, by config.By) error {
 	err := g.edit(ctx, edit{key: key, asked: true, replaces: true, change: func(now groupNow) (config.GroupRecord, error) {
 		if !now.defined && g.records.Lives(key) { // its record is missing, and this call decides its fate
 			return now.record.Bury(), nil
 		}
-		return g.static.RemoveGroup(key, now.record)
+		return g.static.RemoveGroup(key, now.record, by)
 	}})
 	if errors.Is(err, config.ErrRestricted) {
 		return rpc.Precondition.Errorf("group %s is set by static config: remove it there, or scale it to 0", key)
@@ -109,12 +111,12 @@ func (g *Groups) Delete(ctx context.Context, key fleet.GroupKey) error {
 
 // Reset implements operators.Groups: it drops a group's overrides of the static config, and
 // releases a held group.
-func (g *Groups) Reset(ctx context.Context, key fleet.GroupKey) error {
+func (g *Groups) Reset(ctx context.Context, key fleet.GroupKey, by config.By) error {
 	return editError(g.edit(ctx, edit{key: key, asked: true, replaces: true, change: func(now groupNow) (config.GroupRecord, error) {
 		if !now.defined && g.records.Lives(key) {
 			return config.GroupRecord{}, fmt.Errorf("reset group %s: %w", key, config.ErrUnknownGroup)
 		}
-		return g.static.ResetGroup(key, now.record, g.cfg.Now())
+		return g.static.ResetGroup(key, now.record, by, g.cfg.Now())
 	}}))
 }
 
@@ -138,9 +140,15 @@ func (g *Groups) ClearLeaving(ctx context.Context, key fleet.GroupKey, ids []fle
 // editError maps edit errors to rpc kinds.
 func editError(err error) error {
 	var problems config.Problems
+	var managed *config.ManagedError
 	switch {
 	case err == nil, errors.As(err, new(rpc.Kind)):
 		return err
+	case errors.As(err, &managed):
+		return &rpc.PreconditionError{
+			Message:  "nothing was changed: change it where it is managed, or by force",
+			Failures: []rpc.Failure{{Type: rpc.GroupManaged, Subject: managed.Key.String(), Description: "managed by " + managed.Manager}},
+		}
 	case errors.Is(err, config.ErrNoGroup):
 		return rpc.NotFound.Errorf("%w", err)
 	case errors.Is(err, config.ErrExists):

@@ -142,10 +142,12 @@ func (g *Groups) anyEdit(ctx context.Context, store object.Store, random *rand.R
 	at := "groups/a/prod/" + key.Name + ".json"
 	switch random.IntN(8) {
 	case 0:
-		by(func(now groupNow) (config.GroupRecord, error) { return g.static.RemoveGroup(key, now.record) })
+		by(func(now groupNow) (config.GroupRecord, error) {
+			return g.static.RemoveGroup(key, now.record, config.By{})
+		})
 	case 1:
 		by(func(now groupNow) (config.GroupRecord, error) {
-			return g.static.ResetGroup(key, now.record, time.Now())
+			return g.static.ResetGroup(key, now.record, config.By{}, time.Now())
 		})
 	case 2:
 		by(func(now groupNow) (config.GroupRecord, error) { return now.record.Forget(time.Now()), nil })

@@ -57,6 +57,7 @@ func changesOf(before, after fleet.Group) []audit.Detail {
 		{Name: "subnet_pool", From: before.SubnetPool, To: after.SubnetPool},
 		{Name: "max_surge", From: before.MaxSurge.String(), To: after.MaxSurge.String()},
 		{Name: "rollout_paused", From: strconv.FormatBool(before.RolloutPaused), To: strconv.FormatBool(after.RolloutPaused)},
+		{Name: "manager", From: before.Manager, To: after.Manager},
 		{Name: "on_demand", From: onDemandText(before.OnDemand), To: onDemandText(after.OnDemand)},
 		{Name: "removed", From: strconv.FormatBool(before.Removed), To: strconv.FormatBool(after.Removed)},
 		{Name: "record_missing", From: before.RecordMissing, To: after.RecordMissing},
@@ -113,6 +114,9 @@ func upserted(c config.Change) wish {
 			g.Vars = merged
 		}
 		if !c.OnlyPauses() {
+			g.Manager = c.By.Manager
+		}
+		if !c.KeepsHold() {
 			g.Removed, g.RecordMissing = false, ""
 		}
 		return g
@@ -133,12 +137,17 @@ func deleted(g fleet.Group) fleet.Group {
 
 // reset is the wish to drop a group's overrides. Static values other than the size are not
 // known here.
-func reset(g fleet.Group) fleet.Group {
-	if g.Static {
-		g.Size, g.RolloutPaused = g.StaticSize, false
+func reset(by config.By) wish {
+	return func(g fleet.Group) fleet.Group {
+		switch {
+		case g.Static:
+			g.Size, g.RolloutPaused, g.Manager = g.StaticSize, false, ""
+		case g.RecordMissing != "":
+			g.Manager = by.Manager
+		}
+		g.RecordMissing = ""
+		return g
 	}
-	g.RecordMissing = ""
-	return g
 }
 
 // changed calls change, and notes the wanted change of the group before the call and the

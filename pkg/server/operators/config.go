@@ -8,6 +8,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/preview"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -126,7 +127,7 @@ func (s *Service) RefreshConfig(ctx context.Context, req *nstancev1.RefreshConfi
 func sizeOverrides(groups Groups) (all []*nstancev1.SizeOverride) {
 	for _, key := range groups.All() {
 		if g, defined := groups.Group(key); defined && g.Static && g.Size != g.StaticSize {
-			all = append(all, overrideMessage(key, g.StaticSize, g.Size))
+			all = append(all, overrideMessage(preview.Override{Key: key, StaticSize: g.StaticSize, Size: g.Size, Manager: g.Manager}))
 		}
 	}
 	return all

@@ -81,7 +81,11 @@ func (s *Service) UpsertGroup(ctx context.Context, req *nstancev1.UpsertGroupReq
 	if err != nil {
 		return nil, err
 	}
-	upsert := func() error { return shard.Groups.Upsert(ctx, key, change, req.IfEtag) }
+	var before string
+	upsert := func() (err error) {
+		before, err = shard.Groups.Upsert(ctx, key, change, req.IfEtag)
+		return err
+	}
 	removes := audit.Detail{Name: "remove", To: strings.Join(req.GetRemove(), ", ")}
 	if err := changed(ctx, shard, key, upserted(change), upsert, removes); err != nil {
 		return nil, err
@@ -90,7 +94,7 @@ func (s *Service) UpsertGroup(ctx context.Context, req *nstancev1.UpsertGroupReq
 	if err != nil {
 		return nil, err
 	}
-	return &nstancev1.UpsertGroupResponse{Group: status, AlreadyGone: gone}, nil
+	return &nstancev1.UpsertGroupResponse{Group: status, AlreadyGone: gone, ManagedBefore: before}, nil
 }
 
 // DeleteGroup scales a dynamic group to zero, then removes it. It succeeds if the group is
@@ -101,7 +105,7 @@ func (s *Service) DeleteGroup(ctx context.Context, req *nstancev1.DeleteGroupReq
 		return nil, err
 	}
 	onGroup(ctx, key)
-	if err := changed(ctx, shard, key, deleted, func() error { return shard.Groups.Delete(ctx, key) }); err != nil {
+	if err := changed(ctx, shard, key, deleted, func() error { return shard.Groups.Delete(ctx, key, byOf(req)) }); err != nil {
 		return nil, err
 	}
 	return &nstancev1.DeleteGroupResponse{}, nil
@@ -115,7 +119,7 @@ func (s *Service) ResetGroup(ctx context.Context, req *nstancev1.ResetGroupReque
 		return nil, err
 	}
 	onGroup(ctx, key)
-	if err := changed(ctx, shard, key, reset, func() error { return shard.Groups.Reset(ctx, key) }); err != nil {
+	if err := changed(ctx, shard, key, reset(byOf(req)), func() error { return shard.Groups.Reset(ctx, key, byOf(req)) }); err != nil {
 		return nil, err
 	}
 	status, err := groupStatus(shard, key)
@@ -162,6 +166,7 @@ func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupReque
 		return c, nil, rpc.InvalidField("remove", "mutually exclusive with create: a new group has no instances")
 	}
 	c = config.Change{Template: req.Template, InstanceType: req.InstanceType, SubnetPool: req.SubnetPool, Create: req.GetCreate()}
+	c.By = byOf(req)
 	if req.Size != nil {
 		size := int(req.GetSize())
 		c.Size = &size
@@ -184,6 +189,14 @@ func changeOf(all Instances, key fleet.GroupKey, req *nstancev1.UpsertGroupReque
 	c.Remove, gone, err = leaving(all, key, req.GetRemove())
 	c.Left = left(all, c.Remove, gone)
 	return c, gone, err
+}
+
+// byOf returns on whose behalf a request changes a group.
+func byOf(req interface {
+	GetManager() string
+	GetForce() bool
+}) config.By {
+	return config.By{Manager: req.GetManager(), Force: req.GetForce()}
 }
 
 // left returns those of the named instances that are gone or drain.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/preview"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -69,13 +68,15 @@ func (p ConfigPreview) message() *nstancev1.ConfigPreview {
 		m.Removals = append(m.Removals, r.message())
 	}
 	for _, o := range p.Overrides {
-		m.SizeOverrides = append(m.SizeOverrides, overrideMessage(o.Key, o.StaticSize, o.Size))
+		m.SizeOverrides = append(m.SizeOverrides, overrideMessage(o))
 	}
 	return m
 }
 
-func overrideMessage(key fleet.GroupKey, static, size int) *nstancev1.SizeOverride {
-	return &nstancev1.SizeOverride{Tenant: key.Tenant, Group: key.Name, StaticSize: int32(static), Size: int32(size)}
+func overrideMessage(o preview.Override) *nstancev1.SizeOverride {
+	return &nstancev1.SizeOverride{
+		Tenant: o.Key.Tenant, Group: o.Key.Name, StaticSize: int32(o.StaticSize), Size: int32(o.Size), Manager: o.Manager,
+	}
 }
 
 func changeMessage(c preview.Change) nstancev1.GroupChange {

@@ -70,12 +70,13 @@ type Groups interface {
 	Group(key fleet.GroupKey) (g fleet.Group, ok bool)
 	// Upsert and Delete are durable when they return nil. With ifETag, Upsert changes the
 	// group only if its ETag matches, or with an empty ifETag creates a group that does not
-	// exist; otherwise it returns rpc.Conflict.
-	Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) error
-	Delete(ctx context.Context, key fleet.GroupKey) error
+	// exist; otherwise it returns rpc.Conflict. managedBefore is what managed the group until the
+	// change; empty if that is nothing, or continues to manage it.
+	Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) (managedBefore string, err error)
+	Delete(ctx context.Context, key fleet.GroupKey, by config.By) error
 	// Reset drops the overrides of a static group, or releases a group that is held because
 	// its record is missing. It is durable when it returns nil.
-	Reset(ctx context.Context, key fleet.GroupKey) error
+	Reset(ctx context.Context, key fleet.GroupKey, by config.By) error
 }
 
 // Instances are the records of the shard's instances.

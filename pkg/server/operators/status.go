@@ -35,13 +35,14 @@ func ETag(g fleet.Group) string {
 		OnDemand      *fleet.OnDemand `json:",omitempty"`
 		FilesOptional bool            `json:",omitzero"`
 		RolloutPaused bool            `json:",omitzero"`
+		Manager       string          `json:",omitzero"`
 		Hashes        fleet.Hashes    `json:",omitzero"`
 		Static        bool            `json:",omitzero"`
 		StaticSize    int             `json:",omitzero"`
 		Disabled      string          `json:",omitzero"`
 	}{
 		g.Key, g.Template, g.Size, g.InstanceType, g.SubnetPool, g.Subnets, g.Vars, g.LoadBalancers, g.DrainTimeout, g.MaxSurge,
-		g.OnDemand, g.FilesOptional, g.RolloutPaused, g.Hashes, g.Static, g.StaticSize, g.Disabled,
+		g.OnDemand, g.FilesOptional, g.RolloutPaused, g.Manager, g.Hashes, g.Static, g.StaticSize, g.Disabled,
 	})
 	sum := sha256.Sum256(said)
 	return fmt.Sprintf("%d-%x", g.Revision, sum[:6])
@@ -58,7 +59,7 @@ func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error
 		Key: key.Name, Tenant: key.Tenant, Template: g.Template, Size: int32(g.Size),
 		InstanceType: g.InstanceType, SubnetPool: g.SubnetPool, Vars: vars,
 		IsStatic: g.Static, StaticSize: int32(g.StaticSize), MaxSurge: g.MaxSurge.String(),
-		OnDemand: showOnDemand(g.OnDemand), RolloutPaused: g.RolloutPaused,
+		OnDemand: showOnDemand(g.OnDemand), RolloutPaused: g.RolloutPaused, Manager: g.Manager,
 	}
 	if defined {
 		st.Etag = ETag(g)

@@ -47,6 +47,7 @@ type Group struct {
 type Override struct {
 	Key              fleet.GroupKey
 	StaticSize, Size int
+	Manager          string // of the group; empty: none
 }
 
 // Preview is what a switch of the static config does. Both lists are sorted by key.
@@ -80,7 +81,7 @@ func Of(in Input) Preview {
 	for _, key := range keys {
 		p := all[key]
 		if g := p.is; g.there() && g.Static && g.Size != g.StaticSize {
-			out.Overrides = append(out.Overrides, Override{Key: key, StaticSize: g.StaticSize, Size: g.Size})
+			out.Overrides = append(out.Overrides, Override{Key: key, StaticSize: g.StaticSize, Size: g.Size, Manager: g.Manager})
 		}
 		if g, changes := in.group(p, there[key], out.ShardSurge); changes {
 			out.Groups = append(out.Groups, g)

@@ -182,10 +182,11 @@ func TestBothWays(t *testing.T) {
 func TestOverrides(t *testing.T) {
 	in := preview.Input{
 		From: shard(t), To: shard(t, `"size": 4`, `"size": 5`),
-		Records: config.GroupRecords{key("web"): record(t, `{ "size": 4, "revision": 1 }`)},
+		Records: config.GroupRecords{key("web"): record(t, `{ "size": 4, "manager": "o", "revision": 1 }`)},
 	}
 	got := preview.Of(in)
-	if want := []preview.Override{{Key: key("web"), StaticSize: 5, Size: 4}}; !reflect.DeepEqual(got.Overrides, want) || len(got.Groups) > 0 {
+	want := []preview.Override{{Key: key("web"), StaticSize: 5, Size: 4, Manager: "o"}}
+	if !reflect.DeepEqual(got.Overrides, want) || len(got.Groups) > 0 {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -567,7 +567,9 @@ type SizeOverride struct {
 	Group      string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	StaticSize int32                  `protobuf:"varint,3,opt,name=static_size,json=staticSize,proto3" json:"static_size,omitempty"`
 	// The current size.
-	Size          int32 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	Size int32 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	// What manages the group: it may set the size again after a reset.
+	Manager       string `protobuf:"bytes,5,opt,name=manager,proto3" json:"manager,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -628,6 +630,13 @@ func (x *SizeOverride) GetSize() int32 {
 		return x.Size
 	}
 	return 0
+}
+
+func (x *SizeOverride) GetManager() string {
+	if x != nil {
+		return x.Manager
+	}
+	return ""
 }
 
 // GroupRemoval is a group with instances that a config removes, empties or no longer sets
@@ -1507,6 +1516,8 @@ type GroupStatus struct {
 	// Whether no working instance is replaced because its definition is outdated or because it has
 	// reached eligible_age.
 	RolloutPaused bool `protobuf:"varint,22,opt,name=rollout_paused,json=rolloutPaused,proto3" json:"rollout_paused,omitempty"`
+	// What manages the group: only its changes are accepted, unless they are forced. Empty: nothing.
+	Manager       string `protobuf:"bytes,23,opt,name=manager,proto3" json:"manager,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1693,6 +1704,13 @@ func (x *GroupStatus) GetRolloutPaused() bool {
 		return x.RolloutPaused
 	}
 	return false
+}
+
+func (x *GroupStatus) GetManager() string {
+	if x != nil {
+		return x.Manager
+	}
+	return ""
 }
 
 // OnDemand defines which Kubernetes pods get instances of a group, and limits the
@@ -2024,6 +2042,14 @@ type UpsertGroupRequest struct {
 	// True: no working instance is replaced because its definition is outdated or because it has
 	// reached eligible_age; replacements that have begun are given up.
 	RolloutPaused *bool `protobuf:"varint,12,opt,name=rollout_paused,json=rolloutPaused,proto3,oneof" json:"rollout_paused,omitempty"`
+	// What makes the change and manages the group from then on, in words for people, at most 512
+	// bytes. A group that something else manages is not changed: FAILED_PRECONDITION with a
+	// google.rpc.PreconditionFailure violation GROUP_MANAGED, which names that. rollout_paused alone
+	// can be changed by every caller, and changes no manager.
+	Manager string `protobuf:"bytes,13,opt,name=manager,proto3" json:"manager,omitempty"`
+	// True: change the group whatever manages it. If manager is empty, nothing manages it from then
+	// on, until a manager changes it again.
+	Force         bool `protobuf:"varint,14,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2142,11 +2168,27 @@ func (x *UpsertGroupRequest) GetRolloutPaused() bool {
 	return false
 }
 
+func (x *UpsertGroupRequest) GetManager() string {
+	if x != nil {
+		return x.Manager
+	}
+	return ""
+}
+
+func (x *UpsertGroupRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type UpsertGroupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	// Those in remove that were already gone: deleted, being deleted, or unknown.
-	AlreadyGone   []string `protobuf:"bytes,2,rep,name=already_gone,json=alreadyGone,proto3" json:"already_gone,omitempty"`
+	AlreadyGone []string `protobuf:"bytes,2,rep,name=already_gone,json=alreadyGone,proto3" json:"already_gone,omitempty"`
+	// What managed the group until this change, if it was forced.
+	ManagedBefore string `protobuf:"bytes,3,opt,name=managed_before,json=managedBefore,proto3" json:"managed_before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2195,9 +2237,19 @@ func (x *UpsertGroupResponse) GetAlreadyGone() []string {
 	return nil
 }
 
+func (x *UpsertGroupResponse) GetManagedBefore() string {
+	if x != nil {
+		return x.ManagedBefore
+	}
+	return ""
+}
+
 type DeleteGroupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// On whose behalf the group is deleted; manager and force are otherwise as in UpsertGroupRequest.
+	Manager       string `protobuf:"bytes,2,opt,name=manager,proto3" json:"manager,omitempty"`
+	Force         bool   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2239,6 +2291,20 @@ func (x *DeleteGroupRequest) GetKey() string {
 	return ""
 }
 
+func (x *DeleteGroupRequest) GetManager() string {
+	if x != nil {
+		return x.Manager
+	}
+	return ""
+}
+
+func (x *DeleteGroupRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type DeleteGroupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2276,8 +2342,12 @@ func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
 }
 
 type ResetGroupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// On whose behalf the group is reset; manager and force are otherwise as in UpsertGroupRequest. Nothing
+	// manages a static group that is reset; a dynamic one that was held is managed by this.
+	Manager       string `protobuf:"bytes,2,opt,name=manager,proto3" json:"manager,omitempty"`
+	Force         bool   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2317,6 +2387,20 @@ func (x *ResetGroupRequest) GetKey() string {
 		return x.Key
 	}
 	return ""
+}
+
+func (x *ResetGroupRequest) GetManager() string {
+	if x != nil {
+		return x.Manager
+	}
+	return ""
+}
+
+func (x *ResetGroupRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 type ResetGroupResponse struct {
@@ -4388,13 +4472,14 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1f\n" +
 	"\vsize_before\x18\x03 \x01(\x05R\n" +
 	"sizeBefore\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x05R\x04size\"q\n" +
+	"\x04size\x18\x04 \x01(\x05R\x04size\"\x8b\x01\n" +
 	"\fSizeOverride\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1f\n" +
 	"\vstatic_size\x18\x03 \x01(\x05R\n" +
 	"staticSize\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x05R\x04size\"\xb6\x01\n" +
+	"\x04size\x18\x04 \x01(\x05R\x04size\x12\x18\n" +
+	"\amanager\x18\x05 \x01(\tR\amanager\"\xb6\x01\n" +
 	"\fGroupRemoval\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x18\n" +
@@ -4456,7 +4541,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x0fGetGroupRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\"A\n" +
 	"\x10GetGroupResponse\x12-\n" +
-	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\xce\x06\n" +
+	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\xe8\x06\n" +
 	"\vGroupStatus\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1a\n" +
@@ -4485,7 +4570,8 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\ton_demand\x18\x13 \x01(\v2\x14.nstance.v1.OnDemandR\bonDemand\x12>\n" +
 	"\rdrain_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\fdrainTimeout\x120\n" +
 	"\x15files_up_to_date_size\x18\x15 \x01(\x05R\x11filesUpToDateSize\x12%\n" +
-	"\x0erollout_paused\x18\x16 \x01(\bR\rrolloutPaused\"\xa9\x02\n" +
+	"\x0erollout_paused\x18\x16 \x01(\bR\rrolloutPaused\x12\x18\n" +
+	"\amanager\x18\x17 \x01(\tR\amanager\"\xa9\x02\n" +
 	"\bOnDemand\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\tR\n" +
@@ -4513,7 +4599,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12L\n" +
-	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\x91\x04\n" +
+	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\xc1\x04\n" +
 	"\x12UpsertGroupRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x17\n" +
 	"\x04size\x18\x02 \x01(\x05H\x00R\x04size\x88\x01\x01\x12\x1f\n" +
@@ -4528,7 +4614,9 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x06create\x18\n" +
 	" \x01(\bR\x06create\x121\n" +
 	"\ton_demand\x18\v \x01(\v2\x14.nstance.v1.OnDemandR\bonDemand\x12*\n" +
-	"\x0erollout_paused\x18\f \x01(\bH\x06R\rrolloutPaused\x88\x01\x01B\a\n" +
+	"\x0erollout_paused\x18\f \x01(\bH\x06R\rrolloutPaused\x88\x01\x01\x12\x18\n" +
+	"\amanager\x18\r \x01(\tR\amanager\x12\x14\n" +
+	"\x05force\x18\x0e \x01(\bR\x05forceB\a\n" +
 	"\x05_sizeB\v\n" +
 	"\t_templateB\x10\n" +
 	"\x0e_instance_typeB\x0e\n" +
@@ -4537,15 +4625,20 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\b_if_etagB\f\n" +
 	"\n" +
 	"_max_surgeB\x11\n" +
-	"\x0f_rollout_paused\"g\n" +
+	"\x0f_rollout_paused\"\x8e\x01\n" +
 	"\x13UpsertGroupResponse\x12-\n" +
 	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\x12!\n" +
-	"\falready_gone\x18\x02 \x03(\tR\valreadyGone\"&\n" +
+	"\falready_gone\x18\x02 \x03(\tR\valreadyGone\x12%\n" +
+	"\x0emanaged_before\x18\x03 \x01(\tR\rmanagedBefore\"V\n" +
 	"\x12DeleteGroupRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"\x15\n" +
-	"\x13DeleteGroupResponse\"%\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
+	"\amanager\x18\x02 \x01(\tR\amanager\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\"\x15\n" +
+	"\x13DeleteGroupResponse\"U\n" +
 	"\x11ResetGroupRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"C\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
+	"\amanager\x18\x02 \x01(\tR\amanager\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\"C\n" +
 	"\x12ResetGroupResponse\x12-\n" +
 	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\x91\x01\n" +
 	"\x14ListInstancesRequest\x12\x14\n" +

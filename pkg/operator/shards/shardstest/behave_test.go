@@ -109,7 +109,7 @@ func TestStaticAndDeletedGroups(t *testing.T) {
 		request := &nstancev1.UpsertGroupRequest{Key: "web", Template: proto.String("other")}
 		_, err := w.Set.UpsertGroup(ctx, "one", request)
 		code(t, err, codes.FailedPrecondition)
-		code(t, w.Set.DeleteGroup(ctx, "one", "web"), codes.FailedPrecondition)
+		code(t, w.Set.DeleteGroup(ctx, "one", "web", ""), codes.FailedPrecondition)
 		_, err = w.Set.UpsertGroup(ctx, "one", &nstancev1.UpsertGroupRequest{Key: "web", Template: proto.String("default"), Size: proto.Int32(1)})
 		code(t, err, codes.OK)
 		if g := s.Group("web"); !g.GetIsStatic() || g.GetStaticSize() != 2 || g.GetSize() != 1 || g.GetCapacity().GetCpuMillis() == 0 {
@@ -119,7 +119,7 @@ func TestStaticAndDeletedGroups(t *testing.T) {
 		_, err = w.Set.UpsertGroup(ctx, "one", request)
 		code(t, err, codes.OK)
 		expect(t, s, "web", "draining draining running") // the first for the size, the second for the template
-		code(t, w.Set.DeleteGroup(ctx, "one", "web"), codes.OK)
+		code(t, w.Set.DeleteGroup(ctx, "one", "web", ""), codes.OK)
 		expect(t, s, "web", "draining draining draining")
 		_, err = w.Set.UpsertGroup(ctx, "one", &nstancev1.UpsertGroupRequest{Key: "web", Size: proto.Int32(1)})
 		code(t, err, codes.FailedPrecondition)

@@ -31,6 +31,7 @@ type definition struct {
 	maxSurge                           string
 	onDemand                           *nstancev1.OnDemand
 	rolloutPaused                      bool
+	manager                            string
 }
 
 // infra identifies what instances are built from.
@@ -38,7 +39,7 @@ func (d definition) infra() string { return d.template + "|" + d.instanceType + 
 
 func (d definition) equal(o definition) bool {
 	return d.size == o.size && d.infra() == o.infra() && d.maxSurge == o.maxSurge && proto.Equal(d.vars, o.vars) &&
-		proto.Equal(d.onDemand, o.onDemand) && d.rolloutPaused == o.rolloutPaused
+		proto.Equal(d.onDemand, o.onDemand) && d.rolloutPaused == o.rolloutPaused && d.manager == o.manager
 }
 
 // define creates a group, or adopts one into the static config.
@@ -105,6 +106,10 @@ func (s *service) GetGroup(ctx context.Context, req *nstancev1.GetGroupRequest) 
 func (s *service) UpsertGroup(ctx context.Context, req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error) {
 	return serve(ctx, s, "UpsertGroup", req, func(time.Time) (*nstancev1.UpsertGroupResponse, error) {
 		s.race(req.GetKey())
+		if s.unmanaged {
+			req = proto.CloneOf(req)
+			req.Manager, req.Force = "", false
+		}
 		return s.upsert(req)
 	})
 }
@@ -157,6 +162,9 @@ func changed(d definition, req *nstancev1.UpsertGroupRequest) definition {
 	if req.RolloutPaused != nil {
 		d.rolloutPaused = req.GetRolloutPaused()
 	}
+	if !onlyPauses(req) {
+		d.manager = req.GetManager()
+	}
 	if req.Size != nil {
 		d.size = req.GetSize()
 	}
@@ -196,7 +204,32 @@ func (s *state) allowed(req *nstancev1.UpsertGroupRequest) error {
 		}
 		return nil
 	}
+	if !onlyPauses(req) {
+		if err := g.permits(req); err != nil {
+			return err
+		}
+	}
 	return g.allows(req)
+}
+
+// onlyPauses reports whether a request pauses or resumes a rollout, and changes nothing else.
+func onlyPauses(req *nstancev1.UpsertGroupRequest) bool {
+	pause := &nstancev1.UpsertGroupRequest{Key: req.GetKey(), RolloutPaused: req.RolloutPaused}
+	pause.Manager, pause.Force = req.GetManager(), req.GetForce()
+	return req.RolloutPaused != nil && proto.Equal(req, pause)
+}
+
+// permits refuses the change of a group that something else manages.
+func (g *group) permits(by interface {
+	GetManager() string
+	GetForce() bool
+}) error {
+	if g.removed || g.manager == "" || g.manager == by.GetManager() || by.GetForce() {
+		return nil
+	}
+	return &rpc.PreconditionError{Message: "nothing was changed: change it where it is managed, or by force", Failures: []rpc.Failure{
+		{Type: rpc.GroupManaged, Subject: "default/" + g.name, Description: "managed by " + g.manager},
+	}}
 }
 
 // allows returns why an existing group can't be changed as requested.
@@ -241,17 +274,20 @@ func (s *state) remove(name string, req *nstancev1.UpsertGroupRequest) (ids, gon
 // DeleteGroup implements OperatorServiceServer.
 func (s *service) DeleteGroup(ctx context.Context, req *nstancev1.DeleteGroupRequest) (*nstancev1.DeleteGroupResponse, error) {
 	return serve(ctx, s, "DeleteGroup", req, func(time.Time) (*nstancev1.DeleteGroupResponse, error) {
-		return &nstancev1.DeleteGroupResponse{}, s.deleteGroup(req.GetKey())
+		return &nstancev1.DeleteGroupResponse{}, s.deleteGroup(req)
 	})
 }
 
-func (s *state) deleteGroup(name string) error {
+func (s *state) deleteGroup(req *nstancev1.DeleteGroupRequest) error {
+	name := req.GetKey()
 	g := s.groups[name]
 	switch {
 	case g == nil:
 		return rpc.NotFound.Errorf("delete group %s: no such group", name)
 	case g.static:
 		return rpc.Precondition.Errorf("group %s is set by static config: remove it there, or scale it to 0", name)
+	case g.permits(req) != nil:
+		return g.permits(req)
 	case !g.removed:
 		g.removed, g.size, g.leaving = true, 0, nil
 		s.redefine(g)
@@ -266,7 +302,7 @@ func (s *state) groupStatus(g *group) *nstancev1.GroupStatus {
 		Key: g.name, Tenant: tenant, Template: g.template, Size: g.size, InstanceType: g.instanceType, SubnetPool: g.subnetPool,
 		Vars: merged(s.vars[g.template], g.vars), IsStatic: g.static, StaticSize: g.staticSize, Etag: g.etag(), MaxSurge: cmp.Or(g.maxSurge, "1"),
 		Capacity: s.capacity[withDefault(g.instanceType)], OnDemand: g.onDemand,
-		DrainTimeout: durationpb.New(s.timing.Drain), RolloutPaused: g.rolloutPaused,
+		DrainTimeout: durationpb.New(s.timing.Drain), RolloutPaused: g.rolloutPaused, Manager: g.manager,
 	}
 	for _, i := range s.byAge() {
 		if i.Group == g.name && !i.OnDemand && i.Phase != deleted {

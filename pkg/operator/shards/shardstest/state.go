@@ -36,6 +36,7 @@ type state struct {
 	timing    Timing
 	noRoom    bool
 	refuses   string                                // why the provider refuses on-demand instances; empty: it does not
+	unmanaged bool                                  // it knows no managers of groups
 	races     int                                   // how many more changes of groups to race
 	capacity  map[string]*nstancev1.MachineCapacity // by instance type
 	vars      map[string]*structpb.Struct           // by template
