@@ -188,7 +188,8 @@ const (
 
 // judge checks that a dynamic group's record is reported as missing only if it is, if it says so
 // itself, if it was changed manually, or if a late listing still returns it as it was then. A static group with more instances
-// than its config says, except for a rotation, is held as if its override was lost, as documented.
+// than its config says, except for a rotation, is held as if its override was lost, as documented. A leader that was suspended
+// tells what it saw before it learns that another one leads.
 func (h *logs) judge(r slog.Record) {
 	said := map[string]string{}
 	r.Attrs(func(a slog.Attr) bool { said[a.Key] = a.Value.String(); return true })
@@ -203,6 +204,9 @@ func (h *logs) judge(r slog.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := fleet.GroupKey{Tenant: tenant, Name: name}
+	if deposed := b.epochs[h.actor] < b.holder.Epoch; deposed {
+		return
+	}
 	if r := b.groups[key]; r.Exists() && !r.Removed && !r.Missing && !b.hands.mayMiss(key) {
 		b.violate("%s reports that the record of group %s is missing, but it is not", h.actor, said["group"])
 	}

@@ -121,15 +121,21 @@ func (s *shrinks) judgeRecord(key fleet.GroupKey, r config.GroupRecord) {
 }
 
 // takesAway reports whether the config in the store does not define a group that the accepted one
-// defines, or no longer gives it a size: an acceptance writes that into the record first.
+// defines, or a manual change of applied/, which the next leader compares with: an acceptance writes that
+// into the record first.
 func (s *shrinks) takesAway(key fleet.GroupKey) bool {
 	b := s.book
 	if b.static == nil {
 		return false
 	}
-	_, was := b.applied.Static(key)
-	_, is := b.static.Static(key)
-	return was && !is
+	defines := func(shard *config.Shard) bool {
+		if shard == nil {
+			return false
+		}
+		_, static := shard.Static(key)
+		return static
+	}
+	return (defines(b.applied) || defines(b.texts.instead)) && !defines(b.static)
 }
 
 // healthy counts the members of a group that have settled, are not about to leave, and satisfy a
