@@ -1,9 +1,11 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +31,10 @@ func TestCertificatesOfOthers(t *testing.T) {
 		    "dns": ["{{ .Vars.dns }}"], "ip": ["{{ .Vars.ip }}"], "uri": ["https:{{ .Vars.uri }}"], "ttl": 24 }`
 		s.putConfig(shardID)
 		s.put("leader/dev-2.json", `{ "holder": "b", "epoch": 1, "rev": 1, "lease_duration": "10s", "fence_window": "1s",
-		  "addrs": { "election": "10.7.7.7:1", "registration": "other.internal:2", "operator": "[fd00::7]:3", "agent": "?" } }`)
+		  "addrs": { "election": "10.7.7.7:1", "registration": "other.internal:2", "operator": "[fd00::7]:3", "agent": "?" },
+		  "servers": ["10.5.5.5", "follower.internal"] }`)
+		s.put("leader/dev-4.json", `{ "holder": "c", "epoch": 1, "rev": 1, "lease_duration": "10s", "fence_window": "1s", "released": true,
+		  "addrs": {}, "servers": ["10.4.4.4", "asleep.internal"] }`)
 		s.put("leader/dev-3.json", "damaged")
 		p := s.start()
 		g := s.inhabit(p)
@@ -71,6 +76,12 @@ func TestCertificatesOfOthers(t *testing.T) {
 		if answer, err := s.post("127.0.0.1:"+port, http.MethodGet, election.LeaderPath, standby, http.NoBody); err != nil {
 			t.Fatal(answer, err)
 		}
+		eventually(t, "all servers in the election record", func() error {
+			if have := s.get("leader/dev-1.json"); !strings.Contains(have, `"standby.internal"`) || !strings.Contains(have, `"10.9.9.9"`) {
+				return errors.New(have)
+			}
+			return nil
+		})
 		n := 0
 		for _, c := range []struct{ key, value, says string }{
 			{"ip", "10.6.6.6", "a server"}, // a standby
@@ -84,6 +95,15 @@ func TestCertificatesOfOthers(t *testing.T) {
 			{"ip", "10.7.7.7", "a server"}, // of another shard
 			{"ip", "fd00::7", "a server"},
 			{"dns", "other.internal", "a server"},
+			{"ip", "10.5.5.5", "a server"}, // of a standby of that shard
+			{"dns", "follower.internal", "a server"},
+			{"ip", "10.4.4.4", "a server"}, // of a shard that is scaled to zero
+			{"dns", "asleep.internal", "a server"},
+			{"cn", "system:node:nstance.internal", "a server"}, // as a part of a text
+			{"cn", "system:node:10.9.9.9", "a server"},
+			{"org", "Nstance.Internal nodes", "a server"},
+			{"uri", "//x.example/ns/FD00:0::7/a", "a server"},
+			{"cn", "system:node:" + addresses[other], "another instance"},
 			{"cn", "system:node:" + other, "another instance"},
 			{"cn", "nstance.internal", "a server"},
 			{"cn", addresses[other], "another instance"},

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -220,6 +221,83 @@ func TestCertificatesNameTheInstance(t *testing.T) {
 		time.Sleep(5 * time.Minute) // a sweep
 		g.awaitNames(id, "10.1.0.7")
 	})
+}
+
+// TestCertificateForIPv6: a certificate for an address of a family that the provider does not report
+// yet is made once it does.
+func TestCertificateForIPv6(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.config["VARS"] = `{}, "files": {
+		  "web.crt": { "kind": "certificate", "template": "web", "key": { "source": "agent", "name": "web" } } }`
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 1 } } }, "certificates": {
+		  "web": { "tenants": ["*"], "kind": "server", "cn": "{{ .Instance.ID }}",
+		    "ip": ["{{ .Instance.IP4 }}", "{{ .Instance.IP6 }}"], "ttl": 24 }`
+		s.putConfig(shardID)
+		p := s.start()
+		g := s.inhabit(p)
+		eventually(t, "the lack of an address is told", func() error { return p.troubled("IP6") })
+		id := s.living()[0]
+		s.world.Readdress(id, netip.MustParseAddr("10.1.0.7"), netip.MustParseAddr("fd00::7"))
+		eventually(t, "a certificate for both", func() error {
+			cert, err := pki.ParseCertificate([]byte(g.read(id, "web.crt")))
+			if err != nil {
+				return err
+			}
+			if have := fmt.Sprint(cert.IPAddresses); have != "[10.1.0.7 fd00::7]" {
+				return errors.New(have)
+			}
+			return nil
+		})
+	})
+}
+
+// TestRecordedNameOfAnother: a host name in a record that neither the server nor the provider gave goes
+// once the provider shows others, and certificates for it are replaced; one that the provider gave stays.
+func TestRecordedNameOfAnother(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.config["VARS"] = `{}, "files": {
+		  "web.crt": { "kind": "certificate", "template": "web", "key": { "source": "agent", "name": "web" } } }`
+		s.config["GROUPS"] = `"default": { "web": { "template": "knd", "size": 2 } } }, "certificates": {
+		  "web": { "tenants": ["*"], "kind": "server", "cn": "system:node:{{ .Instance.Hostname }}", "organization": ["system:nodes"],
+		    "dns": ["{{ .Instance.FQDN }}"], "ip": ["{{ .Instance.IP4 }}"], "ttl": 24 }`
+		s.putConfig(shardID)
+		p := s.start()
+		g := s.inhabit(p)
+		p.awaitSize("web", 2)
+		ids := s.living()
+		g.awaitNames(ids[0], s.addressesOf(ids[0])[0])
+		s.world.Rename(ids[0], "ip-10-0-0-8.zone.example")
+		s.world.Rename(ids[1], "ip-10-0-0-9.zone.example")
+		p.stop()
+		p.ends()
+		for n, name := range []string{"kubernetes.default.svc", "ip-10-0-0-9.zone.example"} {
+			s.rewrite(ids[n], string(ids[n]), name)
+		}
+		q := s.start(named("b")).awaitLeading()
+		eventually(t, "the host names", func() error {
+			for n, want := range []string{string(ids[0]), "ip-10-0-0-9.zone.example"} {
+				if i, err := q.instance(ids[n]); err != nil || i.GetHostname() != want {
+					return fmt.Errorf("%s is named %s, %w", ids[n], i.GetHostname(), err)
+				}
+			}
+			return nil
+		})
+		g.awaitNames(ids[0], s.addressesOf(ids[0])[0])
+	})
+}
+
+// rewrite changes the host name in an instance's record in the store.
+func (s *site) rewrite(id fleet.InstanceID, from, to string) {
+	s.t.Helper()
+	key := s.instanceKey(id)
+	text := s.get(key)
+	changed := strings.Replace(text, `"hostname":"`+from+`"`, `"hostname":"`+to+`"`, 1)
+	if changed == text {
+		s.t.Fatalf("%s has no such host name: %s", key, text)
+	}
+	s.put(key, changed)
 }
 
 // awaitNames waits until a machine's certificate has its name and one address.

@@ -11,14 +11,16 @@ import (
 
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/server/election"
+	"github.com/nstance/nstance/pkg/server/identities"
 )
 
 func (s *Server) openElector() (err error) {
 	a := s.addresses.advertised
 	s.elector, err = election.New(election.Config{
 		Store: s.bare, Key: "leader/" + s.cfg.Shard + ".json", Holder: s.holder,
-		Addrs:  election.Addrs{Election: a.Election, Registration: a.Registration, Operator: a.Operator, Agent: a.Agent},
-		Timing: timing(s.boot),
+		Addrs:   election.Addrs{Election: a.Election, Registration: a.Registration, Operator: a.Operator, Agent: a.Agent},
+		Servers: func() []string { return s.servers().Hosts() },
+		Timing:  timing(s.boot),
 		FirstEpoch: func(ctx context.Context) (uint64, error) {
 			_, err := s.ledger.Load(ctx)
 			return s.ledger.HighestEpoch() + 1, err
@@ -29,6 +31,12 @@ func (s *Server) openElector() (err error) {
 		Logger: s.cfg.Logger,
 	})
 	return err
+}
+
+// servers returns the names and addresses of the shard's servers that this one knows, including the
+// leader's moving ones.
+func (s *Server) servers() identities.Servers {
+	return s.standbys.beside(identities.Servers{DNS: s.addresses.dns, IPs: s.addresses.ips})
 }
 
 // readAhead reads the records that changed since this server read them last. The term lists again

@@ -16,7 +16,6 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/election"
-	"github.com/nstance/nstance/pkg/server/identities"
 	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/roster"
 	"github.com/nstance/nstance/pkg/server/writes"
@@ -67,9 +66,7 @@ func (s *Server) leaderConfig(fence *election.Term) leader.Config {
 		Secrets: s.trust.sealed, CA: s.trust.CA, Bundle: s.trust.bundle, NonceKey: s.trust.NonceKey,
 		RestoreTrust: s.trust.restore,
 		Instances:    s.addresses.instances, OperatorAddr: s.addresses.advertised.Operator,
-		Servers: func() identities.Servers {
-			return s.standbys.beside(identities.Servers{DNS: s.addresses.dns, IPs: s.addresses.ips})
-		},
+		Servers:      s.servers,
 		Replacements: s.measure.Replacements,
 		Running:      s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text },
 		Outage: s.outage.Current,

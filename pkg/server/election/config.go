@@ -51,6 +51,10 @@ type Config struct {
 	Addrs  Addrs
 	Timing Timing
 
+	// Servers returns the names and addresses of the shard's servers that this one knows,
+	// for each write of the record; those beyond 32 KiB are left out. Nil: none.
+	Servers func() []string
+
 	// FirstEpoch returns 1 + the highest epoch in any record. It is called only if there is no
 	// election record.
 	FirstEpoch func(context.Context) (uint64, error)

@@ -50,11 +50,13 @@ type recordJSON struct {
 }
 
 // MarshalJSON writes durations as Go duration strings.
-func (r Record) MarshalJSON() ([]byte, error) {
-	return json.Marshal(recordJSON{
+func (r Record) MarshalJSON() ([]byte, error) { return json.Marshal(r.toJSON()) }
+
+func (r Record) toJSON() recordJSON {
+	return recordJSON{
 		Holder: r.Holder, Epoch: r.Epoch, Rev: r.Rev, Addrs: r.Addrs, Released: r.Released, Successor: r.Successor,
 		LeaseDuration: r.LeaseDuration.String(), FenceWindow: r.FenceWindow.String(),
-	})
+	}
 }
 
 // UnmarshalJSON rejects invalid values. It ignores fields of newer versions, and the next

@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -65,7 +64,7 @@ func (e *Elector) put(ctx context.Context, c putRecord) {
 	bounded, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	var etag object.ETag
-	body, err := json.Marshal(c.record)
+	body, err := e.body(c.record)
 	if err == nil {
 		etag, err = e.cfg.Store.Put(bounded, e.cfg.Key, body, c.pre)
 	}

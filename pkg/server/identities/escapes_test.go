@@ -67,3 +67,37 @@ func TestHarmlessEncoding(t *testing.T) {
 		}
 	}
 }
+
+// TestWords: a part of any text is a server's name or address, or another instance's.
+func TestWords(t *testing.T) {
+	servers := identities.NewDirectory(func() identities.Servers {
+		all := identities.Servers{DNS: []string{"nstance.internal.", "ns", "nstance_server"}}
+		for _, text := range []string{"10.9.9.9", "fd00::7", "fe80::1%eth0"} {
+			all.IPs = append(all.IPs, netip.MustParseAddr(text))
+		}
+		return all
+	}, nil, nil)
+	k := identities.New(func(fleet.InstanceID) bool { return true }, servers, unseen{}, []fleet.Instance{
+		{ID: other, Phase: fleet.Running, Rev: 1, Hostname: "db.internal", IPs: []string{"10.0.0.5", "2001:db8::5"}},
+		{ID: own, Phase: fleet.Running, Rev: 1, IPs: []string{"fd00::7:1"}},
+	})
+	for text, permitted := range map[string]bool{
+		"system:node:nstance.internal": false, "nodes of Nstance.Internal.": false, "a/nstance.internal/b": false, "system:node:ns": false,
+		"system:node:10.9.9.9": false, "10.9.9.9:8443": false, "(10.9.9.9)": false, "at 10.0.0.5.": false, "::ffff:10.0.0.5": false,
+		"system:node:fd00::7": false, "[fd00::7]:8443": false, "FD00:0:0:0::7": false, "fd00:0:0:0:0:0:0:7:x": false, "x:2001:db8::5:y": false,
+		"system:node:10%2E9.9.9": false, "system:node:" + string(own): true, "nstance.internal.example": true, "my-nstance.internal": true,
+		"nstance_server": false, "system:node:nstance_server": false, "ns/a": false, "fe80::1": false,
+		"a-" + string(other): false, "fd00::7:2": false,
+		"my_nstance.internal": false, "node_db.internal": false, "ns-agents": true, "ns.example": true, "ns_x": false,
+		"[fd00::7:1]:8443": true, "system:node:fd00::7:1": true,
+		"110.9.9.9": true, "10.9.9.91": true, "10.9.9.9.9": true, "fd00::8": true, "fd00:7": true, "::": true, ":::::::::::::::": true,
+		"nsx":       true,
+		"127.0.0.1": true, "": true,
+	} {
+		for _, r := range []*pki.LeafRequest{{CN: "a " + text}, {Organization: []string{text}}, {URI: []string{"urn:" + text}}} {
+			if err := k.Permit(own, r); (err == nil) != permitted {
+				t.Errorf("%+v: %v, want it permitted: %t", r, err, permitted)
+			}
+		}
+	}
+}

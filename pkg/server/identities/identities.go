@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
@@ -108,7 +107,7 @@ func (k *Identities) NameOwner(id fleet.InstanceID, name string) registration.Ow
 	if name == strings.ToLower(string(id)) {
 		return ""
 	}
-	if k.servers.known().Name(name) {
+	if k.servers.Name(name) {
 		return registration.OwnerServer
 	}
 	if _, err := fleet.ParseID(name); err == nil {
@@ -117,7 +116,8 @@ func (k *Identities) NameOwner(id fleet.InstanceID, name string) registration.Ow
 	k.mu.Lock()
 	recorded := k.names[name]
 	k.mu.Unlock()
-	return k.owner(id, recorded, k.machines.Named(name))
+	shown := k.machines.Named(name)
+	return k.owner(id, recorded, shown, k.servers.stopped().Name(name))
 }
 
 // AddressOwner is NameOwner for an address. Loopback addresses have no owner.
@@ -126,19 +126,20 @@ func (k *Identities) AddressOwner(id fleet.InstanceID, addr netip.Addr) registra
 	if addr.IsLoopback() {
 		return ""
 	}
-	if k.servers.known().Address(addr) {
+	if k.servers.Address(addr) {
 		return registration.OwnerServer
 	}
 	k.mu.Lock()
 	recorded := k.addresses[addr]
 	k.mu.Unlock()
-	return k.owner(id, recorded, k.machines.Addressed(addr))
+	shown := k.machines.Addressed(addr)
+	return k.owner(id, recorded, shown, k.servers.stopped().Address(addr))
 }
 
 // owner decides by the instances whose records hold a name or an address, and those that the
 // provider shows with it. A recorded one belongs to that instance alone: the provider may show
-// it for two machines, because one of its results is stale.
-func (k *Identities) owner(id fleet.InstanceID, recorded, shown []fleet.InstanceID) registration.Owner {
+// it for two machines, because one of its results is stale. stopped: a server that has stopped had it.
+func (k *Identities) owner(id fleet.InstanceID, recorded, shown []fleet.InstanceID, stopped bool) registration.Owner {
 	switch {
 	case heldByAnother(recorded, id, k.living):
 		return registration.OwnerInstance
@@ -146,6 +147,8 @@ func (k *Identities) owner(id fleet.InstanceID, recorded, shown []fleet.Instance
 		return ""
 	case heldByAnother(shown, id, k.living):
 		return registration.OwnerInstance
+	case stopped && !slices.Contains(shown, id):
+		return registration.OwnerServer
 	default:
 		return ""
 	}
@@ -154,14 +157,22 @@ func (k *Identities) owner(id fleet.InstanceID, recorded, shown []fleet.Instance
 // RefreshServers implements registration.Shard.
 func (k *Identities) RefreshServers(ctx context.Context) error { return k.servers.refresh(ctx) }
 
-// Certified returns those of the addresses that an instance may be certified for.
-func (k *Identities) Certified(id fleet.InstanceID, shown []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(shown), func(a netip.Addr) bool { return k.AddressOwner(id, a) != "" })
+// Certified returns the host name and the addresses that an instance may be certified for, by the
+// lowercase names and the addresses that the provider shows of its machine. The host name is the recorded
+// one, unless only others are shown, or it is a server's or another instance's: then it is the instance's id.
+// One that is shown stays even if another record has it, too: Permit refuses it until that one is corrected.
+func (k *Identities) Certified(i fleet.Instance, names []string, shown []netip.Addr) (hostname string, addresses []netip.Addr) {
+	hostname = strings.ToLower(i.Hostname)
+	shownName := slices.Contains(names, hostname)
+	if hostname == "" || k.servers.Name(hostname) || !shownName && (len(names) > 0 || k.NameOwner(i.ID, hostname) != "") {
+		hostname = string(i.ID)
+	}
+	return hostname, slices.DeleteFunc(slices.Clone(shown), func(a netip.Addr) bool { return k.AddressOwner(i.ID, a) != "" })
 }
 
 // Permit returns an error if a certificate request of an instance names what the instance does
 // not own: templates and vars can render anything. It checks host names and addresses, and
-// looks for other instances' IDs in all text of the certificate, percent-encoded or not.
+// each word of all text of the certificate, percent-encoded or not.
 func (k *Identities) Permit(id fleet.InstanceID, r *pki.LeafRequest) error {
 	if owner := k.pattern(id, r.CN); owner != "" {
 		return fmt.Errorf("cn %.80q is %s, which a certificate of this instance must not name", r.CN, owner)
@@ -182,12 +193,12 @@ func (k *Identities) Permit(id fleet.InstanceID, r *pki.LeafRequest) error {
 		}
 	}
 	for _, text := range slices.Concat([]string{r.CN}, r.Organization, r.DNS, r.URI) {
-		word, err := k.instanceIn(id, text)
+		word, owner, err := k.ownedIn(id, text)
 		if err != nil {
 			return fmt.Errorf("%.80q: %w", text, err)
 		}
-		if word != "" {
-			return fmt.Errorf("%.80q names another instance, %q, which a certificate of this instance must not", text, word)
+		if owner != "" {
+			return fmt.Errorf("%.80q contains %q, which is %s: a certificate of this instance must not name it", text, word, owner)
 		}
 	}
 	return nil
@@ -202,17 +213,17 @@ func (k *Identities) pattern(id fleet.InstanceID, name string) registration.Owne
 		}
 		return k.NameOwner(id, name)
 	}
-	if k.servers.known().Below(domain) {
+	if k.servers.Below(domain) {
 		return registration.OwnerServer
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for name, holders := range k.names {
-		if _, parent, ok := strings.Cut(name, "."); ok && parent == domain && k.owner(id, holders, nil) != "" {
+		if _, parent, ok := strings.Cut(name, "."); ok && parent == domain && k.owner(id, holders, nil, false) != "" {
 			return registration.OwnerInstance
 		}
 	}
-	return k.owner(id, nil, k.machines.NamedBelow(domain))
+	return k.owner(id, nil, k.machines.NamedBelow(domain), false)
 }
 
 // hostIn returns the owner of the host in a URI, in any of its forms.
@@ -221,7 +232,7 @@ func (k *Identities) hostIn(id fleet.InstanceID, text string) registration.Owner
 	if err != nil || u.Hostname() == "" {
 		return "" // an invalid URI is refused when the certificate is signed
 	}
-	hosts, _ := forms(u.Hostname()) // instanceIn refuses a text with more
+	hosts, _ := forms(u.Hostname()) // ownedIn refuses a text with more
 	for _, host := range hosts {
 		if owner := k.pattern(id, host); owner != "" {
 			return owner
@@ -230,22 +241,32 @@ func (k *Identities) hostIn(id fleet.InstanceID, text string) registration.Owner
 	return ""
 }
 
-// instanceIn returns the first word of a text, in any of its forms, that is another instance's
-// id or name; an error if the text has too many forms to look through.
-func (k *Identities) instanceIn(id fleet.InstanceID, text string) (string, error) {
-	alphanumeric := func(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }
+// has reports whether an address is the instance's, by its record or the provider.
+func (k *Identities) has(id fleet.InstanceID, addr netip.Addr) bool {
+	k.mu.Lock()
+	recorded := slices.Contains(k.addresses[addr], id)
+	k.mu.Unlock()
+	return recorded || slices.Contains(k.machines.Addressed(addr), id)
+}
+
+// ownedIn returns the first word of a text, in any of its forms, that is an id, a name or an address
+// of another, and its owner; an error if the text has too many forms to look through.
+func (k *Identities) ownedIn(id fleet.InstanceID, text string) (word string, owner registration.Owner, err error) {
 	texts, complete := forms(text)
 	for _, text := range texts {
-		names := strings.FieldsFunc(text, func(c rune) bool { return !alphanumeric(c) && c != '.' && c != '-' })
-		ids := strings.FieldsFunc(text, func(c rune) bool { return !alphanumeric(c) })
-		for _, word := range append(names, ids...) {
-			if k.NameOwner(id, word) == registration.OwnerInstance {
-				return word, nil
+		for name := range wordsIn(text) {
+			if owner := k.NameOwner(id, name); owner != "" {
+				return name, owner, nil
+			}
+		}
+		for addr := range addressesIn(text, func(addr netip.Addr) bool { return k.has(id, addr) }) {
+			if owner := k.AddressOwner(id, addr); owner != "" {
+				return addr.String(), owner, nil
 			}
 		}
 	}
 	if !complete {
-		return "", errors.New("percent-encodings are nested too deeply")
+		return "", "", errors.New("percent-encodings are nested too deeply")
 	}
-	return "", nil
+	return "", "", nil
 }

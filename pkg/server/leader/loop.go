@@ -29,7 +29,9 @@ func (t *Term) loopConfig() reconcile.Config {
 		RequestTimeout: tuned.RequestTimeout, SweepInterval: tuned.SweepInterval, Quiet: tuned.Quiet, Called: t.cfg.Called,
 		FirstSweep: time.Duration(shard.Server.LeaderElection.LeaseDuration),
 		First:      t.vms, Listing: t.cfg.Listing,
-		Certified:     func(id fleet.InstanceID, shown []netip.Addr) []netip.Addr { return t.known.Certified(id, shown) },
+		Certified: func(i fleet.Instance, names []string, shown []netip.Addr) (string, []netip.Addr) {
+			return t.known.Certified(i, names, shown)
+		},
 		LoadBalancers: t.loadBalancers,
 		NotLeader:     func(err error) bool { return errors.Is(err, election.ErrNotLeader) },
 		Problems:      t.problems, Changed: t.changed, Record: t.history.Record,

@@ -119,6 +119,7 @@ type Snapshot struct {
 	MissedAt  time.Time    // when the first of the consecutive calls that did not find the VM was sent; zero: the last one found it
 	Misses    int          // how many of these there were
 	ConfirmAt time.Time    // when to poll the VM again, since one answer that did not find it is not enough; zero: not needed
+	Names     []string     // of the VM in the provider's DNS, as last shown; must not be modified
 	Addresses []netip.Addr // of the VM, as last shown; must not be modified
 
 	LastError      string // of the last step; empty if it succeeded
@@ -135,7 +136,8 @@ func (s *State) Get(id fleet.InstanceID) Snapshot {
 		i = &instance{}
 	}
 	return Snapshot{
-		VM: i.vm, Why: i.why, Shown: i.shown, Absent: i.absent(), Doubtful: i.doubtful(), ConfirmAt: i.askAt, Addresses: i.addresses,
+		VM: i.vm, Why: i.why, Shown: i.shown, Absent: i.absent(), Doubtful: i.doubtful(), ConfirmAt: i.askAt,
+		Names: i.names, Addresses: i.addresses,
 		MissedAt: i.missedAt, Misses: i.misses, LastError: i.steps.last, RecordDoubtful: i.recordDoubtful, Refused: i.refused,
 	}
 }

@@ -88,6 +88,10 @@ type Config struct {
 	Fence    Fence
 	Groups   Groups
 	Builder  Builder
+// Certified returns the host name and the addresses that an instance's certificates may contain, by the
+// names (lowercase) and the addresses that the provider shows of its VM. The addresses keep their order. It must not block.
+type Certified func(i fleet.Instance, names []string, addresses []netip.Addr) (hostname string, certified []netip.Addr)
+
 	Provider provider.Provider
 	// NewID returns the id of a new instance.
 	NewID func(kind string, now time.Time) (fleet.InstanceID, error)
@@ -115,10 +119,9 @@ type Config struct {
 	// ended once, with the error if any. Optional.
 	Listing func() (page func(), ended func(error))
 
-	// Certified returns those of a VM's addresses that the instance's certificates may
-	// contain, in the given order; a registered instance's record is updated to them. It
-	// must not block. Optional: if nil, records keep their addresses.
-	Certified func(id fleet.InstanceID, shown []netip.Addr) []netip.Addr
+	// Certified keeps the records of registered instances to what the provider shows of their VMs.
+	// Optional: if nil, records keep their host names and addresses.
+	Certified Certified
 
 	// LoadBalancers returns the provider's targets of every load balancer, by the
 	// load balancer's name. The result is not modified. Optional.

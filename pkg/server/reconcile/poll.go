@@ -164,7 +164,7 @@ func (p *poller) answered(ctx context.Context, q *questions, a paced.Answer) {
 		mark(p.schedule, now, news...)
 	}
 	began := p.pollAgain(q, r, a, now)
-	p.writeBack.readdress(ctx, r)
+	p.writeBack.identify(ctx, r)
 	p.schedule.Wake()
 	p.reports.tell(news...)
 	if began { // once, not for every VM and every retry

@@ -285,7 +285,7 @@ func (s *sweeper) absorb(ctx context.Context, c census.Census, asked time.Time) 
 		records[n], answers[n] = p.Record, observe.Answer{Record: p.Record, VM: p.VM, Found: true, Asked: asked}
 	}
 	mark(s.schedule, now, s.observed.See(now, answers...)...)
-	s.writeBack.readdress(ctx, records...)
+	s.writeBack.identify(ctx, records...)
 	for _, p := range c.Present {
 		// The VM of a pending record may be incomplete: its create is repeated, which
 		// completes and returns it.

@@ -14,9 +14,7 @@ import (
 
 // writeBack writes into records what the provider shows of their VMs. Safe for concurrent use.
 type writeBack struct {
-	// certified returns those of a VM's addresses that the instance's certificates may
-	// contain; nil: records keep their addresses.
-	certified func(id fleet.InstanceID, shown []netip.Addr) []netip.Addr
+	certified Certified // nil: records keep their host names and addresses
 	observed  *observe.State
 	records   *records
 	steps     *steps
@@ -32,36 +30,42 @@ func (w *writeBack) adopt(ctx context.Context, r fleet.Instance, vm provider.VM,
 	})
 }
 
-// readdress starts to write the addresses of those of the given records that need it. A record is
-// not changed if the instance has not registered, or the provider shows no addresses of its VM.
-func (w *writeBack) readdress(ctx context.Context, records ...fleet.Instance) {
+// identify starts to write the host name and the addresses of those of the given records that need it.
+// A record is not changed if the instance has not registered, or the provider shows no addresses of its VM.
+func (w *writeBack) identify(ctx context.Context, records ...fleet.Instance) {
 	for _, r := range records {
-		if r.RegisteredAt == nil || r.Phase.Ending() || w.certified == nil {
+		if w.certified == nil || w.identified(&r) {
 			continue
 		}
-		shown := w.observed.Get(r.ID).Addresses
-		if len(shown) == 0 || sameAddresses(r.IPs, w.certified(r.ID, shown)) {
-			continue
-		}
-		w.steps.work(ctx, r.GroupKey(), r.ID, time.Now(), func() error {
-			return w.records.readdress(ctx, r.ID, func() []netip.Addr { return w.certified(r.ID, w.observed.Get(r.ID).Addresses) })
-		})
+		w.steps.work(ctx, r.GroupKey(), r.ID, time.Now(), func() error { return w.records.identify(ctx, r.ID, w.identified) })
 	}
 }
 
-// readdress writes an instance's addresses. Those that stay keep their order: the first one is
-// in certificates.
-func (r *records) readdress(ctx context.Context, id fleet.InstanceID, now func() []netip.Addr) error {
+// identified reports whether a record needs no change, and changes it otherwise. Addresses that stay
+// keep their order: the first one is in certificates.
+func (w *writeBack) identified(i *fleet.Instance) bool {
+	vm := w.observed.Get(i.ID)
+	if i.RegisteredAt == nil || i.Phase.Ending() || len(vm.Addresses) == 0 {
+		return true
+	}
+	hostname, addresses := w.certified(*i, vm.Names, vm.Addresses)
+	if i.Hostname == hostname && sameAddresses(i.IPs, addresses) {
+		return true
+	}
+	i.Hostname, i.IPs = hostname, fleet.Addresses(i.IPs, addresses)
+	return false
+}
+
+// identify changes an instance's record unless identified reports that it needs no change.
+func (r *records) identify(ctx context.Context, id fleet.InstanceID, identified func(*fleet.Instance) bool) error {
 	_, err := r.update(ctx, id, func(i *fleet.Instance) error {
-		addresses := now()
-		if i.RegisteredAt == nil || i.Phase.Ending() || sameAddresses(i.IPs, addresses) {
+		if identified(i) {
 			return errMovedOn
 		}
-		i.IPs = fleet.Addresses(i.IPs, addresses)
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("record the addresses of instance %s: %w", id, err)
+		return fmt.Errorf("record the host name and the addresses of instance %s: %w", id, err)
 	}
 	return nil
 }
