@@ -66,6 +66,7 @@ func TestLine(t *testing.T) {
 		Claims: []audit.Detail{{Name: "hostname", To: "h"}},
 	})
 	b.Log.Record(t.Context(), audit.Event{Kind: audit.Handshake, Outcome: audit.Refused, Action: "agent", Reason: "bad certificate"})
+	b.Log.Record(t.Context(), audit.Event{Kind: audit.Call, Outcome: audit.Refused, Actor: "full token", Action: "/x/Y", Reason: "no"})
 	b.Log.Record(t.Context(), audit.Event{Kind: audit.Call, Outcome: audit.Failed, Action: "/x/Y", Reason: "disk"})
 	lines := b.lines()
 	for n, want := range []map[string]any{
@@ -75,9 +76,10 @@ func TestLine(t *testing.T) {
 			"claims": map[string]any{"hostname": "h"},
 		},
 		{
-			"msg": "refused a handshake", "level": "WARN", "audit": "handshake", "caller": "none", "from": "unknown", "method": "agent",
+			"msg": "refused a handshake", "level": "INFO", "audit": "handshake", "caller": "none", "from": "unknown", "method": "agent",
 			"reason": "bad certificate",
 		},
+		{"msg": "refused a call", "level": "WARN", "audit": "call", "caller": "full token", "from": "unknown", "method": "/x/Y", "reason": "no"},
 		{"msg": "a call failed", "level": "ERROR", "audit": "call", "caller": "none", "from": "unknown", "method": "/x/Y", "reason": "disk"},
 	} {
 		delete(lines[n], "time")
@@ -85,7 +87,7 @@ func TestLine(t *testing.T) {
 			t.Errorf("line %d is %s, want %s", n, got, want)
 		}
 	}
-	if len(b.given) != 3 || b.given[0].Object != "group default/web" || !b.given[0].Time.Equal(b.now) {
+	if len(b.given) != 4 || b.given[0].Object != "group default/web" || !b.given[0].Time.Equal(b.now) {
 		t.Errorf("the sink was given %+v", b.given)
 	}
 }

@@ -100,12 +100,13 @@ func (e Event) message() string {
 		return "accepted a change"
 	}
 }
+// level returns the level of the event's log line. A refused stranger is no warning: it takes nothing to cause it.
 
 func (e Event) level() slog.Level {
-	switch e.Outcome {
-	case Failed:
+	switch {
+	case e.Outcome == Failed:
 		return slog.LevelError
-	case Refused, Unknown:
+	case e.Outcome == Unknown, e.Outcome == Refused && e.Actor != None:
 		return slog.LevelWarn
 	default:
 		return slog.LevelInfo
