@@ -243,24 +243,6 @@ func TestRepeatsHideNoChange(t *testing.T) {
 	}
 }
 
-// TestStoredChangesHaveLines: a change that was stored has its line too if there is nothing to say
-// of what changed.
-func TestStoredChangesHaveLines(t *testing.T) {
-	b := newBook(t)
-	e := audit.Event{Kind: audit.Revocation, Outcome: audit.Accepted, Actor: "spiffe://example/default/operator/a", From: "10.0.0.7:1"}
-	for range 600 {
-		b.Log.Record(t.Context(), e)
-	}
-	b.lines()
-	var note audit.Note
-	audit.Stored(audit.WithNote(t.Context(), &note))
-	note.Fill(&e)
-	b.Log.Record(t.Context(), e)
-	if lines := b.lines(); len(lines) != 1 || lines[0]["left_out"] != 100.0 {
-		t.Errorf("the stored one left %v, want a line that tells of 100", lines)
-	}
-}
-
 // TestRefusalsOfCallers: refusals of callers without an identity hide none of those with one, from
 // the same address or from any, and one of these hides no other's.
 func TestRefusalsOfCallers(t *testing.T) {

@@ -44,7 +44,6 @@ type Event struct {
 	Changes []Detail // changes that were made
 	Wanted  []Detail // changes that were refused, failed, or have an unknown outcome
 	Claims  []Detail // unverified or verified claims of the actor
-	Stored  bool     // a change was stored, though Changes may be empty
 	Reason  string   // of a refusal or failure
 }
 
@@ -100,8 +99,8 @@ func (e Event) message() string {
 		return "accepted a change"
 	}
 }
-// level returns the level of the event's log line. A refused stranger is no warning: it takes nothing to cause it.
 
+// level returns the level of the event's log line. A refused stranger is no warning: it takes nothing to cause it.
 func (e Event) level() slog.Level {
 	switch {
 	case e.Outcome == Failed:
@@ -114,7 +113,7 @@ func (e Event) level() slog.Level {
 }
 
 // durable reports whether the event is a stored change. The store limits their number.
-func (e Event) durable() bool { return e.Outcome == Accepted && (len(e.Changes) > 0 || e.Stored) }
+func (e Event) durable() bool { return e.Outcome == Accepted && len(e.Changes) > 0 }
 
 // attrs returns the attributes of the event's log line, without empty ones.
 func (e Event) attrs(leftOut int) []slog.Attr {

@@ -10,7 +10,6 @@ type Note struct {
 	mu                      sync.Mutex
 	object                  string
 	wanted, changes, claims []Detail
-	stored                  bool
 }
 
 type noteKey struct{}
@@ -37,10 +36,8 @@ func Changed(ctx context.Context, changes ...Detail) {
 	note(ctx, func(n *Note) { n.changes = differing(n.changes, changes) })
 }
 
-// Stored notes that a call stored a change of which there is nothing more to say.
-func Stored(ctx context.Context) {
-	note(ctx, func(n *Note) { n.stored = true })
-}
+// Done returns the change of something that becomes true, and is never false again.
+func Done(name string) Detail { return Detail{Name: name, From: "false", To: "true"} }
 
 // differing returns noted, and those of more that change a value.
 func differing(noted, more []Detail) []Detail {
@@ -77,7 +74,7 @@ func note(ctx context.Context, change func(*Note)) {
 func (n *Note) Fill(e *Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	e.Object, e.Changes, e.Claims, e.Stored = n.object, n.changes, n.claims, n.stored
+	e.Object, e.Changes, e.Claims = n.object, n.changes, n.claims
 	if e.Outcome != Accepted && len(n.changes) == 0 {
 		e.Wanted = n.wanted
 	}

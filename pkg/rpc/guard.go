@@ -119,7 +119,7 @@ func (g *guard) finish(ctx context.Context, c *call, panicked any, err error) er
 	switch code := status.Code(answer); {
 	case code == codes.Internal || code == codes.Unknown:
 		g.record(ctx, c, audit.Failed, err)
-	case c.refused(code):
+	case c.refused(code, err):
 		g.record(ctx, c, audit.Refused, err)
 	case code == codes.OK && c.changes:
 		g.record(ctx, c, audit.Accepted, nil)

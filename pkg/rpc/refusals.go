@@ -1,11 +1,15 @@
 package rpc
 
-import "google.golang.org/grpc/codes"
+import (
+	"errors"
 
-// refused reports whether an answer refuses its caller: for its identity, for exceeding
+	"google.golang.org/grpc/codes"
+)
+
+// refused reports whether an answer refuses its caller: for its identity or its tenant, for exceeding
 // limits, or, if it has no certificate or the call changes something, for its request.
 // NOT_LEADER and other server-side errors are not refusals.
-func (c *call) refused(code codes.Code) bool {
+func (c *call) refused(code codes.Code, err error) bool {
 	switch code {
 	case codes.PermissionDenied, codes.ResourceExhausted:
 		return true
@@ -13,7 +17,7 @@ func (c *call) refused(code codes.Code) bool {
 		// An open stream that ends with this code is of an instance that was just removed.
 		return !c.admitted || c.unary
 	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.AlreadyExists, codes.Aborted:
-		return c.caller == nil || c.changes
+		return c.caller == nil || c.changes || errors.Is(err, TenantUnknown)
 	default:
 		return false
 	}

@@ -34,6 +34,8 @@ const (
 	CertificateRevoked Kind = "certificate revoked"
 	// IdentityShared is a FAILED_PRECONDITION that Shared recognises.
 	IdentityShared Kind = "identity shared"
+	// TenantUnknown is a FAILED_PRECONDITION that the audit records for reads, too.
+	TenantUnknown Kind = "tenant not declared"
 	// KeyInUse is an INVALID_ARGUMENT that KeyTaken recognises.
 	KeyInUse Kind = "public key in use"
 )
@@ -54,7 +56,7 @@ func (k Kind) code() codes.Code {
 		return codes.NotFound
 	case Exists:
 		return codes.AlreadyExists
-	case Precondition, IdentityShared:
+	case Precondition, IdentityShared, TenantUnknown:
 		return codes.FailedPrecondition
 	case Conflict:
 		return codes.Aborted

@@ -80,7 +80,7 @@ func TestAudit(t *testing.T) {
 		if _, err := client.DeleteInstance(within(t), &nstancev1.DeleteInstanceRequest{Target: target}); err != nil {
 			t.Fatal(err)
 		}
-		p.audited("DeleteInstance", "accepted a change", caller, single)
+		p.audited("DeleteInstance", "accepted a change", caller, single, `changes.removal_asked="false -> true"`)
 		unknown := string(newID(t, "knd"))
 		_, err = client.AcknowledgeDrained(within(t), &nstancev1.AcknowledgeDrainedRequest{Id: unknown})
 		refused(t, err, codes.NotFound)
@@ -128,6 +128,8 @@ func TestAuditOfRemovals(t *testing.T) {
 		time.Sleep(time.Second) // a line is written after its caller was answered
 		if lines := p.lines("/DeleteInstance "); len(lines) != 2 {
 			t.Errorf("two removals left %v", lines)
+		} else if !strings.Contains(lines[1], `changes.removal_asked="false -> true"`) {
+			t.Errorf("the removal by key left %s", lines[1])
 		}
 		for range 600 {
 			if _, err := client.UpsertGroup(within(t), &nstancev1.UpsertGroupRequest{Key: "web"}); err != nil {
@@ -138,7 +140,8 @@ func TestAuditOfRemovals(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		p.audited("RemoveOperator", "revoked an identity", "audit=revocation", string(other.ID), "/operator/"+string(o.ID))
+		p.audited("RemoveOperator", "revoked an identity", "audit=revocation", string(other.ID), "/operator/"+string(o.ID),
+			`changes.removed="false -> true"`)
 	})
 }
 

@@ -53,6 +53,9 @@ func TestAcknowledgeDrained(t *testing.T) {
 		if err := p.ack(oldest); err != nil {
 			t.Errorf("again: %v", err)
 		}
+		if lines := p.lines(`changes.drain_acknowledged="false -> true"`); len(lines) != 1 {
+			t.Errorf("two acknowledgements left the lines %v", lines)
+		}
 		if have := s.living(); !slices.Equal(have, ids[1:]) {
 			t.Errorf("%v live, want %v", have, ids[1:])
 		}

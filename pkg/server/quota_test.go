@@ -134,6 +134,12 @@ func TestTenantThatIsNotDeclared(t *testing.T) {
 			_, err = stream.Recv()
 		}
 		refused(t, err, codes.FailedPrecondition, words)
+		eventually(t, "a line of the audit for each", func() error {
+			if n := p.log.count("refused a call"); n != 5 {
+				return fmt.Errorf("%d calls were audited as refused", n)
+			}
+			return nil
+		})
 
 		id := newID(t, "opr")
 		claims := operatorClaims(id)

@@ -50,7 +50,7 @@ func (a *admission) call(tenant string) error {
 // Serves returns an error if the config does not declare the tenant.
 func (a *admission) Serves(tenant string) error {
 	if err := a.config.shard().CheckTenant(tenant); err != nil {
-		return rpc.Precondition.Errorf("%w", err)
+		return rpc.TenantUnknown.Errorf("%w", err)
 	}
 	return nil
 }

@@ -156,8 +156,11 @@ func (o *Service) recordLeaving(ctx context.Context, r ledger.Request) (fleet.In
 		return fleet.Instance{}, err
 	}
 	i.RemovalAskedAt = &i.CreatedAt
-	audit.Stored(ctx) // if the call succeeds
-	return o.record(ctx, i)
+	audit.Wanted(ctx, removalAsked())
+	if i, err = o.record(ctx, i); err == nil && i.RemovalAskedAt != nil {
+		audit.Changed(ctx, removalAsked())
+	}
+	return i, err
 }
 
 // differs returns an error if a call asks for something else than the key was first used for.

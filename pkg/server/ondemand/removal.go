@@ -25,7 +25,7 @@ func (o *Service) DeleteInstance(ctx context.Context, tenant string, id fleet.In
 // one if this instance had failed and the creation was repeated.
 func (o *Service) remove(ctx context.Context, tenant string, id fleet.InstanceID) (names fleet.InstanceID, err error) {
 	now := o.cfg.Now().UTC()
-	err = o.change(ctx, tenant, id, func(i *fleet.Instance) error {
+	err = o.change(ctx, tenant, id, removalAsked(), func(i *fleet.Instance) error {
 		failing := i.Phase == fleet.Deleting && i.Failed() // its key must not become free
 		if i.Phase.Ending() && !failing || i.RemovalAskedAt != nil {
 			return errSettled
@@ -43,7 +43,7 @@ func (o *Service) remove(ctx context.Context, tenant string, id fleet.InstanceID
 // acknowledgement counts.
 func (o *Service) AcknowledgeDrained(ctx context.Context, tenant string, id fleet.InstanceID) error {
 	now := o.cfg.Now().UTC()
-	return o.change(ctx, tenant, id, func(i *fleet.Instance) error {
+	return o.change(ctx, tenant, id, audit.Done("drain_acknowledged"), func(i *fleet.Instance) error {
 		switch {
 		case i.Phase.Ending() || i.Drain != nil && i.Drain.AckedAt != nil:
 			return errSettled
@@ -94,12 +94,18 @@ func (o *Service) absent(ctx context.Context, id fleet.InstanceID) error {
 	return noSuchInstance(id)
 }
 
-// change changes a record of the tenant durably and enqueues its group.
-func (o *Service) change(ctx context.Context, tenant string, id fleet.InstanceID, change func(*fleet.Instance) error) error {
+// removalAsked is the change of an instance whose removal is requested.
+func removalAsked() audit.Detail { return audit.Done("removal_asked") }
+
+// change changes a record of the tenant durably, which the audit tells as what, and enqueues its group.
+func (o *Service) change(
+	ctx context.Context, tenant string, id fleet.InstanceID, what audit.Detail, change func(*fleet.Instance) error,
+) error {
 	i, err := o.Find(ctx, tenant, id)
 	if err != nil {
 		return err
 	}
+	audit.Wanted(ctx, what)
 	var refused error // without what the ledger prepends
 	_, err = o.cfg.Records.Update(ctx, id, func(i *fleet.Instance) error {
 		refused = change(i)
@@ -114,7 +120,7 @@ func (o *Service) change(ctx context.Context, tenant string, id fleet.InstanceID
 		return o.absent(ctx, id)
 	}
 	if err == nil {
-		audit.Stored(ctx)
+		audit.Changed(ctx, what)
 	}
 	o.cfg.Touched(i.GroupKey(), id)
 	return writes.Kind(err)

@@ -100,6 +100,7 @@ func (r *Registry) readTombstone(ctx context.Context, tenant string, id fleet.In
 // revokes, and then the record, unless both exist. Concurrent removals all return the one that
 // wrote the tombstone.
 func (r *Registry) markRemoved(ctx context.Context, tenant string, id, by fleet.InstanceID) (fleet.Operator, error) {
+	audit.Wanted(ctx, audit.Done("removed"))
 	for {
 		was, err := r.readOperator(ctx, tenant, id)
 		if err != nil {
@@ -121,7 +122,7 @@ func (r *Registry) markRemoved(ctx context.Context, tenant string, id, by fleet.
 		}
 		_, err = object.PutConfirmed(ctx, r.cfg.Store, o.Key(), body, object.IfMatch(was.etag))
 		if err == nil {
-			audit.Stored(ctx)
+			audit.Changed(ctx, audit.Done("removed"))
 		}
 		if !errors.Is(err, object.ErrConflict) {
 			return o, err
