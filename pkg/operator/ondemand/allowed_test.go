@@ -169,6 +169,44 @@ func TestTenantOfNamespace(t *testing.T) {
 	}
 }
 
+// TestTenantWithoutOperator: a pod that has waited for long and is for another tenant's operator has an
+// event of that, once; nothing is asked for it. One that runs has none.
+func TestTenantWithoutOperator(t *testing.T) {
+	w := newFakeCluster(t, "a")
+	w.allow("a", anywhere(50))
+	w.namespace("reds", map[string]string{v1beta1.LabelTenant: "red"})
+	w.namespace("plain", nil)
+	old := func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour)) }
+	w.pod("reds", "new", func(p *corev1.Pod) { p.CreationTimestamp = metav1.Now() })
+	w.pod("reds", "old", old)
+	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	w.pod("reds", "bound", old, func(p *corev1.Pod) { p.Spec.NodeName = "n" })
+	w.pod("reds", "done", old, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	w.pod("reds", "held", old, func(p *corev1.Pod) {
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/queue"}}
+	})
+	w.pod("plain", "old", old)
+	o, blue := w.operator("default"), w.operator("blue")
+	for range 2 {
+		for name, again := range map[string]bool{"new": true, "old": true, "held": true, "bound": false, "done": false} {
+			if after := o.reconcile("reds", name); (after > 0) != again {
+				t.Errorf("%s is looked at again after %s", name, after)
+			}
+		}
+		blue.reconcile("plain", "old")
+	}
+	w.wantMachines("another tenant's pods", "default", 0)
+	w.wantMachines("another tenant's pods", "blue", 0)
+	if events := o.takeEvents(); strings.Count(events, "OnDemand") != 1 ||
+		!strings.Contains(events, "is for the operator of tenant red, by its label nstance.dev/tenant, and this one is of tenant default") {
+		t.Errorf("events %s", events)
+	}
+	if events := blue.takeEvents(); strings.Count(events, "OnDemand") != 1 ||
+		!strings.Contains(events, "is for the operator of tenant default, by the lack of the label nstance.dev/tenant") {
+		t.Errorf("events %s", events)
+	}
+}
+
 // reconcileAll reconciles pods concurrently.
 func (o *operator) reconcileAll(namespace string, names []string) {
 	o.cluster.Helper()

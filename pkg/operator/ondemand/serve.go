@@ -12,6 +12,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nstance/nstance/pkg/api/v1beta1"
 	"github.com/nstance/nstance/pkg/operator/capi"
 	"github.com/nstance/nstance/pkg/operator/shards"
 )
@@ -108,7 +109,8 @@ func (r *Reconciler) admit(
 	case err != nil || ns == nil:
 		return "", 0, err
 	case tenantOf(ns) != r.Tenant:
-		return "", othersPause, nil
+		after, err := r.leave(ctx, pod, ns)
+		return "", after, err
 	}
 	if err := a.check(); err != nil {
 		r.recordEvent(pod, corev1.EventTypeWarning, "OnDemandRefused", err.Error())
@@ -147,6 +149,29 @@ func (r *Reconciler) admit(
 	}
 	r.recordEvent(pod, corev1.EventTypeWarning, "OnDemandRefused", refused)
 	return "", refusedPause, nil
+}
+
+// leave leaves a pod to the operator of another tenant, and tells so if the pod has waited for long:
+// there may be no such operator.
+func (r *Reconciler) leave(ctx context.Context, pod *metav1.PartialObjectMetadata, ns *corev1.Namespace) (after time.Duration, err error) {
+	if r.Now().Sub(pod.CreationTimestamp.Time) < othersPause {
+		return othersPause, nil
+	}
+	now, err := r.waits(ctx, pod)
+	if err != nil || now == nil {
+		return 0, err
+	}
+	if by, err := r.held(ctx, now); err != nil || by != "" {
+		return othersPause, err
+	}
+	label := "its label"
+	if ns.Labels[v1beta1.LabelTenant] == "" {
+		label = "the lack of the label"
+	}
+	r.recordEvent(pod, corev1.EventTypeNormal, "OnDemandOtherTenant", fmt.Sprintf(
+		"Namespace %s is for the operator of tenant %s, by %s %s, and this one is of tenant %s: "+
+			"label the Namespace otherwise if no such operator runs here", ns.Name, tenantOf(ns), label, v1beta1.LabelTenant, r.Tenant))
+	return othersPause, nil
 }
 
 // serves records whether there are objects to be deleted with a pod, even if it no longer
