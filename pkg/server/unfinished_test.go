@@ -54,8 +54,8 @@ func (s *site) begin(addr string, pair *pki.Keypair, request string) (status int
 func TestUnfinishedRequests(t *testing.T) {
 	const atOnce, header, body = time.Second, " HTTP/1.1\r\nHost: a\r\n", " HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
 	simulated(t, func(t *testing.T) {
-		s, p := running(t)
-		health, peers, peer := p.healthAddr(), p.addr("serving", "election"), s.serverOf(shardID)
+		s, p := running(t, measured)
+		metrics, health, peers, peer := p.addr("serving metrics", "addr"), p.healthAddr(), p.addr("serving", "election"), s.serverOf(shardID)
 		for _, c := range []struct {
 			name, addr string
 			pair       *pki.Keypair
@@ -65,6 +65,8 @@ func TestUnfinishedRequests(t *testing.T) {
 		}{
 			{"a probe's header", health, nil, "GET /" + header, 0, 0},
 			{"a probe's body", health, nil, "POST /" + body, http.StatusOK, atOnce},
+			{"a scrape's header", metrics, nil, "GET /metrics" + header, 0, 0},
+			{"a scrape's body", metrics, nil, "GET /metrics" + body, http.StatusOK, 6 * time.Second},
 			{"a peer's header", peers, peer, "GET /leader" + header, 0, 0},
 			{"a peer's answer", peers, peer, "POST /ready" + body, http.StatusBadRequest, 6 * time.Second},
 			{"a question with a body", peers, peer, "GET /leader" + body, http.StatusBadRequest, atOnce},
