@@ -104,7 +104,7 @@ func (c *comparison[K, V]) recallCached(ctx context.Context, key string, cached 
 // missMalformed reads a malformed object that was not listed: it stays malformed as long as it
 // exists.
 func (c *comparison[K, V]) missMalformed(ctx context.Context, key string) error {
-	found, err := c.cfg.Store.Get(ctx, key)
+	found, err := c.fetch(ctx, key)
 	switch {
 	case errors.Is(err, object.ErrNotFound):
 		c.clearMalformed(key)
@@ -124,7 +124,7 @@ func (c *comparison[K, V]) missMalformed(ctx context.Context, key string) error 
 	}
 	defer unlock()
 	if !c.refused(k, found.Info) {
-		c.store(k, found, true)
+		c.store(k, found)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (c *comparison[K, V]) adopt(ctx context.Context, info object.Info, cached r
 	if bad && m.etag == info.ETag && !isRefused || !bad && known && old.etag == info.ETag {
 		return nil // a malformed object may be restored to the known version
 	}
-	found, read, err := c.get(ctx, k, info, cached)
+	found, err := c.get(ctx, k, info, cached)
 	switch {
 	case errors.Is(err, object.ErrNotFound):
 		return nil // removed since it was listed
@@ -171,25 +171,24 @@ func (c *comparison[K, V]) adopt(ctx context.Context, info object.Info, cached r
 	case err != nil:
 		return err
 	}
-	if c.store(k, found, read) && !known {
-		c.count(read, k)
+	if c.store(k, found) && !known {
+		c.count(found.fresh, k)
 	} else {
-		c.count(read)
+		c.count(found.fresh)
 	}
 	return nil
 }
 
 // get returns a listed object, from the cache if it has the listed version and memory has none.
-func (c *comparison[K, V]) get(ctx context.Context, k K, info object.Info, cached row) (found object.Object, read bool, err error) {
+func (c *comparison[K, V]) get(ctx context.Context, k K, info object.Info, cached row) (found fetched, err error) {
 	_, known := c.entry(k) // memory is newer than the cache
 	if !known && cached.etag == info.ETag {
-		return object.Object{Info: object.Info{Key: info.Key, ETag: cached.etag}, Body: cached.body}, false, nil
+		return fetched{Object: object.Object{Info: object.Info{Key: info.Key, ETag: cached.etag}, Body: cached.body}}, nil
 	}
 	if !known && cached.etag != "" {
 		c.remember(k, cached.body)
 	}
-	found, err = c.cfg.Store.Get(ctx, info.Key)
-	return found, true, err
+	return c.fetch(ctx, info.Key)
 }
 
 // miss reads a record that was not listed: it may have been created or removed since.

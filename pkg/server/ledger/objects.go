@@ -63,6 +63,9 @@ type entry[V any] struct {
 	// landed is the epoch of the term in which this process wrote it; 0 if it was only read. A
 	// version that was only read may still be replaced by a late write of an earlier term.
 	landed uint64
+	// read is the epoch of the term in which it was last read from the store, and not from a listing: a
+	// listing may be late, and show the etag of an earlier version.
+	read uint64
 }
 
 // malformed is a malformed object as last read, or one that the store refuses to return.
@@ -153,7 +156,10 @@ func (o *objects[K, V]) read(body []byte, k K) (entry[V], error) {
 
 // store puts an object into memory, and into the cache if it was read from the store. If a known
 // record can't be read any more, its last version is kept: what it describes still exists.
-func (o *objects[K, V]) store(k K, found object.Object, fresh bool) bool {
+func (o *objects[K, V]) store(k K, found fetched) bool {
+	if found.fresh {
+		defer o.confirm(k, found.term)
+	}
 	e, err := o.read(found.Body, k)
 	if err != nil {
 		o.setMalformed(found.Key, malformed[K]{of: k, err: err, etag: found.ETag, epoch: readEpoch(found.Body)})
@@ -166,7 +172,7 @@ func (o *objects[K, V]) store(k K, found object.Object, fresh bool) bool {
 	behind := o.retain(k, e.value)
 	o.set(k, e)
 	o.clearMalformed(found.Key)
-	if fresh && !behind {
+	if found.fresh && !behind {
 		o.cache.put(o.table(), found.Key, row{etag: found.ETag, body: found.Body})
 	}
 	return true
@@ -215,7 +221,7 @@ func (o *objects[K, V]) know(k K, was V) {
 // one that can't be read. The caller holds the record's lock.
 func (o *objects[K, V]) reload(ctx context.Context, k K) (gone bool, err error) {
 	key := o.key(k)
-	found, err := o.cfg.Store.Get(ctx, key)
+	found, err := o.fetch(ctx, key)
 	if errors.Is(err, object.ErrNotFound) {
 		o.forget(k)
 		return true, nil
@@ -223,7 +229,7 @@ func (o *objects[K, V]) reload(ctx context.Context, k K) (gone bool, err error) 
 	if err != nil {
 		return false, o.denied(k, object.Info{Key: key}, err)
 	}
-	o.store(k, found, true)
+	o.store(k, found)
 	return false, nil
 }
 

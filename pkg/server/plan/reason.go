@@ -53,6 +53,13 @@ func Failure(reason string) bool {
 	}
 }
 
+// DependsOnOthers reports whether a removal for this reason is right only as long as other instances of the
+// group are as they are known: enough of them, or a replacement, have to work.
+func DependsOnOthers(reason string) bool {
+	reason = Word(reason)
+	return reason == ReasonScaleDown || replacement(reason)
+}
+
 // replacement reports whether an instance removed for this reason was replaced first.
 func replacement(reason string) bool {
 	switch reason {

@@ -43,6 +43,12 @@ type Ledger interface {
 	Recall(ctx context.Context, tenant string, id fleet.InstanceID) (found bool, err error)
 	// Reread replaces a record in memory with the stored one, read by key.
 	Reread(ctx context.Context, tenant string, id fleet.InstanceID) error
+	// Unread returns the records of a group, without on-demand instances and tombstones, that this term
+	// knows from a listing only, which may have shown them as they were: it has neither read nor written them.
+	Unread(key fleet.GroupKey) []fleet.InstanceID
+	// Confirm reads a known record, which then is no longer unread. After an error memory is as before, also
+	// if the record is gone: how many are is for Relist to find.
+	Confirm(ctx context.Context, tenant string, id fleet.InstanceID) error
 	// Vanished returns how many records, without tombstones, the Relist in progress, or
 	// the last one, has found to be removed so far.
 	Vanished() int
@@ -82,16 +88,16 @@ type Builder interface {
 	Build(ctx context.Context, i fleet.Instance, g fleet.Group) (provider.Spec, error)
 }
 
+// Certified returns the host name and the addresses that an instance's certificates may contain, by the
+// names (lowercase) and the addresses that the provider shows of its VM. The addresses keep their order. It must not block.
+type Certified func(i fleet.Instance, names []string, addresses []netip.Addr) (hostname string, certified []netip.Addr)
+
 // Config is what a Loop needs. All fields without "optional" are required.
 type Config struct {
 	Ledger   Ledger
 	Fence    Fence
 	Groups   Groups
 	Builder  Builder
-// Certified returns the host name and the addresses that an instance's certificates may contain, by the
-// names (lowercase) and the addresses that the provider shows of its VM. The addresses keep their order. It must not block.
-type Certified func(i fleet.Instance, names []string, addresses []netip.Addr) (hostname string, certified []netip.Addr)
-
 	Provider provider.Provider
 	// NewID returns the id of a new instance.
 	NewID func(kind string, now time.Time) (fleet.InstanceID, error)

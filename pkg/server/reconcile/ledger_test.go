@@ -27,6 +27,8 @@ type bucket struct {
 	malformed []fleet.Malformed
 	writes    int
 
+	unreadable map[fleet.InstanceID]bool // by their keys
+
 	latency time.Duration
 	linger  time.Duration // of a Relist that has changed the memory already
 	down    bool
@@ -136,6 +138,7 @@ type ledger struct {
 
 	mu       sync.Mutex
 	records  map[fleet.InstanceID]fleet.Instance
+	unread   map[fleet.InstanceID]bool
 	vanished int
 	locks    map[fleet.InstanceID]chan struct{} // not mutexes, whose waiters stop the clock of a bubble
 }
@@ -145,9 +148,12 @@ func (b *bucket) lead() *ledger {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.epoch++
-	l := &ledger{b: b, epoch: b.epoch, records: map[fleet.InstanceID]fleet.Instance{}, locks: map[fleet.InstanceID]chan struct{}{}}
+	l := &ledger{
+		b: b, epoch: b.epoch, records: map[fleet.InstanceID]fleet.Instance{}, unread: map[fleet.InstanceID]bool{},
+		locks: map[fleet.InstanceID]chan struct{}{},
+	}
 	for id, r := range b.records {
-		l.records[id] = r.Clone()
+		l.records[id], l.unread[id] = r.Clone(), true
 	}
 	return l
 }
@@ -211,6 +217,7 @@ func (l *ledger) remember(i fleet.Instance) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.records[i.ID] = i.Clone()
+	delete(l.unread, i.ID)
 }
 
 func (l *ledger) Create(ctx context.Context, i fleet.Instance) (fleet.Instance, error) {
@@ -282,6 +289,39 @@ func (l *ledger) Remove(ctx context.Context, id fleet.InstanceID) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.records, id)
+	return nil
+}
+
+// Unread implements reconcile.Ledger: a term knows from a listing only what was stored before it.
+func (l *ledger) Unread(key fleet.GroupKey) (ids []fleet.InstanceID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, r := range l.records {
+		if l.unread[id] && r.GroupKey() == key && !r.OnDemand && r.Phase != fleet.Deleted {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Confirm implements reconcile.Ledger.
+func (l *ledger) Confirm(ctx context.Context, _ string, id fleet.InstanceID) error {
+	defer l.lock(id)()
+	if err := wait(ctx, l.b.latency); err != nil {
+		return err
+	}
+	l.b.mu.Lock()
+	r, ok := l.b.records[id]
+	down := l.b.down || l.b.unreadable[id]
+	l.b.mu.Unlock()
+	switch {
+	case down:
+		return errStoreDown
+	case !ok:
+		return errors.New("no such record")
+	}
+	l.remember(r)
 	return nil
 }
 

@@ -38,6 +38,7 @@ type Loop struct {
 	records   *records
 	writeBack *writeBack
 	steps     *steps
+	certainty *certainty
 	backoff   backoff
 	pacer     *pacing.Pacer
 	reports   *reporter
@@ -83,7 +84,7 @@ func New(cfg Config) (*Loop, error) {
 	l.writeBack = &writeBack{
 		certified: cfg.Certified, observed: l.observed, records: l.records, steps: l.steps, reports: l.reports,
 	}
-	l.launcher, l.poller, l.absence = newLauncher(l), newPoller(l), newAbsenceCheck(l)
+	l.launcher, l.poller, l.absence, l.certainty = newLauncher(l), newPoller(l), newAbsenceCheck(l), newCertainty(l)
 	l.sweeper, l.balancer = newSweeper(l), newBalancer(l)
 	l.regroup.Store(true)
 	return l, nil
@@ -249,7 +250,7 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 	}
 	d := plan.Next(v)
 	l.schedule.Mark(l.surges.Decided(v.Group, defined, d, l.tuning.Load().MaxSurge)...)
-	l.apply(ctx, v, d.Actions, defined)
+	l.apply(ctx, v, l.certainty.only(ctx, v, d.Actions), defined)
 	l.balance(ctx, v, defined)
 	l.watchDeletions(key, now)
 	if g, _ := l.cfg.Groups.Group(key); g.Size == 0 && defined || !defined && len(v.Instances) == 0 {

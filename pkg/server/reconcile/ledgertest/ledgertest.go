@@ -33,7 +33,7 @@ type Store interface {
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for name, test := range map[string]func(*testing.T, Store){
 		"Create": create, "LostReply": lostReply, "Update": update, "Refused": refused, "Remove": remove,
-		"Relist": relist, "Recall": recall, "OverTerm": overTerm, "Malformed": malformed,
+		"Relist": relist, "Recall": recall, "Unread": unread, "OverTerm": overTerm, "Malformed": malformed,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -231,6 +231,34 @@ func recall(t *testing.T, s Store) {
 		}
 	}
 	expect(t, l, phases{pending(t, 1).ID: fleet.Pending})
+}
+
+// unread: what a term has read or written is not unread. A read that fails changes nothing, also if the record
+// is gone.
+func unread(t *testing.T, s Store) {
+	old := s.Lead(t)
+	a, b, c := created(t, old, 1), created(t, old, 2), created(t, old, 3)
+	l := s.Lead(t)
+	moved(t, l, a.ID, fleet.Running)
+	if err := l.Confirm(t.Context(), b.Tenant, b.ID); err != nil {
+		t.Error(err)
+	}
+	if ids := l.Unread(group()); slices.Contains(ids, a.ID) || slices.Contains(ids, b.ID) {
+		t.Errorf("%v are unread", ids)
+	}
+	before := l.Unread(group())
+	s.Take(t, c)
+	if err := l.Confirm(t.Context(), c.Tenant, c.ID); err == nil {
+		t.Error("a record that is gone was read")
+	}
+	if after := l.Unread(group()); !slices.Equal(before, after) {
+		t.Errorf("%v are unread, want %v", after, before)
+	}
+	expect(t, l, phases{a.ID: fleet.Running, b.ID: fleet.Pending, c.ID: fleet.Pending})
+	made := created(t, l, 4)
+	if ids := l.Unread(group()); slices.Contains(ids, made.ID) {
+		t.Errorf("%v are unread", ids)
+	}
 }
 
 // overTerm: a term that is over is told so by its writes.
