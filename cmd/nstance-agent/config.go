@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/rand"
-	"io"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"time"
@@ -11,12 +10,7 @@ import (
 )
 
 // complete adds the settings that don't come from the environment.
-func complete(c agent.Config, debugging bool, stderr io.Writer) agent.Config {
-	level := slog.LevelInfo
-	if debugging {
-		level = slog.LevelDebug
-	}
-	c.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	c.Version, c.Now, c.Random, c.Entropy, c.Sample = version, time.Now, mathrand.Float64, rand.Reader, agent.Sample
+func complete(c agent.Config, logger *slog.Logger) agent.Config {
+	c.Logger, c.Version, c.Now, c.Random, c.Entropy, c.Sample = logger, version, time.Now, mathrand.Float64, rand.Reader, agent.Sample
 	return c
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -14,6 +15,7 @@ import (
 	"runtime/debug"
 
 	"github.com/nstance/nstance/pkg/agent"
+	"github.com/nstance/nstance/pkg/logs"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/signals"
@@ -22,7 +24,7 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-const usage = "usage: nstance-agent [--debug] [--version]\n       nstance-agent status [--output text|json]\n"
+const usage = "usage: nstance-agent [--debug] [--log-format text|json] [--version]\n       nstance-agent status [--output text|json]\n"
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -31,6 +33,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, usage) }
 	debugging := flags.Bool("debug", false, "log at debug level")
+	format := flags.String("log-format", cmp.Or(os.Getenv("NSTANCE_LOG_FORMAT"), logs.Text), "text or json")
 	showVersion := flags.Bool("version", false, "print the version")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -46,12 +49,21 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "nstance-agent: unknown command %.80q\n%s", flags.Arg(0), usage)
 		return 2
 	}
+	var level slog.LevelVar
+	logger, err := logs.New(*format, stderr, &level)
+	if err != nil {
+		fmt.Fprintf(stderr, "nstance-agent: --log-format (NSTANCE_LOG_FORMAT): %v\n", err)
+		return 2
+	}
 	config, err := agent.FromEnv(os.Getenv)
 	if err != nil {
 		fmt.Fprintf(stderr, "nstance-agent: invalid environment:\n%v\n", err)
 		return 2
 	}
-	return serve(complete(config, *debugging || config.Debug, stderr))
+	if *debugging || config.Debug {
+		level.Set(slog.LevelDebug)
+	}
+	return serve(complete(config, logger))
 }
 
 // serve runs the agent until it is stopped. After an error it waits before the process exits,

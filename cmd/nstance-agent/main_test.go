@@ -307,6 +307,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"status", "--help"}, 0, []string{"text or json"}},
 		{[]string{"--nonsense"}, 2, []string{"nonsense", "usage"}},
 		{[]string{"nonsense"}, 2, []string{`unknown command "nonsense"`, "usage"}},
+		{[]string{"--log-format", "xml"}, 2, []string{`--log-format`, "want text or json"}},
 		{nil, 2, []string{"NSTANCE_INSTANCE_ID: ", "NSTANCE_SERVER_AGENT_ADDR: ", "NSTANCE_SERVER_REGISTRATION_ADDR: "}},
 		{[]string{"status", "--output", "yaml"}, 2, []string{`"yaml"`, "want --output text or json"}},
 		{[]string{"status"}, 1, []string{"no agent has run", "/nowhere/identity", "NSTANCE_IDENTITY_DIR"}},

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"os"
 
 	"github.com/nstance/nstance/pkg/asg"
+	"github.com/nstance/nstance/pkg/logs"
 	"github.com/nstance/nstance/pkg/signals"
 )
 
@@ -32,7 +34,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	cfg := asg.Config{Logger: slog.New(slog.NewTextHandler(errOut, nil)), Version: version}
+	cfg := asg.Config{Version: version}
 	f := flag.NewFlagSet("nstance-asg", flag.ContinueOnError)
 	f.SetOutput(errOut)
 	f.StringVar(&cfg.Group, "asg", "", "`name` of this machine's Auto Scaling group; required")
@@ -44,6 +46,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	f.DurationVar(&cfg.LostAfter, "lost-after", asg.DefaultLostAfter, "how long a server must not answer before its machine is replaced")
 	f.StringVar(&cfg.StateFile, "state", "", "`file` that keeps the state across restarts; empty: no state is kept")
 	f.StringVar(&cfg.MetricsAddr, "metrics-addr", "", "listen `address` of the metrics; empty: none are served")
+	format := f.String("log-format", cmp.Or(os.Getenv("NSTANCE_LOG_FORMAT"), logs.Text),
+		"`format` of the log: text or json (NSTANCE_LOG_FORMAT)")
 	show := f.Bool("version", false, "print the version")
 	err := f.Parse(args)
 	switch {
@@ -56,6 +60,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return 0
 	case f.NArg() > 0:
 		fmt.Fprintf(errOut, "nstance-asg: unexpected argument %q: want flags only\n", f.Arg(0))
+		return exitUsage
+	}
+	if cfg.Logger, err = logs.New(*format, errOut, slog.LevelInfo); err != nil {
+		fmt.Fprintln(errOut, "nstance-asg: --log-format:", err)
 		return exitUsage
 	}
 	if err := cfg.Validate(); err != nil {

@@ -16,6 +16,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"--help", 0, "-lost-after"}, {"--version", 0, "nstance-asg dev"}, {"", exitUsage, "--asg is required"},
 		{"--asg g more", exitUsage, `"more"`}, {"--colour", exitUsage, "colour"}, {"--asg g --every soon", exitUsage, "soon"},
+		{"--asg g --log-format xml", exitUsage, "want text or json"},
 	} {
 		var out bytes.Buffer
 		if code := run(t.Context(), strings.Fields(c.args), &out, &out); code != c.code || !strings.Contains(out.String(), c.says) {

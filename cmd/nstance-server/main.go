@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/garbage"
+	"github.com/nstance/nstance/pkg/logs"
 	"github.com/nstance/nstance/pkg/server"
 	"github.com/nstance/nstance/pkg/signals"
 	"github.com/spf13/cobra"
@@ -57,6 +59,7 @@ func command(started func()) *cobra.Command {
 	host, _ := os.Hostname()
 	cfg := server.Config{Version: version, Getenv: os.Getenv, Now: time.Now, Random: rand.Reader}
 	var validate bool
+	var format string
 	cmd := &cobra.Command{
 		Use:           "nstance-server",
 		Short:         "Run one shard of an Nstance cluster",
@@ -65,7 +68,9 @@ func command(started func()) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level(cfg.Debug)}))
+			if err := logTo(&cfg, format, cmd.ErrOrStderr()); err != nil {
+				return err
+			}
 			if validate {
 				started()
 				return server.Validate(cmd.Context(), cfg, args, cmd.OutOrStdout())
@@ -106,13 +111,20 @@ func command(started func()) *cobra.Command {
 	f.BoolVar(&validate, "validate", false, "validate the shard's config, or FILE, and exit 0 or 1")
 	f.DurationVar(&cfg.Times.ClientCertificate, "client-certificate-life", server.DefaultTimes().ClientCertificate,
 		"lifetime of agent certificates and, up to 90 days, operator certificates; they are renewed at two thirds of it")
+	f.StringVar(&format, "log-format", cmp.Or(os.Getenv("NSTANCE_LOG_FORMAT"), logs.Text),
+		"format of the log: text or json (NSTANCE_LOG_FORMAT)")
 	f.BoolVar(&cfg.Debug, "debug", false, "log at debug level, enable gRPC reflection, and serve profiles beside the metrics")
 	return cmd
 }
 
-func level(debug bool) slog.Level {
-	if debug {
-		return slog.LevelDebug
+// logTo has the server log in a format.
+func logTo(cfg *server.Config, format string, w io.Writer) (err error) {
+	level := slog.LevelInfo
+	if cfg.Debug {
+		level = slog.LevelDebug
 	}
-	return slog.LevelInfo
+	if cfg.Logger, err = logs.New(format, w, level); err != nil {
+		return fmt.Errorf("--log-format: %w", err)
+	}
+	return nil
 }

@@ -24,6 +24,8 @@ func TestRun(t *testing.T) {
 		{[]string{"one"}, exitUsage, `unexpected argument "one"`},
 		{[]string{"one", "two"}, exitUsage, "at most 1"},
 		{[]string{"--shard", "A"}, exitUsage, "--shard"},
+		{[]string{"--shard", "a", "--log-format", "xml"}, exitUsage, `--log-format: "xml" is not a log format: want text or json`},
+		{[]string{"--log-format", "json", "--validate", invalid}, exitFailed, "is not valid"},
 		{[]string{"--validate", invalid}, exitFailed, "is not valid"},
 	} {
 		var said strings.Builder

@@ -87,6 +87,7 @@ in
         operator-addr = "0.0.0.0:8993";
         agent-addr = "0.0.0.0:8994";
         client-certificate-life = "2160h";
+        log-format = "json";
         instance-registration-addrs = "10.0.0.1:8992,10.0.0.2:8992";
         instance-agent-addrs = "10.0.0.1:8994,10.0.0.2:8994";
       };

@@ -50,9 +50,11 @@ func CheckEnvironment(field string, env map[string]string) (wrong FieldErrors) {
 	return wrong
 }
 
-// OpenVariables returns the variables that args may always set: the log level, and the polling
-// interval for termination notices.
-func OpenVariables() []string { return []string{"NSTANCE_DEBUG", "NSTANCE_SPOT_POLL_INTERVAL"} }
+// OpenVariables returns the variables that args may always set: the level and the format of the log, and
+// the polling interval for termination notices.
+func OpenVariables() []string {
+	return []string{"NSTANCE_DEBUG", "NSTANCE_LOG_FORMAT", "NSTANCE_SPOT_POLL_INTERVAL"}
+}
 
 // variable matches a portable variable name.
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

@@ -13,14 +13,15 @@ import (
 	"github.com/nstance/nstance/pkg/admin/httpapi"
 	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/logs"
 )
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
-	bind, tokens, readOnlyTokens string
-	hosts                        []string
-	request                      time.Duration
-	tls                          httpapi.TLS
+	bind, tokens, readOnlyTokens, logFormat string
+	hosts                                   []string
+	request                                 time.Duration
+	tls                                     httpapi.TLS
 }
 
 func serveCommand(a *app) *cobra.Command {
@@ -41,6 +42,7 @@ func serveCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.tls.Key, "tls-key", a.preset("TLS_KEY", ""), "`file` of mode 0600 with the key of --tls-cert, PEM")
 	flags.StringVar(&f.tls.ClientCA, "client-ca", a.preset("CLIENT_CA", ""), "`file` of CAs, PEM: clients need a certificate of one of them")
 	flags.TextVar((*config.Duration)(&f.request), "request-timeout", config.Duration(30*time.Second), "timeout of each request, a `duration`")
+	flags.StringVar(&f.logFormat, "log-format", a.preset("LOG_FORMAT", logs.Text), "`format` of the log: text or json")
 	a.shardFlags(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error { return serve(a, cmd, f) })
 }
@@ -48,6 +50,10 @@ func serveCommand(a *app) *cobra.Command {
 func serve(a *app, cmd *cobra.Command, f serveFlags) error {
 	if f.request <= 0 {
 		return usagef("--request-timeout: %s is not valid: want a duration above 0, such as 30s", f.request)
+	}
+	logger, err := logs.New(f.logFormat, a.env.Stderr, slog.LevelInfo)
+	if err != nil {
+		return usagef("--log-format: %w", err)
 	}
 	access, err := f.access()
 	if err != nil {
@@ -66,7 +72,7 @@ func serve(a *app, cmd *cobra.Command, f serveFlags) error {
 	}
 	api, err := httpapi.New(httpapi.Config{
 		Service: service, Shards: shards, Version: a.env.Version, Hosts: append(httpapi.Hosts(f.bind), f.hosts...), Access: access,
-		Timeout: f.request, Boot: hex.EncodeToString(boot), Now: a.env.Now, Logger: slog.New(slog.NewTextHandler(a.env.Stderr, nil)),
+		Timeout: f.request, Boot: hex.EncodeToString(boot), Now: a.env.Now, Logger: logger,
 	})
 	if err != nil {
 		return err

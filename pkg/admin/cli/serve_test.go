@@ -315,6 +315,7 @@ func TestServeRefuses(t *testing.T) {
 		"--tls-cert: required with --tls-key and --client-ca":                 {"--client-ca", open},
 		"--tls-key: required with --tls-cert":                                 {"--tls-cert", open},
 		"--request-timeout: 0s is not valid":                                  {"--request-timeout", "0s"},
+		`--log-format: "xml" is not a log format: want text or json`:          {"--log-format", "xml"},
 		"--token-file: stat " + filepath.Join(dir, "none"):                    {"--token-file", filepath.Join(dir, "none")},
 	} {
 		c.run(append([]string{"serve"}, args...)...).want(t, cli.ExitUsage, text)
