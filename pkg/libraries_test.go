@@ -64,7 +64,7 @@ func libraries() map[string][]string {
 		"github.com/ncruces/go-sqlite3":             {"pkg/server/ledger"},
 		"golang.org/x/sync": {
 			"pkg/provider/docker", "pkg/server/agents", "pkg/server/ledger", "pkg/server/leader", "pkg/server/groups", "pkg/server/delivery",
-			"pkg/server/registry", "pkg/server/roster", "pkg/server/reconcile", "pkg/operator/pool",
+			"pkg/server/registry", "pkg/server/roster", "pkg/server/reconcile", "pkg/operator/pool", "pkg/admin/backup",
 		},
 		"golang.org/x/time":              {"pkg/server/fair", "pkg/server/leader"},
 		"github.com/golang-jwt/jwt/v5":   {"pkg/nonce"},

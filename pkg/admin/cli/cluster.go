@@ -15,8 +15,8 @@ import (
 
 func (a *app) cluster() *cobra.Command {
 	return clusterFlags(a, branch(&cobra.Command{
-		Use: "cluster", Short: "Manage the cluster through its storage: nonces, identities, CAs, secrets, configs",
-	}, a.clusterNonce(), a.clusterRegisterOperator(), clusterCA(a), clusterSecret(a), clusterConfig(a)))
+		Use: "cluster", Short: "Manage the cluster through its storage: nonces, identities, CAs, secrets, configs, backups",
+	}, a.clusterNonce(), a.clusterRegisterOperator(), clusterCA(a), clusterSecret(a), clusterConfig(a), clusterBackup(a), clusterRestore(a)))
 }
 
 // clusterFlags adds the flags of commands that open the storage and the secrets.

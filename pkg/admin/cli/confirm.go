@@ -31,12 +31,17 @@ func forceFlag(cmd *cobra.Command) *bool {
 // does not prompt if there are none or yes is set. If standard input is not a terminal it
 // returns a usageError that names the flags to add: --yes, or the alternative, if any.
 func (a *app) confirm(cmd *cobra.Command, yes bool, goes []string, alternative string) error {
-	if len(goes) == 0 {
+	return approve(a, cmd, yes, "this removes machines:", goes, alternative)
+}
+
+// approve is app.confirm for changes other than removals; the title says what the lines are.
+func approve(a *app, cmd *cobra.Command, yes bool, title string, lines []string, alternative string) error {
+	if len(lines) == 0 {
 		return nil
 	}
 	out := cmd.ErrOrStderr()
-	fmt.Fprintln(out, "this removes machines:")
-	for _, line := range goes {
+	fmt.Fprintln(out, title)
+	for _, line := range lines {
 		fmt.Fprintln(out, "  "+oneLine(line))
 	}
 	switch {

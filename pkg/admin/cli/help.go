@@ -87,10 +87,14 @@ func examples() map[string][]string {
 		"cluster secret put":        {"cluster secret put registry-login login.json"},
 		"cluster secret reseal":     {"cluster secret reseal --old-key env:OLD_KEY"},
 		"cluster config put":        {"cluster config put us-west-2a us-west-2a.jsonc"},
-		"storage check":             {"storage check --storage-bucket example"},
-		"watch":                     {"watch --only groups,problems", "watch --all -o json"},
-		"serve":                     {"serve --bind 127.0.0.1:8080"},
-		"version":                   {"version"},
+		"cluster backup":            {"cluster backup nstance-2026-11-30.tar.gz"},
+		"cluster restore": {
+			"cluster restore nstance-2026-11-30.tar.gz --dry-run", "cluster restore nstance-2026-11-30.tar.gz --replace config,groups",
+		},
+		"storage check": {"storage check --storage-bucket example"},
+		"watch":         {"watch --only groups,problems", "watch --all -o json"},
+		"serve":         {"serve --bind 127.0.0.1:8080"},
+		"version":       {"version"},
 	}
 }
 

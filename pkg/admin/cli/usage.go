@@ -104,7 +104,7 @@ func ended(a *app, err error) error {
 	switch {
 	case errors.Is(err, errDeclined), errors.Is(err, admin.ErrUnfinished): // says more
 		return err
-	case a.reads:
+	case a.reads, errors.Is(err, admin.ErrNothingChanged):
 		return errInterrupted
 	}
 	return fmt.Errorf("%w: a change that was under way may have been made; check the state before it is repeated", errInterrupted)
