@@ -91,7 +91,7 @@ func rooms() map[string][]string {
 			"pkg/admin/backup", "pkg/awsclient", "pkg/client", "pkg/config", "pkg/fleet", "pkg/identity", "pkg/nonce", "pkg/object",
 			"pkg/object/bucket", "pkg/pki", "pkg/record", "pkg/retry", "pkg/rpc", "pkg/secrets", "pkg/secrets/aws", proto,
 		},
-		"pkg/admin/backup":    {"pkg/object"},
+		"pkg/admin/backup":    {"pkg/config", "pkg/object"},
 		"pkg/admin/profile":   {"pkg/awsclient"},
 		"pkg/admin/dashboard": {},
 		"pkg/admin/httpapi":   {"pkg/admin", "pkg/admin/dashboard", "pkg/audit", "pkg/client", "pkg/fleet", "pkg/rpc", proto},

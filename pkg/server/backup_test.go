@@ -111,10 +111,10 @@ func TestOldBackupTakesNoMachine(t *testing.T) {
 		forgotten bool   // the tombstones of the old instances are gone, too
 		told      string // what the group says; empty: it is at size
 	}{
-		"records of forgotten instances":       {size: 2, forgotten: true},
-		"the records of instances as before":   {size: 2, replace: []string{"instance"}},
-		"more than are given up by themselves": {size: 3, forgotten: true, told: "VMsNotFound"},
-		"an older size":                        {size: 2, replace: []string{"groups"}, forgotten: true, told: "GroupRecordMissing"},
+		"records of forgotten instances":     {size: 2, forgotten: true},
+		"the records of instances as before": {size: 2, replace: []string{"instance"}},
+		"of more than a tenth of them":       {size: 3, forgotten: true},
+		"an older size":                      {size: 2, replace: []string{"groups"}, forgotten: true, told: "GroupRecordMissing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, func(t *testing.T) {
@@ -134,6 +134,7 @@ func TestOldBackupTakesNoMachine(t *testing.T) {
 				if tt.forgotten {
 					eventually(t, "their tombstones are gone, too", func() error { return s.recordsAre(machines...) })
 				}
+				s.agents.end(old)
 				p.ends()
 				if n := s.restore(objects, tt.replace...); n == 0 != (len(tt.replace) == 0) {
 					t.Errorf("%d objects were replaced", n)
@@ -158,6 +159,28 @@ func TestOldBackupTakesNoMachine(t *testing.T) {
 	}
 }
 
+// TestOlderConfigStaysOut: if only config/ was lost, the config of a backup from before the shard accepted larger
+// groups is not put back, and no machine goes.
+func TestOlderConfigStaysOut(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, calm)
+		objects := s.backup()
+		s.groupsBecome(webOf(4))
+		if _, err := p.refresh(); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitSize("web", 4)
+		machines := s.living()
+		p.ends()
+		s.remove("config/" + shardID + ".jsonc")
+		s.restore(objects)
+		s.world.ForgetCalls()
+		s.successor()
+		time.Sleep(20 * time.Minute)
+		s.keptAll("after the restore", machines)
+	})
+}
+
 // recordsAre returns an error unless these instances have records, and no others.
 func (s *site) recordsAre(ids ...fleet.InstanceID) error {
 	var have []fleet.InstanceID
@@ -170,6 +193,15 @@ func (s *site) recordsAre(ids ...fleet.InstanceID) error {
 		return fmt.Errorf("records of %v, want %v", have, ids)
 	}
 	return nil
+}
+
+// end ends the agents of machines that have gone.
+func (f *fleetOfAgents) end(ids []fleet.InstanceID) {
+	defer f.lock()()
+	for _, id := range ids {
+		f.machines[id].conn.Close()
+		delete(f.machines, id)
+	}
 }
 
 // gone returns an error while one of the machines lives.

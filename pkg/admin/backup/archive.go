@@ -75,7 +75,13 @@ func Read(r io.Reader) (Objects, error) {
 			return nil, incomplete(err)
 		}
 	}
-	return all, readEnd(z)
+	if err := readEnd(z); err != nil {
+		return nil, err
+	}
+	if _, has := all[caCertificate]; !has {
+		return nil, fmt.Errorf("%w: it has no %s", errNoBackup, caCertificate)
+	}
+	return all, nil
 }
 
 // readMark reads the first entry.

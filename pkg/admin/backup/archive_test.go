@@ -77,6 +77,8 @@ func TestOtherFiles(t *testing.T) {
 		"invalid object key":        {mark, file("config/../a", "x")},
 		`"leader/a.json", which is`: {mark, file("leader/a.json", "{}")},
 		`"config/a" twice`:          {mark, file("config/a", "{}"), file("config/a", "{}")},
+		"it has no cluster/ca.crt":  {mark, file("config/a", "{}")},
+		"has no cluster/ca.crt":     {mark},
 		"files/big has 67108865 b":  {mark, {tar.Header{Typeflag: tar.TypeReg, Name: "files/big", Size: 64<<20 + 1}, ""}},
 	} {
 		if _, err := backup.Read(packed(t, entries...)); err == nil || !strings.Contains(err.Error(), want) {
@@ -89,6 +91,7 @@ func TestOtherFiles(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(taken(f, example().store(f)))
 	f.Add([]byte("\x1f\x8b"))
+	f.Add(append(taken(f, example().store(f)), 0))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		objects, err := backup.Read(bytes.NewReader(file))
 		if (err == nil) != (len(objects) > 0) {

@@ -129,7 +129,7 @@ func TestPutBack(t *testing.T) {
 			return fmt.Sprintf("%s/a/%d", rapid.SampledFrom(parts).Draw(r, "part"), rapid.IntRange(0, 9).Draw(r, "n"))
 		}), rapid.SampledFrom([]string{"", "one", "two"}))
 		was := contents(objects.Draw(r, "in the backup"))
-		was["config/a.jsonc"] = "{}"
+		was["cluster/ca.crt"] = certificate("one")
 		now := contents(objects.Draw(r, "in the bucket"))
 		replace := rapid.SliceOfDistinct(rapid.SampledFrom(slices.Collect(partsOf(was))), rapid.ID).Draw(r, "replace")
 		s := now.store(t)
@@ -159,7 +159,7 @@ func partsOf(c contents) func(func(string) bool) {
 func TestWhileGroupsAreMade(t *testing.T) {
 	const old, group, instance = "groups/a/default/old.json", "groups/a/default/web.json", "instance/a/default.1.json"
 	for at := range 24 {
-		c := contents{"config/a.jsonc": "{}", "instance/a/default.0.json": "0"}
+		c := contents{"cluster/ca.crt": certificate("one"), "instance/a/default.0.json": "0"}
 		if at >= 12 { // otherwise it has no group at first
 			c[old] = "1"
 		}
@@ -185,8 +185,10 @@ func TestWhileGroupsAreMade(t *testing.T) {
 // TestNoBackup: a bucket without a cluster, and one that can't be read, have no backup.
 func TestNoBackup(t *testing.T) {
 	var file bytes.Buffer
-	if _, err := backup.Take(t.Context(), contents{"leader/a.json": "{}"}.store(t), &file); !errors.Is(err, backup.ErrNoCluster) {
-		t.Errorf("without a cluster: %v", err)
+	for _, c := range []contents{{}, {"config/a.jsonc": "{}", "cluster/operator/default.1.json": "{}"}} {
+		if _, err := backup.Take(t.Context(), c.store(t), &file); !errors.Is(err, backup.ErrNoCluster) {
+			t.Errorf("of %v: %v", c, err)
+		}
 	}
 	for at := range 10 {
 		requests := 0
@@ -202,34 +204,72 @@ func TestNoBackup(t *testing.T) {
 	}
 }
 
+// refusing is a store that does not return one object.
+func refusing(s object.Store, key string) object.Store {
+	return objecttest.NewFaults(s, func(r objecttest.Request) (o objecttest.Outcome) {
+		if r.Verb == object.VerbGet && r.Key == key {
+			o.Fault = objecttest.Refused
+		}
+		return o
+	})
+}
+
 // TestLeftOut: certificate logs that the store does not return, and keys that Nstance can't use, are left out of a
-// backup, and named; anything else that it does not return fails the backup.
+// backup, and named; anything else that it does not return fails the backup. A restore leaves such a log as it is.
 func TestLeftOut(t *testing.T) {
-	const archived, folder = "certlog/a/default.1.json", "files/"
-	for _, refused := range []string{archived, "instance/a/default.1.json"} {
-		c := example()
-		c[archived] = "log"
-		s := objecttest.NewFaults(c.store(t), func(r objecttest.Request) (o objecttest.Outcome) {
-			if r.Verb == object.VerbGet && r.Key == refused {
-				o.Fault = objecttest.Refused
-			}
-			return o
-		})
-		var file bytes.Buffer
-		got, err := backup.Take(t.Context(), folders{s, folder}, &file)
-		if refused != archived {
-			if err == nil || !strings.Contains(err.Error(), refused) {
-				t.Errorf("without %s: %v", refused, err)
-			}
-			continue
+	const archived, folder, mark = "certlog/a/default.1.json", "files/", "nstance-backup"
+	c := example()
+	c[archived], c[mark] = "log", "an earlier backup"
+	s := c.store(t)
+	var file bytes.Buffer
+	got, err := backup.Take(t.Context(), folders{refusing(s, archived), folder}, &file)
+	if err != nil || !slices.Equal(got.LeftOut, []string{archived, folder, mark}) {
+		t.Errorf("left out %q, %v", got.LeftOut, err)
+	}
+	read(t, file.Bytes())
+	const record = "instance/a/default.1.json"
+	if _, err := backup.Take(t.Context(), refusing(s, record), io.Discard); err == nil || !strings.Contains(err.Error(), record) {
+		t.Errorf("without %s: %v", record, err)
+	}
+	for _, p := range putBack(t, refusing(s, archived), taken(t, s), "certlog") {
+		if want := p.Part == "certlog"; p.Different == 1 != want || p.Added+p.Replaced > 0 {
+			t.Errorf("restored: %+v", p)
 		}
-		if err != nil || !slices.Equal(got.LeftOut, []string{archived, folder}) {
-			t.Errorf("left out %q, %v", got.LeftOut, err)
+	}
+}
+
+// TestHarmIsLeftOut: a restore adds no record of an instance that had not registered, and no config of a shard that
+// has accepted another one since, unless configs are replaced.
+func TestHarmIsLeftOut(t *testing.T) {
+	c := example()
+	const pending, config = "instance/a/default.2.json", "config/a.jsonc"
+	c[pending] = `{"phase": "pending"}`
+	file := taken(t, c.store(t))
+	for name, tt := range map[string]struct {
+		applied string
+		replace []string
+		added   bool
+	}{
+		"the same":  {applied: c["applied/a.jsonc"], added: true},
+		"another":   {applied: "// later"},
+		"asked for": {applied: "// later", replace: []string{"config"}, added: true},
+		"none":      {added: true},
+	} {
+		now := maps.Clone(c)
+		delete(now, pending)
+		delete(now, config)
+		now["applied/a.jsonc"] = tt.applied
+		if tt.applied == "" {
+			delete(now, "applied/a.jsonc")
 		}
-		c[archived] = "another"
-		delete(c, "config/a.jsonc")
-		if got := putBack(t, s, file.Bytes()); len(got) == 0 {
-			t.Error("nothing was compared")
+		s := now.store(t)
+		putBack(t, s, file, tt.replace...)
+		got := in(t, s)
+		if _, has := got[pending]; has {
+			t.Errorf("%s: a pending record was added", name)
+		}
+		if _, has := got[config]; has != tt.added {
+			t.Errorf("%s: the config was added: %t", name, has)
 		}
 	}
 }
@@ -327,6 +367,14 @@ func TestChangedMeanwhile(t *testing.T) {
 		}
 		if got := in(t, s)["groups/a/default/web.json"]; got != "newer" {
 			t.Errorf("the group is %q", got)
+		}
+		again, err := backup.Compare(t.Context(), s, read(t, taken(t, example().store(t))), backup.Selection{Replace: []string{"groups"}})
+		if err != nil || again.Equal(r) {
+			t.Errorf("the comparison is the same, %v", err)
+		}
+		putBack(t, s, taken(t, example().store(t)), "groups")
+		if err := again.Apply(t.Context(), s); err != nil {
+			t.Errorf("after another restore: %v", err)
 		}
 	}
 }

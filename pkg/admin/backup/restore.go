@@ -3,6 +3,7 @@ package backup
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -17,12 +18,14 @@ const writePatience = 2 * time.Minute
 
 // Restored says what a restore does with one part of a backup.
 type Restored struct {
-	Part      string   `json:"part"`
-	Added     int      `json:"added"`             // the bucket does not have them
-	Replaced  int      `json:"replaced"`          // the bucket has others
-	Same      int      `json:"same"`              // the bucket has them already
-	Different int      `json:"different"`         // the bucket has others, which stay
-	Written   []string `json:"written,omitempty"` // the keys of those that are added or replaced
+	Part         string   `json:"part"`
+	Added        int      `json:"added"`     // the bucket does not have them
+	Replaced     int      `json:"replaced"`  // the bucket has others
+	Same         int      `json:"same"`      // the bucket has them already
+	Different    int      `json:"different"` // the bucket has others, which stay
+	LeftOut      int      `json:"left_out"`  // the bucket does not have them, and they would do harm
+	AddedKeys    []string `json:"added_keys,omitempty"`
+	ReplacedKeys []string `json:"replaced_keys,omitempty"`
 }
 
 // change is one object that a restore writes.
@@ -33,11 +36,13 @@ type change struct {
 }
 
 // Restore is what has to be done to put a backup back into a bucket: it adds what the bucket does not have,
-// replaces only objects of the named parts, and deletes nothing.
+// replaces only objects of the named parts, and deletes nothing. It adds no config of a shard that has accepted another one
+// since, and no record of an instance that had not registered.
 type Restore struct {
 	Parts   []Restored
-	Empty   bool     // the bucket has nothing of any cluster
-	changes []change // by part, in order
+	Empty   bool            // the bucket has nothing of any cluster
+	changes []change        // by part, in order
+	newer   map[string]bool // shards of which the bucket has another applied/ than the backup
 }
 
 // Selection is what to put back of a backup.
@@ -55,7 +60,7 @@ func Compare(ctx context.Context, store object.Store, objects Objects, s Selecti
 	if err != nil {
 		return nil, err
 	}
-	r := &Restore{Empty: empty}
+	r := &Restore{Empty: empty, newer: map[string]bool{}}
 	objects = objects.Of(s.Shards)
 	for _, part := range objects.Parts() {
 		if err := r.compare(ctx, store, objects, part, slices.Contains(s.Replace, part)); err != nil {
@@ -129,6 +134,20 @@ type stand struct {
 
 func (r *Restore) compare(ctx context.Context, store object.Store, objects Objects, part string, replace bool) error {
 	keys := objects.keys(part)
+	found, err := look(ctx, store, objects, keys)
+	if err != nil {
+		return err
+	}
+	p := Restored{Part: part}
+	for n, is := range found {
+		r.add(&p, is, change{key: keys[n], body: objects[keys[n]]}, replace)
+	}
+	r.Parts = append(r.Parts, p)
+	return nil
+}
+
+// look compares objects of a backup with those of a bucket.
+func look(ctx context.Context, store object.Store, objects Objects, keys []string) ([]stand, error) {
 	found := make([]stand, len(keys))
 	err := each(ctx, len(keys), func(ctx context.Context, n int) error {
 		o, err := store.Get(ctx, keys[n])
@@ -143,37 +162,47 @@ func (r *Restore) compare(ctx context.Context, store object.Store, objects Objec
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	p := Restored{Part: part}
-	for n, is := range found {
-		c := change{key: keys[n], body: objects[keys[n]], pre: object.IfMatch(is.etag)}
-		switch {
-		case is.same:
-			p.Same++
-			continue
-		case is.refused, is.etag != "" && !replace:
-			p.Different++
-			continue
-		case is.etag == "":
-			c.pre = object.IfAbsent()
-			p.Added++
-		default:
-			p.Replaced++
-		}
-		p.Written = append(p.Written, c.key)
-		r.changes = append(r.changes, c)
-	}
-	r.Parts = append(r.Parts, p)
-	return nil
+	return found, err
 }
 
-// Equal reports whether another comparison found the same.
+// add decides about an object of a part, by how it stands to that of the bucket.
+func (r *Restore) add(p *Restored, is stand, c change, replace bool) {
+	there := is.etag != "" || is.refused
+	switch {
+	case is.same:
+		p.Same++
+		return
+	case there && (!replace || is.refused):
+		p.Different++
+		r.newer[Shard(c.key)] = r.newer[Shard(c.key)] || p.Part == "applied"
+		return
+	case !there && (unregistered(c) || p.Part == "config" && !replace && r.newer[Shard(c.key)]):
+		p.LeftOut++
+		return
+	case there:
+		c.pre = object.IfMatch(is.etag)
+		p.Replaced++
+		p.ReplacedKeys = append(p.ReplacedKeys, c.key)
+	default:
+		c.pre = object.IfAbsent()
+		p.Added++
+		p.AddedKeys = append(p.AddedKeys, c.key)
+	}
+	r.changes = append(r.changes, c)
+}
+
+// unregistered reports whether an object is the record of an instance that had not registered. If it has since, the
+// record would have it deleted when its time to register is over; without a record its machine stays while its agent calls.
+func unregistered(c change) bool {
+	var record struct {
+		Phase string `json:"phase"`
+	}
+	return Part(c.key) == "instance" && json.Unmarshal(c.body, &record) == nil && record.Phase == "pending"
+}
+
+// Equal reports whether another comparison found the same, of the same versions of objects.
 func (r *Restore) Equal(other *Restore) bool {
-	return slices.EqualFunc(r.Parts, other.Parts, func(a, b Restored) bool {
-		return a.Part == b.Part && a.Replaced == b.Replaced && slices.Equal(a.Written, b.Written)
-	})
+	return slices.EqualFunc(r.changes, other.changes, func(a, b change) bool { return a.key == b.key && a.pre == b.pre })
 }
 
 // Nothing reports whether there is nothing to put back.
@@ -187,7 +216,7 @@ func (r *Restore) Apply(ctx context.Context, store object.Store) error {
 			n = len(rest)
 		}
 		if err := put(ctx, store, rest[:n]); err != nil {
-			return fmt.Errorf("the backup is put back in part only: repeat the command: %w", err)
+			return fmt.Errorf("not all of the backup was put back: repeat the command: %w", err)
 		}
 		rest = rest[n:]
 	}
@@ -200,12 +229,15 @@ func put(ctx context.Context, store object.Store, changes []change) error {
 		defer cancel()
 		c := changes[n]
 		_, err := object.PutConfirmed(ctx, store, c.key, c.body, c.pre)
-		if errors.Is(err, object.ErrConflict) {
-			return fmt.Errorf("%s changed meanwhile: stop the servers first", c.key)
+		if !errors.Is(err, object.ErrConflict) {
+			if err != nil {
+				err = fmt.Errorf("write %s: %w", c.key, err)
+			}
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("write %s: %w", c.key, err)
+		if o, seen := store.Get(ctx, c.key); seen == nil && bytes.Equal(o.Body, c.body) {
+			return nil // by another restore
 		}
-		return nil
+		return fmt.Errorf("%s changed meanwhile: stop the servers first", c.key)
 	})
 }

@@ -8,11 +8,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// lease is the lease of a shard whose election record does not tell it: the default of a config.
-const lease = 30 * time.Second
+// Leases of shards, as valid in a config: the default, and the longest.
+const (
+	lease    = 30 * time.Second
+	maxLease = 10 * time.Minute
+)
 
 // held is what an election record says of who may lead.
 type held struct {
@@ -24,16 +28,32 @@ type held struct {
 }
 
 // patience returns how long the record may stay as it is while a server runs that leads, or will. A standby takes
-// an abandoned one a tenth of the lease after its end, and polls every few seconds.
+// an abandoned one a tenth of the lease after its end, and one that was released after less than half of the lease, as the
+// server does that released it because its term ended. They poll every few seconds.
 func (h held) patience() time.Duration {
 	d, err := time.ParseDuration(h.LeaseDuration)
-	switch {
-	case h.Released && h.Successor == "":
-		return 0
-	case err != nil || d <= 0:
+	if err != nil || d <= 0 || d > maxLease {
 		d = lease
 	}
+	if h.Released && h.Successor == "" {
+		return d/2 + 5*time.Second
+	}
 	return d + d/10 + 5*time.Second
+}
+
+// unrecorded returns how long the leader of a shard may leave its election record missing, by the shard's config in a backup.
+func unrecorded(objects Objects, shard string) time.Duration {
+	h := held{LeaseDuration: maxLease.String()}
+	for _, part := range []string{"applied/", "config/"} {
+		text := objects[part+shard+".jsonc"]
+		if _, rest, err := config.CutHeader(text); err == nil {
+			text = rest
+		}
+		if c, err := config.ParseAccepted(text); err == nil {
+			h.LeaseDuration = time.Duration(c.Server.LeaderElection.LeaseDuration).String()
+		}
+	}
+	return h.patience()
 }
 
 // leaders returns the election records of some shards, or of all, by shard.
@@ -88,7 +108,7 @@ func AwaitStopped(ctx context.Context, store object.Store, objects Objects, s Se
 	}
 	for _, shard := range objects.Of(s.Shards).Shards() {
 		if _, recorded := before[shard]; !recorded { // whose leader would write it again
-			wait = max(wait, held{}.patience())
+			wait = max(wait, unrecorded(objects, shard))
 		}
 	}
 	stopped := &Stopped{s.Shards, before}

@@ -24,14 +24,16 @@ func TestAwaitStopped(t *testing.T) {
 		waits   time.Duration
 		timeout time.Duration
 	}{
-		"none":              {waits: 38 * time.Second},
-		"written again":     {waits: 38 * time.Second, renewed: 10 * time.Second},
-		"released":          {record: leads(1, `,"released":true`)},
+		"none":              {waits: 11*time.Minute + 5*time.Second},
+		"written again":     {waits: 11*time.Minute + 5*time.Second, renewed: 10 * time.Second},
+		"released":          {record: leads(1, `,"released":true`), waits: 15 * time.Second},
 		"abandoned":         {record: leads(1, ""), waits: 27 * time.Second},
 		"handed over":       {record: leads(1, `,"released":true,"successor":"b.1"`), renewed: 15 * time.Second, waits: 27 * time.Second},
 		"not readable":      {record: "{", waits: 38 * time.Second},
 		"a leader":          {record: leads(1, ""), renewed: 15 * time.Second, waits: 27 * time.Second},
 		"taken by standby":  {record: leads(1, ""), renewed: 26 * time.Second, waits: 27 * time.Second},
+		"taken back":        {record: leads(1, `,"released":true`), renewed: 10 * time.Second, waits: 15 * time.Second},
+		"an absurd lease":   {record: `{"holder":"a.1","lease_duration":"2000000h"}`, waits: 38 * time.Second},
 		"a negative lease":  {record: `{"holder":"a.1","lease_duration":"-1s"}`, waits: 38 * time.Second},
 		"a shorter timeout": {record: leads(1, ""), timeout: 26 * time.Second},
 	} {
@@ -77,12 +79,33 @@ func TestAwaitStopped(t *testing.T) {
 	}
 }
 
-// TestOtherShardsLead: servers of other shards than those that are put back are not waited for.
+// TestLeaseOfConfig: the lease of a shard without an election record is the one of its config in the backup.
+func TestLeaseOfConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const text = `{ "cluster": { "id": "example", "secrets": { "encryption_key": { "provider": "env", "source": "K" } } },
+		  "server": { "provider": { "kind": "process" }, "subnet_pools": { "workers": ["local"] },
+		    "leader_election": { "lease_duration": "2m" } } }`
+		objects := backup.Objects{"config/a.jsonc": []byte(text)}
+		began := time.Now()
+		_, err := backup.AwaitStopped(t.Context(), contents{}.store(t), objects, backup.Selection{}, func(time.Duration) {})
+		if took, want := time.Since(began), 2*time.Minute+17*time.Second; err != nil || took != want {
+			t.Errorf("waited %s, %v, want %s", took, err, want)
+		}
+	})
+}
+
+// TestOtherShardsLead: servers of other shards than those that are put back are not looked at.
 func TestOtherShardsLead(t *testing.T) {
-	s := contents{"leader/a.json": `{"released":true}`, "leader/b.json": `{"holder":"b.1"}`}.store(t)
-	waits := func(d time.Duration) { t.Errorf("it waits %s", d) }
-	objects := backup.Objects{"config/a.jsonc": nil, "config/b.jsonc": nil}
-	if _, err := backup.AwaitStopped(t.Context(), s, objects, backup.Selection{Shards: []string{"a"}}, waits); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := contents{"leader/a.json": `{"released":true}`, "leader/b.json": `{"holder":"b.1"}`}.store(t)
+		time.AfterFunc(time.Second, func() {
+			_, _ = s.Put(context.Background(), "leader/b.json", []byte(`{"holder":"b.2"}`), object.Precondition{})
+		})
+		objects := backup.Objects{"config/a.jsonc": nil, "config/b.jsonc": nil}
+		began := time.Now()
+		_, err := backup.AwaitStopped(t.Context(), s, objects, backup.Selection{Shards: []string{"a"}}, func(time.Duration) {})
+		if took := time.Since(began); err != nil || took != 20*time.Second {
+			t.Errorf("waited %s, %v", took, err)
+		}
+	})
 }

@@ -23,10 +23,11 @@ type Taken struct {
 	// LeftOut are objects that are not in it: with keys that Nstance can't use, and certificate logs that the
 	// store does not return, since they were archived.
 	LeftOut []string `json:"left_out,omitempty"`
+	trust   bool     // it has the CA certificate
 }
 
 // ErrNoCluster means that a bucket has no cluster to back up.
-var ErrNoCluster = errors.New("the storage holds no cluster: it has neither a config nor a CA")
+var ErrNoCluster = errors.New("the storage holds no cluster: it has no " + caCertificate)
 
 // Take writes a backup of a bucket. Servers may run meanwhile: every object stands for itself, and one that is
 // deleted before it is read is left out. With an error the file is not a backup.
@@ -45,7 +46,7 @@ func Take(ctx context.Context, store object.Store, to io.Writer) (Taken, error) 
 			return taken, err
 		}
 	}
-	if taken.Parts["config"]+taken.Parts["cluster"] == 0 {
+	if !taken.trust {
 		return taken, ErrNoCluster
 	}
 	if err := w.close(); err != nil {
@@ -93,14 +94,16 @@ func (t *Taken) copy(ctx context.Context, store object.Store, part string, w *wr
 			t.Objects++
 			t.Bytes += int64(len(o.Body))
 			t.Parts[part]++
+			t.trust = t.trust || o.Key == caCertificate
 		}
 	}
 	return nil
 }
 
-// leavesOut reports whether a key is one that Nstance can't use, such as those of folders that a console of S3 makes.
+// leavesOut reports whether a key is one that Nstance can't use, such as those of folders that a console of S3 makes, or
+// would not be read as an object.
 func (t *Taken) leavesOut(key string) bool {
-	if object.CheckKey(key) == nil {
+	if object.CheckKey(key) == nil && key != markName {
 		return false
 	}
 	t.LeftOut = append(t.LeftOut, key)

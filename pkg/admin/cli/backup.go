@@ -92,7 +92,8 @@ func clusterRestore(a *app) *cobra.Command {
 		Annotations: map[string]string{endless: "yes"},
 		Long: "Put the objects of a backup back: those that the storage does not have. Others stay as they are, unless --replace names " +
 			"their part of the storage. Nothing is deleted.\n\n" +
-			"Stop all servers of the cluster first, or those of --shard. The command waits until it is clear that none leads.",
+			"Stop all servers of the cluster first, or those of --shard. The command waits until it is clear that " +
+			"none leads with this storage. Never start a server with a copy beside the real one: it would manage the same machines.",
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&r.Shards, "shard", nil, "put back only the objects of these `shards`, whose servers have stopped (default: all)")
@@ -129,6 +130,9 @@ func clusterRestore(a *app) *cobra.Command {
 		parts, err := r.Run(cmd.Context(), objects)
 		if err != nil {
 			return err
+		}
+		if r.DryRun {
+			fmt.Fprintln(cmd.ErrOrStderr(), "--dry-run: nothing was changed")
 		}
 		return printParts(a, cmd, parts)
 	})
@@ -172,17 +176,23 @@ const mostNamed = 20
 // planned returns what is put back, a line per part, and one for each of the first configs and groups.
 func planned(parts []backup.Restored) (lines []string) {
 	for _, p := range parts {
-		if len(p.Written) == 0 {
+		if p.Added+p.Replaced == 0 {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s: %d added, %d replaced", p.Part, p.Added, p.Replaced))
-		if p.Part == "config" || p.Part == "groups" {
-			for _, key := range p.Written[:min(mostNamed, len(p.Written))] {
-				lines = append(lines, "  "+key)
-			}
-			if more := len(p.Written) - mostNamed; more > 0 {
-				lines = append(lines, fmt.Sprintf("  and %d more", more))
-			}
+		if p.Part != "config" && p.Part != "groups" {
+			continue
+		}
+		var named []string
+		for _, key := range p.AddedKeys {
+			named = append(named, "  added: "+key)
+		}
+		for _, key := range p.ReplacedKeys {
+			named = append(named, "  replaced: "+key)
+		}
+		lines = append(lines, named[:min(mostNamed, len(named))]...)
+		if more := len(named) - mostNamed; more > 0 {
+			lines = append(lines, fmt.Sprintf("  and %d more: --dry-run -o json names all", more))
 		}
 	}
 	return lines
@@ -198,5 +208,6 @@ func printParts(a *app, cmd *cobra.Command, parts []backup.Restored) error {
 		{"REPLACED", count(func(p backup.Restored) int { return p.Replaced })},
 		{"SAME", count(func(p backup.Restored) int { return p.Same })},
 		{"DIFFERENT, KEPT", count(func(p backup.Restored) int { return p.Different })},
+		{"LEFT OUT", count(func(p backup.Restored) int { return p.LeftOut })},
 	})
 }

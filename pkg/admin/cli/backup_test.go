@@ -116,7 +116,7 @@ func TestRestoreKeeps(t *testing.T) {
 	c.lose(config)
 	now := c.objects()
 	r := c.run("cluster", "restore", file, "--replace", "groups").want(t, cli.ExitUsage,
-		"groups: 0 added, 1 replaced\n    "+group, "config: 1 added, 0 replaced\n    "+config, "--yes", "--dry-run")
+		"groups: 0 added, 1 replaced\n    replaced: "+group, "config: 1 added, 0 replaced\n    added: "+config, "--yes", "--dry-run")
 	if got := c.objects(); !maps.Equal(got, now) || strings.Count(r.errOut, "nothing was changed") != 1 {
 		t.Errorf("without confirmation: %s, and %v", r.errOut, got)
 	}
@@ -177,11 +177,13 @@ func TestRestoreRefusals(t *testing.T) {
 	})
 	was["leader/dev-1.json"] = `{"holder":"dev-1.x","rev":2}`
 	synctest.Test(t, func(t *testing.T) {
-		change := time.AfterFunc(10*time.Second, func() { c.lose("groups/dev-1/default/web.json") })
+		c.put("groups/dev-1/default/web.json", `{"size":4}`)
+		change := time.AfterFunc(10*time.Second, func() { c.put("groups/dev-1/default/web.json", `{"size":5}`) })
 		defer change.Stop()
-		run(t, c.env, "cluster", "restore", file, "--yes").want(t, cli.ExitFailed, "has changed since it was compared", "; nothing was changed")
+		run(t, c.env, "cluster", "restore", file, "--yes", "--replace", "groups").want(t, cli.ExitFailed,
+			"has changed since it was compared", "; nothing was changed")
 	})
-	delete(was, "groups/dev-1/default/web.json")
+	was["groups/dev-1/default/web.json"] = `{"size":5}`
 	refused(c.run("cluster", "restore", file, "--shard", "dev-2"), `--shard: the backup has no objects of "dev-2": it has dev-1`)
 	refused(c.run("cluster", "restore", file, "--shard", "dev-1", "--replace", "cluster"), `--replace: the backup has no objects of "cluster"`)
 	ca := newFixture(t).objects()["cluster/ca.crt"]
@@ -222,7 +224,7 @@ func TestRestoreOneShard(t *testing.T) {
 	c.configured("dev-1") // as the backup has it
 	want["applied/dev-1.jsonc"] = c.objects()["applied/dev-1.jsonc"]
 	c.lose("applied/dev-1.jsonc")
-	c.run("cluster", "restore", file, "--shard", "dev-1", "--yes").want(t, cli.ExitOK)
+	c.restore(cli.ExitOK, file, "--shard", "dev-1", "--yes")
 	if got := c.objects(); !maps.Equal(got, want) {
 		t.Errorf("put back %v, want %v", got, want)
 	}
