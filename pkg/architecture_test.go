@@ -50,6 +50,10 @@ func rooms() map[string][]string {
 		"pkg/leaktest/leaks":   {"pkg/leaktest"},
 		"pkg/api/v1beta1":      {},
 
+		"pkg/tracing":               {},
+		"pkg/tracing/otlp":          {"pkg/env", "pkg/tracing"},
+		"pkg/tracing/otlp/otlptest": {},
+
 		"pkg/config":          {"pkg/files", "pkg/fleet", "pkg/record"},
 		"pkg/server/plan":     {"pkg/fleet"},
 		"pkg/server/preview":  {"pkg/config", "pkg/fleet"},

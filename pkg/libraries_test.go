@@ -32,7 +32,7 @@ func libraries() map[string][]string {
 		"sigs.k8s.io/controller-runtime": kubernetes,
 		"k8s.io/kubectl":                 {"pkg/operator/drain"},
 		"k8s.io/klog/v2":                 {"pkg/operator"}, // only to direct its log lines
-		"github.com/go-logr/logr":        {"pkg/operator"},
+		"github.com/go-logr/logr":        {"pkg/operator", "pkg/tracing/otlp"},
 
 		// The SDK for AWS is many modules: one package has the common ones, and each service
 		// another.
@@ -54,6 +54,15 @@ func libraries() map[string][]string {
 		// The operator's metrics are in the registry of controller-runtime.
 		"github.com/prometheus/client_golang": {"pkg/metrics/metricstest", "pkg/metrics/prometheus", "pkg/operator/drain"},
 		"github.com/prometheus/common":        {"pkg/metrics/metricstest", "pkg/metrics/prometheus"},
+
+		// A program that passes a trace on links no SDK.
+		"go.opentelemetry.io/otel":                                        {"pkg/tracing", "pkg/tracing/otlp"},
+		"go.opentelemetry.io/otel/trace":                                  {"pkg/tracing", "pkg/tracing/otlp"},
+		"go.opentelemetry.io/otel/sdk":                                    {"pkg/tracing/otlp", "pkg/tracing/otlp/otlptest"},
+		"go.opentelemetry.io/otel/exporters/otlp/otlptrace":               {"pkg/tracing/otlp"},
+		"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc": {"pkg/tracing/otlp"},
+		"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp": {"pkg/tracing/otlp"},
+		"go.opentelemetry.io/proto/otlp":                                  {"pkg/tracing/otlp/otlptest"},
 
 		"pgregory.net/rapid": {"pkg/rapidseed"}, // which tests import alone
 
