@@ -19,6 +19,8 @@ import (
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/signals"
+	"github.com/nstance/nstance/pkg/tracing"
+	"github.com/nstance/nstance/pkg/tracing/otlp"
 )
 
 // version is set by the linker.
@@ -66,6 +68,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return serve(complete(config, logger))
 }
 
+// trace has the agent make traces, if the environment asks for them. A machine whose environment is
+// wrong joins its cluster without.
+func trace(ctx context.Context, config *agent.Config) (flush func()) {
+	tracer, flush, err := otlp.Open(ctx, otlp.Config{
+		Service: "nstance-agent", Version: config.Version, Attributes: map[string]string{tracing.AttrInstance: string(config.InstanceID)},
+		Getenv: os.Getenv, Now: config.Now, Logger: config.Logger,
+	})
+	if err != nil {
+		config.Logger.LogAttrs(ctx, slog.LevelWarn, "traces are off: the environment is not valid", slog.Any("error", err))
+	}
+	config.Tracer = tracer
+	return flush
+}
+
 // serve runs the agent until it is stopped. After an error it waits before the process exits,
 // so that a supervisor does not restart it in a tight loop.
 func serve(config agent.Config) int {
@@ -74,7 +90,9 @@ func serve(config agent.Config) int {
 	signals.OutliveReaders()
 	ctx, stop := signals.StopButHangup(context.Background())
 	defer stop()
-	reloadOnHangup(ctx, config.Logger)
+	flush := trace(ctx, &config)
+	defer flush()
+	reloadOnHangup(ctx, flush, config.Logger)
 	if err := agent.Run(ctx, config); err != nil {
 		wait := rpc.Backoff().Draw(5, mathrand.Float64)
 		config.Logger.LogAttrs(ctx, slog.LevelError, "agent failed", slog.Any("error", err), slog.Duration("exit_in", wait))

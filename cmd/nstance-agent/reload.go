@@ -13,13 +13,14 @@ import (
 // reloadOnHangup makes the process exec its own executable path at each SIGHUP. The process,
 // environment and folder stay. The server is not notified: it sees a broken connection, and the
 // instance lives on. The files on disk are as consistent as after a crash. If the exec fails,
-// the current program keeps running.
-func reloadOnHangup(ctx context.Context, log *slog.Logger) {
+// the current program keeps running, without traces. flush exports those that are left.
+func reloadOnHangup(ctx context.Context, flush func(), log *slog.Logger) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGHUP)
 	go func() {
 		for range asked {
 			log.LogAttrs(ctx, slog.LevelInfo, "reloading the executable")
+			flush()
 			log.LogAttrs(ctx, slog.LevelError, "reload failed", slog.Any("error", become()))
 		}
 	}()

@@ -15,6 +15,8 @@ import (
 	"github.com/nstance/nstance/pkg/logs"
 	"github.com/nstance/nstance/pkg/server"
 	"github.com/nstance/nstance/pkg/signals"
+	"github.com/nstance/nstance/pkg/tracing"
+	"github.com/nstance/nstance/pkg/tracing/otlp"
 	"github.com/spf13/cobra"
 )
 
@@ -81,8 +83,7 @@ func command(started func()) *cobra.Command {
 			if err := cfg.Validate(); err != nil {
 				return err
 			}
-			started()
-			return server.Run(cmd.Context(), cfg)
+			return serve(cmd.Context(), cfg, started)
 		},
 	}
 	f := cmd.Flags()
@@ -115,6 +116,22 @@ func command(started func()) *cobra.Command {
 		"format of the log: text or json (NSTANCE_LOG_FORMAT)")
 	f.BoolVar(&cfg.Debug, "debug", false, "log at debug level, enable gRPC reflection, and serve profiles beside the metrics")
 	return cmd
+}
+
+// serve runs the server, with traces if the environment asks for them.
+func serve(ctx context.Context, cfg server.Config, started func()) error {
+	tracer, flush, err := otlp.Open(ctx, otlp.Config{
+		Service: "nstance-server", Version: version,
+		Attributes: map[string]string{"service.instance.id": cfg.ID, tracing.AttrShard: cfg.Shard},
+		Getenv:     cfg.Getenv, Now: cfg.Now, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer flush()
+	cfg.Tracer = tracer
+	started()
+	return server.Run(ctx, cfg)
 }
 
 // logTo has the server log in a format.

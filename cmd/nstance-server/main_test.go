@@ -13,6 +13,7 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(invalid, []byte(`{"clster": {}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318")
 	for _, c := range []struct {
 		args []string
 		code int
@@ -26,6 +27,7 @@ func TestRun(t *testing.T) {
 		{[]string{"--shard", "A"}, exitUsage, "--shard"},
 		{[]string{"--shard", "a", "--log-format", "xml"}, exitUsage, `--log-format: "xml" is not a log format: want text or json`},
 		{[]string{"--log-format", "json", "--validate", invalid}, exitFailed, "is not valid"},
+		{[]string{"--shard", "a", "--storage-bucket", "b"}, exitUsage, `OTEL_EXPORTER_OTLP_ENDPOINT: "localhost:4318" is not valid`},
 		{[]string{"--validate", invalid}, exitFailed, "is not valid"},
 	} {
 		var said strings.Builder

@@ -35,7 +35,7 @@ type program struct {
 
 func programs() []program {
 	server := prometheus.New("", nil)
-	measure.New(server, func() measure.State { return measure.State{} })
+	measure.New(server, nil, func() measure.State { return measure.State{} })
 	return []program{{"nstance-server", server.Infos()}, {"nstance-agent", agent.Metrics()}, {"nstance-asg", asg.Metrics()}}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
+	"github.com/nstance/nstance/pkg/tracing"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -48,6 +49,8 @@ type Config struct {
 	Entropy io.Reader      // for the key
 	// Sample measures the machine for a report; it is usually the function Sample.
 	Sample func(context.Context) *nstancev1.Resources
+	// Tracer makes the agent's part of the trace of the instance's start; nil: none is made.
+	Tracer *tracing.Tracer
 	// Dialer opens connections to servers and to the cloud's metadata service; nil: TCP.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 }

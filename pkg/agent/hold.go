@@ -13,6 +13,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/tracing"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -40,7 +41,8 @@ type HoldConfig struct {
 	Random    func() float64  // returns numbers in [0, 1)
 	Now       func() time.Time
 	Logger    *slog.Logger
-	Observe   func(Event) // called by several goroutines, must not block; optional
+	Tracer    *tracing.Tracer // nil: no traces
+	Observe   func(Event)     // called by several goroutines, must not block; optional
 }
 
 // Event is one event passed to HoldConfig.Observe.

@@ -10,6 +10,7 @@ import (
 	"github.com/nstance/nstance/pkg/files"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/tracing"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -42,7 +43,10 @@ func (h *holder) readFiles(service nstancev1.AgentServiceClient) func(context.Co
 			}
 			set, err := staged.commit(event.GetCommit())
 			staged = newStaging()
-			if h.install(ctx, set, err) == nil {
+			began := h.Now()
+			err = h.install(ctx, set, err)
+			h.Tracer.Past(tracing.Remote(ctx, event.GetCommit().GetTraceparent()), tracing.Internal, "agent write files", began, h.Now(), err)
+			if err == nil {
 				failures = 0
 				continue
 			}

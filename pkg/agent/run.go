@@ -25,6 +25,8 @@ type agent struct {
 	run         string // of this process (rpc.WithRun)
 	tracker     *tracker
 	trigger     trigger
+	// registeredAt is when this process registered; zero: an earlier one did.
+	registeredAt time.Time
 	// nextReplaced: the key of a renewal was refused as another instance's, and was replaced.
 	// Used only by the renewing goroutine.
 	nextReplaced bool
@@ -139,7 +141,7 @@ func (a *agent) join(ctx context.Context) error {
 	}
 	defer client.Close()
 	a.tracker.enter(StateRegistering)
-	err = a.register(ctx, client)
+	err = a.registerFirst(ctx, client)
 	var final *finalError
 	if !errors.As(err, &final) || a.Problem() != nil || a.Verify(time.Time{}) != nil {
 		return err
@@ -173,7 +175,8 @@ func (a *agent) hold(ctx context.Context) error {
 		Random:         a.config.Random,
 		Now:            a.config.Now,
 		Logger:         a.config.Logger,
-		Observe:        a.tracker.observe,
+		Tracer:         a.config.Tracer,
+		Observe:        a.observe(ctx),
 	})
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/retry"
+	"github.com/nstance/nstance/pkg/tracing"
 )
 
 // clientMaxReceive is the largest message that a client accepts: a listing of every instance
@@ -267,6 +268,7 @@ func (c *Client) dial(a *attempts) (*grpc.ClientConn, error) {
 		return nil, err
 	}
 	options := []grpc.DialOption{
+		grpc.WithUnaryInterceptor(tracing.Sending()),
 		grpc.WithTransportCredentials(notedCredentials{credentials.NewTLS(c.config.TLS(host)), a}),
 		grpc.WithContextDialer(a.dialer(c.config.Dialer)),
 		grpc.WithUserAgent(c.config.UserAgent),

@@ -62,8 +62,10 @@ func (g *guard) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, 
 	if !ok {
 		return status.Error(codes.Internal, "internal error: the call did not pass the tap")
 	}
+	end := func(error) {} // of its span
 	defer func() {
 		err = g.finish(ctx, c, recover(), err)
+		end(err)
 		if c.intake != nil {
 			c.conn.answered(c.intake.stream)
 		}
@@ -75,6 +77,9 @@ func (g *guard) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, 
 	ctx = audit.WithNote(ctx, &c.note)
 	if c.caller != nil {
 		ctx = context.WithValue(ctx, callerKey{}, c.caller)
+	}
+	if c.unary && c.rule.Who == Operator { // another caller can't choose a trace
+		ctx, end = g.config.Tracer.Call(ctx, c.method, c.changes)
 	}
 	return handler(srv, &servedStream{ServerStream: ss, ctx: ctx, guard: g, call: c})
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/nstance/nstance/pkg/audit"
+	"github.com/nstance/nstance/pkg/tracing"
 )
 
 // Both sides ping an idle connection after KeepaliveTime and close it if there is no answer
@@ -62,8 +63,11 @@ type ServerConfig struct {
 	Logger *slog.Logger
 	// Audit records each change and refusal; nil: a new audit log that uses Logger.
 	Audit *audit.Log
-	Name  string // of the listener, for refused handshakes; empty: its address
-	Debug bool   // register reflection
+	// Tracer makes a span of each call of an operator that changes something, or whose caller sent its
+	// span; nil: none is made.
+	Tracer *tracing.Tracer
+	Name   string // of the listener, for refused handshakes; empty: its address
+	Debug  bool   // register reflection
 }
 
 func (c ServerConfig) check() error {

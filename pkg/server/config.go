@@ -20,6 +20,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/leader"
+	"github.com/nstance/nstance/pkg/tracing"
 )
 
 // Config is the start configuration of a server. Everything else is in the shard's config in
@@ -64,6 +65,7 @@ type Config struct {
 	Listen func(ctx context.Context, addr string) (net.Listener, error)
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 
+	Tracer *tracing.Tracer // nil: no traces
 	Getenv func(string) string
 	Now    func() time.Time
 	Random io.Reader

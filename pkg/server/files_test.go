@@ -21,6 +21,7 @@ import (
 	"github.com/nstance/nstance/pkg/nonce"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/tracing"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -35,6 +36,7 @@ type guests struct {
 	under  sync.WaitGroup
 	disk   func(fleet.InstanceID) error // puts on a new machine's disk what came with its image; nil: nothing
 	calm   bool                         // reports are rare, where hours are simulated
+	tracer *tracing.Tracer
 }
 
 // furnished is a shard whose instances get files of every kind.
@@ -120,6 +122,7 @@ func (g *guests) boot(ctx context.Context, id fleet.InstanceID) {
 			ReportInterval: interval, SpotPollInterval: time.Hour, Provider: "none",
 			Version: "test", Logger: slog.New(slog.DiscardHandler), Now: time.Now, Random: func() float64 { return 0 }, Entropy: rand.Reader,
 			Sample: func(context.Context) *nstancev1.Resources { return nil }, Dialer: g.site.connect,
+			Tracer: g.tracer,
 		})
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/leader"
 	"github.com/nstance/nstance/pkg/server/roster"
+	"github.com/nstance/nstance/pkg/server/traces"
 	"github.com/nstance/nstance/pkg/server/writes"
 )
 
@@ -67,8 +68,8 @@ func (s *Server) leaderConfig(fence *election.Term) leader.Config {
 		RestoreTrust: s.trust.restore,
 		Instances:    s.addresses.instances, OperatorAddr: s.addresses.advertised.Operator,
 		Servers:      s.servers,
-		Replacements: s.measure.Replacements,
-		Running:      s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text },
+		Replacements: s.measure.Replacements, Starts: traces.NewStarts(s.cfg.Tracer, s.cfg.Now), Edits: traces.NewEdits(s.cfg.Tracer, s.cfg.Now),
+		Running: s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text },
 		Outage: s.outage.Current,
 		Cut:    s.services.agents.Cut, Called: s.called, Found: s.found,
 		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Uniform: s.cfg.uniform, Logger: s.cfg.Logger,

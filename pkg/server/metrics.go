@@ -24,7 +24,7 @@ type metricsEndpoint struct {
 // newMetrics returns the server's metrics, and the endpoint that serves them.
 func (s *Server) newMetrics() (*measure.Server, metricsEndpoint) {
 	r := prometheus.New(s.cfg.Version, map[string]string{"shard": s.cfg.Shard})
-	return measure.New(r, s.state), metricsEndpoint{cfg: s.cfg, registry: r}
+	return measure.New(r, s.cfg.Tracer, s.state), metricsEndpoint{cfg: s.cfg, registry: r}
 }
 
 // longestProfile is how long a profile may take.

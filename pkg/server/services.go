@@ -85,7 +85,7 @@ func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
 			Shard:     ofTerm(s, (*leader.Term).Registration),
 			ClusterID: s.trust.ClusterID, ShardID: s.cfg.Shard,
 			NonceKey: pki.PublicKey(s.trust.NonceKey), CA: s.trust.CA, Bundle: s.trust.bundle,
-			TTL: s.cfg.Times.ClientCertificate, Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger,
+			TTL: s.cfg.Times.ClientCertificate, Now: s.cfg.Now, Random: s.cfg.Random, Logger: s.cfg.Logger, Tracer: s.cfg.Tracer,
 		}))
 	}
 	return c
@@ -94,7 +94,7 @@ func (s *Server) registrationServer(c rpc.ServerConfig) rpc.ServerConfig {
 func (s *Server) operatorServer(c rpc.ServerConfig, o *operators.Service) rpc.ServerConfig {
 	c.Name, c.TLS, c.Limits = "operator", s.trust.tls.Server(), rpc.OperatorLimits()
 	c.Gate = gate{s, func(a election.Addrs) string { return a.Operator }}
-	c.Judge = operatorJudge(ofTerm(s, (*leader.Term).Roster))
+	c.Judge, c.Tracer = operatorJudge(ofTerm(s, (*leader.Term).Roster)), s.cfg.Tracer
 	c.Services = func(r grpc.ServiceRegistrar) { nstancev1.RegisterOperatorServiceServer(r, o) }
 	return c
 }

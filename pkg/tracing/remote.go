@@ -26,7 +26,7 @@ func incoming(ctx context.Context) trace.SpanContext {
 	if len(sent) != 1 {
 		return trace.SpanContext{}
 	}
-	return trace.SpanContextFromContext(Remote(context.Background(), sent[0]))
+	return trace.SpanContextFromContext(Remote(trace.ContextWithSpanContext(ctx, trace.SpanContext{}), sent[0]))
 }
 
 // Call starts the span of a gRPC call that this process serves, and returns the function that ends
@@ -64,7 +64,9 @@ func Outgoing(ctx context.Context) context.Context {
 
 // Sending returns an interceptor for a client whose calls send the span of their context.
 func Sending() grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, answer any, conn *grpc.ClientConn, call grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, answer any, conn *grpc.ClientConn, call grpc.UnaryInvoker, options ...grpc.CallOption,
+	) error {
 		return call(Outgoing(ctx), method, req, answer, conn, options...)
 	}
 }

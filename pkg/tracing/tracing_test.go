@@ -42,8 +42,8 @@ func TestInstance(t *testing.T) {
 		t.Errorf("the trace is\n%s", tree)
 	}
 	first := got.Named("start instance")[0]
-	if first.Parent != "" || first.Err != "too late" || !first.To.Equal(now) || !first.From.Equal(now.Add(-time.Minute)) || first.Attributes["why"] != "x" ||
-		first.Attributes["n"] != "2" {
+	if first.Parent != "" || first.Err != "too late" || !first.To.Equal(now) || !first.From.Equal(now.Add(-time.Minute)) ||
+		first.Attributes["why"] != "x" || first.Attributes["n"] != "2" {
 		t.Errorf("the first span is %+v", first)
 	}
 	if one := got.Named("register")[0]; one.Kind != "server" || !one.To.Equal(one.From.Add(time.Second)) {
@@ -98,7 +98,9 @@ func TestCall(t *testing.T) {
 // parentBased returns a tracer that records what its caller records.
 func parentBased(t *testing.T, to *otlptest.Recorder) *tracing.Tracer {
 	t.Helper()
-	tracer, err := otlp.Sampled(to, time.Now, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_TRACES_SAMPLER": "parentbased_always_off"})
+	tracer, err := otlp.Sampled(to, time.Now, map[string]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/admin"
 	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/tracing"
 	"github.com/spf13/cobra"
 )
 
@@ -48,7 +49,7 @@ func Run(ctx context.Context, env Env) int {
 	}
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(tracing.Remote(ctx, env.Getenv("TRACEPARENT")))
 	if a.client != nil {
 		a.client.Close()
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nstance/nstance/pkg/audit"
+	"github.com/nstance/nstance/pkg/tracing"
 )
 
 // maxBody is the limit of a request's body, in bytes.
@@ -26,11 +27,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
+	ctx := tracing.Remote(r.Context(), r.Header.Get(tracing.Header))
 	if r.URL.Path != eventsPath {
-		ctx, cancel := context.WithTimeout(r.Context(), a.cfg.Timeout)
+		limited, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
 		defer cancel()
-		r = r.WithContext(ctx)
+		ctx = limited
 	}
+	r = r.WithContext(ctx)
 	if !changes {
 		unread(w, r)
 		a.mux.ServeHTTP(w, r)

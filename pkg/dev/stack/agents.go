@@ -22,6 +22,8 @@ func providerOptions(cfg Config) map[string]any {
 		if cfg.Watch != "" {
 			options["writable_root"] = true // the old program is replaced in the container
 		}
+	} else if exporting := agentTelemetry(os.Environ()); len(exporting) > 0 {
+		options["env"] = exporting // a container has another localhost
 	}
 	return options
 }

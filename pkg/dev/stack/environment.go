@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -29,6 +30,22 @@ func (c Config) environment() []string {
 		"AWS_S3_USE_PATH_STYLE=true",
 		"NSTANCE_ENCRYPTION_KEY="+encryptionKey,
 	)
+}
+
+// telemetry returns the variables of an environment that say how traces are exported.
+func telemetry(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(one string) bool { return !strings.HasPrefix(one, "OTEL_") })
+}
+
+// agentTelemetry returns those that agents get, which are stored in the config: none may be a secret.
+func agentTelemetry(environ []string) map[string]string {
+	all := map[string]string{}
+	for _, one := range telemetry(environ) {
+		if name, value, _ := strings.Cut(one, "="); !strings.HasSuffix(name, "_HEADERS") {
+			all[name] = value
+		}
+	}
+	return all
 }
 
 // adminEnv is the environment of nstance-admin for this stack.

@@ -3,6 +3,7 @@ package stack
 import (
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -63,7 +64,7 @@ func serverSpec(cfg Config, s shard) Spec {
 		Name:   s.component,
 		Path:   filepath.Join(cfg.Bin, "nstance-server"),
 		Args:   args,
-		Env:    cfg.environment(),
+		Env:    append(cfg.environment(), telemetry(os.Environ())...),
 		Health: "http://" + s.addr(healthPort) + "/health",
 	}
 }

@@ -148,7 +148,7 @@ func send(stream nstancev1.AgentService_ReceiveFilesServer, p delivery.Push) err
 		}
 	}
 	return stream.Send(&nstancev1.ReceiveFilesResponse{Event: &nstancev1.ReceiveFilesResponse_Commit{
-		Commit: &nstancev1.FilesCommit{ConfigHash: p.ConfigHash, Names: p.Names},
+		Commit: &nstancev1.FilesCommit{ConfigHash: p.ConfigHash, Names: p.Names, Traceparent: p.Traceparent},
 	}})
 }
 

@@ -37,7 +37,7 @@ const (
 	ReasonStorage = "StorageError" // a secret or object can't be read, or the certificate log can't be written
 )
 
-// Config is what a Delivery needs. All fields are required.
+// Config is what a Delivery needs. All fields without "optional" are required.
 type Config struct {
 	Shard   Shard
 	CA      *pki.CA
@@ -59,8 +59,11 @@ type Config struct {
 	// block.
 	Report  func(fleet.Problem)
 	Settled func(fleet.GroupKey)
-	Now     func() time.Time
-	Random  io.Reader // for serial numbers; safe for concurrent use
+	// Trace begins the span of a delivery, and returns it as a traceparent for the agent, empty if
+	// there is none, and the function that ends it. It must not block. Optional.
+	Trace  func(fleet.GroupKey, fleet.InstanceID) (traceparent string, end func(error))
+	Now    func() time.Time
+	Random io.Reader // for serial numbers; safe for concurrent use
 }
 
 func (c Config) check() error {
@@ -100,6 +103,9 @@ type Delivery struct {
 func New(ctx context.Context, cfg Config) (*Delivery, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
+	}
+	if cfg.Trace == nil {
+		cfg.Trace = func(fleet.GroupKey, fleet.InstanceID) (string, func(error)) { return "", func(error) {} }
 	}
 	d := &Delivery{
 		cfg: cfg, ctx: ctx,
@@ -145,7 +151,8 @@ func (d *Delivery) Disconnected(id fleet.InstanceID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.sessions[id]; s != nil {
-		s.report, s.push, s.inPlace = nil, nil, nil
+		s.report, s.inPlace = nil, nil
+		s.over(errStreamEnded)
 		d.tidyUp(id, s)
 	}
 }

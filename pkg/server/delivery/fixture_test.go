@@ -43,21 +43,22 @@ type fixture struct {
 	ca    *pki.CA
 	d     *delivery.Delivery
 
-	mu        sync.Mutex
-	static    *config.Shard
-	groups    map[fleet.GroupKey]fleet.Group
-	instances map[fleet.InstanceID]fleet.Instance
-	secrets   map[string]string
-	reads     int // of secrets
-	noSecrets error
-	noLog     error
-	noPermit  error
-	noBind    error
-	owners    map[string]fleet.InstanceID // of claimed keys
-	bound     map[string]fleet.InstanceID // of recorded ones
-	problems  []fleet.Problem
-	settled   []fleet.GroupKey
-	number    int
+	mu         sync.Mutex
+	static     *config.Shard
+	groups     map[fleet.GroupKey]fleet.Group
+	instances  map[fleet.InstanceID]fleet.Instance
+	secrets    map[string]string
+	reads      int // of secrets
+	noSecrets  error
+	noLog      error
+	noPermit   error
+	noBind     error
+	delivering map[fleet.InstanceID]bool
+	owners     map[string]fleet.InstanceID // of claimed keys
+	bound      map[string]fleet.InstanceID // of recorded ones
+	problems   []fleet.Problem
+	settled    []fleet.GroupKey
+	number     int
 }
 
 // newFixture starts a delivery for a shard whose template has the files. It must be called
@@ -102,12 +103,35 @@ func newFixtureIn(t testing.TB, ctx context.Context, files string) *fixture { //
 		},
 		Report:  func(p fleet.Problem) { f.mu.Lock(); defer f.mu.Unlock(); f.problems = append(f.problems, p) },
 		Settled: func(k fleet.GroupKey) { f.mu.Lock(); defer f.mu.Unlock(); f.settled = append(f.settled, k) },
+		Trace:   f.trace,
 		Now:     time.Now, Random: rand.Reader,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// trace checks that the span of each delivery ends once, and no sooner than the next begins.
+func (f *fixture) trace(_ fleet.GroupKey, id fleet.InstanceID) (string, func(error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.delivering == nil {
+		f.delivering = map[fleet.InstanceID]bool{}
+	}
+	if f.delivering[id] {
+		f.t.Errorf("a delivery to %s begins before the last one is over", id)
+	}
+	f.delivering[id] = true
+	over := false
+	return "", func(error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if over {
+			f.t.Errorf("the span of a delivery to %s ends twice", id)
+		}
+		over, f.delivering[id] = true, false
+	}
 }
 
 // permit permits any name, unless configured otherwise.

@@ -42,7 +42,7 @@ func (d *Delivery) push(s *session, i fleet.Instance, g fleet.Group, v version, 
 	if err := d.log(o, batch); err != nil {
 		return err
 	}
-	d.send(s, o)
+	d.send(s, i.ID, o)
 	return nil
 }
 
@@ -139,19 +139,20 @@ func (d *Delivery) log(o *order, batch ledger.CertificateBatch) error {
 }
 
 // send sends the push on the stream that it was prepared for. The agent reports the outcome.
-func (d *Delivery) send(s *session, o *order) {
+func (d *Delivery) send(s *session, id fleet.InstanceID, o *order) {
 	p := &push{sending: true, hash: o.set.Hash, sent: o.sent}
 	d.mu.Lock()
 	if s.files != o.stream {
 		d.mu.Unlock()
 		return
 	}
+	o.push.Traceparent, p.end = d.cfg.Trace(s.group, id)
 	s.push, s.lastPush = p, o.set.id()
 	d.mu.Unlock()
 	err := o.stream.deliver(o.push)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p.sending, p.at = false, d.cfg.Now(); err != nil && s.push == p {
-		s.push = nil
+		s.over(err)
 	}
 }

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,6 +57,7 @@ type push struct {
 	at      time.Time // when it was sent
 	hash    string
 	sent    map[string]Issued // every file that was sent; Request is set for certificates
+	end     func(error)       // ends its span
 }
 
 // lostAfter is the age from which a push counts as lost if a report does not show it. An agent
@@ -77,7 +79,8 @@ func (s *session) hear(r *FileReport, now time.Time) (failed *FileStatus) {
 	}
 	if p.confirmed(r) {
 		s.remember(p)
-		s.push, s.retryAt, s.unsettled = nil, time.Time{}, true
+		s.over(nil)
+		s.retryAt, s.unsettled = time.Time{}, true
 		return nil
 	}
 	if p.sending {
@@ -87,10 +90,10 @@ func (s *session) hear(r *FileReport, now time.Time) (failed *FileStatus) {
 	lost := failed == nil && now.Sub(p.at) >= lostAfter
 	switch {
 	case failed != nil:
-		s.push = nil
+		s.over(errors.New(unwritten(failed)))
 		s.fail(unwritten(failed), now)
 	case lost:
-		s.push = nil
+		s.over(errUnconfirmed)
 		why := "" // the first is usually due to a stream that broke
 		if s.failures > 0 {
 			why = fmt.Sprintf("files: the agent did not confirm them within %v", lostAfter)
@@ -101,6 +104,16 @@ func (s *session) hear(r *FileReport, now time.Time) (failed *FileStatus) {
 		s.retryAt = time.Time{} // a lost push is retried at once, since streams break
 	}
 	return failed
+}
+
+var errUnconfirmed = fmt.Errorf("the agent did not confirm the files within %v", lostAfter)
+
+// over ends the push, if there is one.
+func (s *session) over(err error) {
+	if s.push != nil {
+		s.push.end(err)
+		s.push = nil
+	}
 }
 
 // remember records the certificates that the instance now has.

@@ -14,6 +14,8 @@ var (
 	ErrSlow     = errors.New("the agent did not receive the message in time")
 )
 
+var errStreamEnded = errors.New("the agent's stream ended before it confirmed the files")
+
 // sendTimeout is how long an agent may take to receive a set.
 const sendTimeout = 30 * time.Second
 
@@ -67,6 +69,8 @@ type Push struct {
 	Files      []File
 	ConfigHash string
 	Names      []string
+	// Traceparent is the span of the delivery; empty if it does not belong to a trace.
+	Traceparent string
 }
 
 // OpenFiles registers the stream for an instance's files, ending a previous one. send is
@@ -77,7 +81,8 @@ func (d *Delivery) OpenFiles(id fleet.InstanceID, send func(Push) error) *Stream
 		if s.files != nil {
 			s.files.end(ErrReplaced)
 		}
-		s.files, s.push = stream, nil
+		s.files = stream
+		s.over(errStreamEnded)
 	})
 	return stream
 }
@@ -88,7 +93,8 @@ func (d *Delivery) CloseFiles(id fleet.InstanceID, stream *Stream[Push]) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.sessions[id]; s != nil && s.files == stream {
-		s.files, s.push = nil, nil
+		s.files = nil
+		s.over(errStreamEnded)
 		d.tidyUp(id, s)
 	}
 }

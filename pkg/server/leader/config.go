@@ -19,6 +19,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 	"github.com/nstance/nstance/pkg/server/measure"
 	"github.com/nstance/nstance/pkg/server/outage"
+	"github.com/nstance/nstance/pkg/server/traces"
 )
 
 // Config is what a term needs. All fields without "optional" are required.
@@ -65,6 +66,10 @@ type Config struct {
 
 	// Replacements measures replacements. Optional.
 	Replacements *measure.Replacements
+	// Starts traces the starts of instances. Optional.
+	Starts *traces.Starts
+	// Edits traces what follows from edits. Optional.
+	Edits *traces.Edits
 
 	ConfigLook time.Duration // interval between reads of an invalid config
 	Now        func() time.Time

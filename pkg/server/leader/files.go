@@ -32,7 +32,11 @@ func (t *Term) newDelivery() (*delivery.Delivery, error) {
 		Bind: func(ctx context.Context, id fleet.InstanceID, keys []string) error {
 			return recordKeys(ctx, t.records, id, keys...)
 		},
-		Log: t.records.LogCertificates, Report: t.problems.Set, Settled: t.delivered, Now: t.cfg.Now, Random: t.cfg.Random,
+		Log: t.records.LogCertificates, Report: t.problems.Set, Settled: t.delivered,
+		Trace: func(key fleet.GroupKey, id fleet.InstanceID) (string, func(error)) {
+			return t.cfg.Edits.Deliver(t.ctx, key, id)
+		},
+		Now: t.cfg.Now, Random: t.cfg.Random,
 	})
 }
 

@@ -36,6 +36,7 @@ func (t *Term) loopConfig() reconcile.Config {
 		NotLeader:     func(err error) bool { return errors.Is(err, election.ErrNotLeader) },
 		Problems:      t.problems, Changed: t.changed, Record: t.history.Record,
 		Replacing: func(id fleet.InstanceID, lost time.Time) { t.cfg.Replacements.Created(id, lost, t.cfg.Now()) },
+		Starts:    t.cfg.Starts,
 		Logger:    t.cfg.Logger,
 	}
 }
@@ -70,7 +71,7 @@ func (t *Term) changed(key fleet.GroupKey, id fleet.InstanceID) {
 	if id == "" {
 		return
 	}
-	defer t.followReplacement(id)
+	defer t.follow(id)
 	i, ok := t.records.Get(id)
 	if !ok || i.Phase.Ending() {
 		t.clocks.forget(id)

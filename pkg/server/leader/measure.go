@@ -49,18 +49,24 @@ func (t *Term) measureGroup(shard operators.Shard, key fleet.GroupKey, now time.
 	return g
 }
 
-// followReplacement records what has become of an instance, if it is a replacement.
-func (t *Term) followReplacement(id fleet.InstanceID) {
-	if !t.cfg.Replacements.Follows(id) {
+// follow records what has become of an instance, if it is a replacement, or is being started.
+func (t *Term) follow(id fleet.InstanceID) {
+	if t.cfg.Starts == nil && !t.cfg.Replacements.Follows(id) {
+		return
+	}
+	t.cfg.Starts.Pending(id, t.records.Get)
+	if !t.cfg.Starts.Follows(id) && !t.cfg.Replacements.Follows(id) {
 		return
 	}
 	i, ok := t.records.Get(id)
 	if !ok {
 		t.cfg.Replacements.Changed(id, fleet.Deleted, false, t.cfg.Now())
+		t.cfg.Starts.Changed(t.ctx, fleet.Instance{ID: id}, false)
 		return
 	}
 	g, _ := t.groups.Group(i.GroupKey())
 	h := t.loop.Health(id)
 	ready := !h.LastReportAt.IsZero() && (!h.WithoutFiles || !g.AwaitsFiles())
 	t.cfg.Replacements.Changed(id, i.Phase, ready, t.cfg.Now())
+	t.cfg.Starts.Changed(t.ctx, i, ready)
 }

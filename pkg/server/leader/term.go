@@ -255,6 +255,11 @@ func (t *Term) altered(keys ...fleet.GroupKey) {
 func (t *Term) Run(publish func() (withdraw func())) error {
 	defer t.stop()
 	defer t.cfg.Replacements.End()
+	if t.cfg.Starts != nil {
+		for _, i := range t.records.Instances() {
+			t.cfg.Starts.Pending(i.ID, t.records.Get)
+		}
+	}
 	groups.Reports(t.groups).ReportAll()
 	t.refresh.reportAwaiting()
 	if stuck := t.cfg.Stuck(); stuck != "" {

@@ -25,7 +25,7 @@ type balancer struct {
 func (b balancer) Register(ctx context.Context, target string, vm provider.Ref) error {
 	began := time.Now()
 	err := b.inner.Register(ctx, target, vm)
-	b.calls.called("register_target", began, cloudError(ctx, err))
+	b.calls.called(ctx, "register_target", began, cloudError(ctx, err))
 	return err
 }
 
@@ -33,7 +33,7 @@ func (b balancer) Register(ctx context.Context, target string, vm provider.Ref) 
 func (b balancer) Deregister(ctx context.Context, target string, vm provider.Ref) error {
 	began := time.Now()
 	err := b.inner.Deregister(ctx, target, vm)
-	b.calls.called("deregister_target", began, cloudError(ctx, err))
+	b.calls.called(ctx, "deregister_target", began, cloudError(ctx, err))
 	return err
 }
 
@@ -41,6 +41,6 @@ func (b balancer) Deregister(ctx context.Context, target string, vm provider.Ref
 func (b balancer) Targets(ctx context.Context, target string) ([]string, error) {
 	began := time.Now()
 	ids, err := b.inner.Targets(ctx, target)
-	b.calls.called("list_targets", began, cloudError(ctx, err))
+	b.calls.called(ctx, "list_targets", began, cloudError(ctx, err))
 	return ids, err
 }

@@ -13,7 +13,7 @@ import (
 func BenchmarkScrape(b *testing.B) {
 	state := full(measure.MaxGroups)
 	r := prometheus.New("v1", map[string]string{"shard": "a"})
-	measure.New(r, func() measure.State { return state })
+	measure.New(r, nil, func() measure.State { return state })
 	b.ReportAllocs()
 	size := 0
 	for b.Loop() {

@@ -3,22 +3,26 @@ package measure
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/nstance/nstance/pkg/metrics/prometheus"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/provider"
+	"github.com/nstance/nstance/pkg/tracing"
 )
 
-// Calls is the metrics of calls to object storage and to the provider.
+// Calls is the metrics of calls to object storage and to the provider, and their spans in traces.
 type Calls struct {
+	tracer                   *tracing.Tracer
 	store, cloud             *prometheus.Histogram
 	storeErrors, cloudErrors *prometheus.Tally
 	creates, deletes         *prometheus.Tally
 }
 
-func newCalls(r *prometheus.Registry) *Calls {
+func newCalls(r *prometheus.Registry, tracer *tracing.Tracer) *Calls {
 	return &Calls{
+		tracer: tracer,
 		store: r.Histogram("nstance_store_call_duration_seconds",
 			"Calls to object storage; area is the first part of the key. The leader renews its lease by a put in the area leader.",
 			[]float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}, "call", "area"),
@@ -36,18 +40,30 @@ func newCalls(r *prometheus.Registry) *Calls {
 
 // stored records the end of a call to object storage.
 func (c *Calls) stored(ctx context.Context, verb object.Verb, key string, began time.Time, err error) {
-	area := areaOf(key)
-	c.store.Observe(time.Since(began), string(verb), area)
-	if kind := storeError(ctx, err); kind != "" {
+	area, now := areaOf(key), time.Now()
+	c.store.Observe(now.Sub(began), string(verb), area)
+	kind := storeError(ctx, err)
+	if kind != "" {
 		c.storeErrors.Add(1, string(verb), area, kind)
+	} else {
+		err = nil
+	}
+	if c.tracer != nil {
+		c.tracer.Past(ctx, tracing.Client, "store "+string(verb)+" "+area, began, now, err, slog.String("nstance.key", key))
 	}
 }
 
 // called records the end of a call to the provider.
-func (c *Calls) called(call string, began time.Time, kind string) {
-	c.cloud.Observe(time.Since(began), call)
+func (c *Calls) called(ctx context.Context, call string, began time.Time, kind string) {
+	now := time.Now()
+	c.cloud.Observe(now.Sub(began), call)
+	var err error
 	if kind != "" {
 		c.cloudErrors.Add(1, call, kind)
+		err = errors.New(kind)
+	}
+	if c.tracer != nil {
+		c.tracer.Past(ctx, tracing.Client, "provider "+call, began, now, err)
 	}
 }
 

@@ -37,7 +37,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{t: t, registry: prometheus.New("v1", map[string]string{"shard": "a"})}
-	f.Server = measure.New(f.registry, func() measure.State { return f.state })
+	f.Server = measure.New(f.registry, nil, func() measure.State { return f.state })
 	return f
 }
 

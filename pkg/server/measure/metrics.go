@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/metrics/prometheus"
+	"github.com/nstance/nstance/pkg/tracing"
 )
 
 // Server is the metrics of a server. Safe for concurrent use.
@@ -36,10 +37,10 @@ type groups struct {
 }
 
 // New adds the metrics of a server to a registry. read returns the server's state; it must not
-// block.
-func New(r *prometheus.Registry, read func() State) *Server {
+// block. Calls that belong to a trace are made a part of it by tracer, which may be nil.
+func New(r *prometheus.Registry, tracer *tracing.Tracer, read func() State) *Server {
 	m := &Server{
-		Calls: newCalls(r), Replacements: newReplacements(r),
+		Calls: newCalls(r, tracer), Replacements: newReplacements(r),
 		takeovers: r.Tally("nstance_takeovers_total", "Terms in which this server has led."),
 		takeoverTime: r.Histogram("nstance_takeover_duration_seconds",
 			"Time from winning the election until the leader acts.", []float64{0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}),

@@ -23,7 +23,7 @@ func (p cloud) Create(ctx context.Context, spec provider.Spec) (provider.VM, err
 	began := time.Now()
 	vm, err := p.inner.Create(ctx, spec)
 	kind := cloudError(ctx, err)
-	p.calls.called("create", began, kind)
+	p.calls.called(ctx, "create", began, kind)
 	p.calls.creates.Add(1, outcome(err, kind, "made"))
 	return vm, err
 }
@@ -38,7 +38,7 @@ func (p cloud) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
 			break
 		}
 	}
-	p.calls.called("get", began, kind)
+	p.calls.called(ctx, "get", began, kind)
 	return all
 }
 
@@ -46,7 +46,7 @@ func (p cloud) Get(ctx context.Context, refs []provider.Ref) []provider.Answer {
 func (p cloud) List(ctx context.Context) ([]provider.VM, error) {
 	began := time.Now()
 	all, err := p.inner.List(ctx)
-	p.calls.called("list", began, cloudError(ctx, err))
+	p.calls.called(ctx, "list", began, cloudError(ctx, err))
 	return all, err
 }
 
@@ -61,7 +61,7 @@ func (p cloud) Delete(ctx context.Context, refs []provider.Ref) []error {
 			first = kind
 		}
 	}
-	p.calls.called("delete", began, first)
+	p.calls.called(ctx, "delete", began, first)
 	return all
 }
 
@@ -104,7 +104,7 @@ type network struct {
 func (n network) Assign(ctx context.Context) error {
 	began := time.Now()
 	err := n.inner.Assign(ctx)
-	n.calls.called("assign_address", began, cloudError(ctx, err))
+	n.calls.called(ctx, "assign_address", began, cloudError(ctx, err))
 	return err
 }
 
@@ -112,7 +112,7 @@ func (n network) Assign(ctx context.Context) error {
 func (n network) Check(ctx context.Context) (bool, error) {
 	began := time.Now()
 	held, err := n.inner.Check(ctx)
-	n.calls.called("check_address", began, cloudError(ctx, err))
+	n.calls.called(ctx, "check_address", began, cloudError(ctx, err))
 	return held, err
 }
 
@@ -134,7 +134,7 @@ type capacity struct {
 func (c capacity) FreeAddresses(ctx context.Context, subnets []string) (map[string]int, error) {
 	began := time.Now()
 	free, err := c.inner.FreeAddresses(ctx, subnets)
-	c.calls.called("free_addresses", began, cloudError(ctx, err))
+	c.calls.called(ctx, "free_addresses", began, cloudError(ctx, err))
 	return free, err
 }
 
@@ -156,7 +156,7 @@ type images struct {
 func (i images) ResolveImage(ctx context.Context, q provider.ImageQuery) (string, error) {
 	began := time.Now()
 	image, err := i.inner.ResolveImage(ctx, q)
-	i.calls.called("resolve_image", began, cloudError(ctx, err))
+	i.calls.called(ctx, "resolve_image", began, cloudError(ctx, err))
 	return image, err
 }
 
@@ -178,6 +178,6 @@ type types struct {
 func (t types) InstanceTypes(ctx context.Context, names []string) (map[string]provider.InstanceType, error) {
 	began := time.Now()
 	all, err := t.inner.InstanceTypes(ctx, names)
-	t.calls.called("instance_types", began, cloudError(ctx, err))
+	t.calls.called(ctx, "instance_types", began, cloudError(ctx, err))
 	return all, err
 }

@@ -155,7 +155,7 @@ func reset(by config.By) wish {
 func changed(ctx context.Context, shard Shard, key fleet.GroupKey, want wish, change func() error, more ...audit.Detail) error {
 	before := groupOf(shard, key)
 	audit.Wanted(ctx, append(changesOf(before, want(before)), more...)...)
-	if err := change(); err != nil {
+	if err := shard.edit(ctx, key, change); err != nil {
 		return err
 	}
 	audit.Changed(ctx, append(changesOf(before, groupOf(shard, key)), more...)...)

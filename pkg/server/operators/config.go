@@ -108,7 +108,11 @@ func (s *Service) RefreshConfig(ctx context.Context, req *nstancev1.RefreshConfi
 		removals = append(removals, audit.Detail{Name: "accept_removal", To: key.String()})
 	}
 	audit.Wanted(ctx, removals...)
-	c, err := shard.Static.Refresh(ctx, accepted)
+	var c Refreshed
+	err = shard.edit(ctx, fleet.GroupKey{}, func() (err error) {
+		c, err = shard.Static.Refresh(ctx, accepted)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

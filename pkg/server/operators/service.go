@@ -7,6 +7,7 @@ package operators
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -59,6 +60,27 @@ type Shard struct {
 	Static   Static
 	Watches  *Watches
 	Events   Events
+	Edits    Edits // optional
+}
+
+// edit makes a change of a group, or of every group with the zero key, as an edit.
+func (s Shard) edit(ctx context.Context, key fleet.GroupKey, change func() error) error {
+	if s.Edits == nil {
+		return change()
+	}
+	failed := s.Edits.Began(ctx, key)
+	err := change()
+	if err != nil && !errors.Is(err, rpc.Unavailable) { // it may have landed
+		failed()
+	}
+	return err
+}
+
+// Edits remembers which call changed a group last, for traces. *traces.Edits implements it.
+type Edits interface {
+	// Began is called before an edit of a group takes effect, and failed if it does not. The zero key
+	// stands for every group.
+	Began(ctx context.Context, key fleet.GroupKey) (failed func())
 }
 
 // Groups are the desired groups.

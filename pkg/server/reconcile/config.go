@@ -13,6 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/provider/paced"
 	"github.com/nstance/nstance/pkg/server/fair"
 	"github.com/nstance/nstance/pkg/server/plan"
+	"github.com/nstance/nstance/pkg/server/traces"
 )
 
 // Ledger stores the shard's records for the leader of this term. It is safe for
@@ -148,6 +149,7 @@ type Config struct {
 	// Replacing is called before the create of a replacement, with the first sign of the loss
 	// that it replaces. It must not block, and must be safe for concurrent use. Optional.
 	Replacing func(id fleet.InstanceID, lost time.Time)
+	Starts    *traces.Starts // traces the starts of instances. Optional
 	Logger    *slog.Logger
 }
 

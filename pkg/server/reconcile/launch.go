@@ -31,8 +31,13 @@ const (
 // launch creates one instance: nonce, record, VM, in this order, so that after a crash the
 // record has the id to continue with.
 func (l *launcher) launch(ctx context.Context, x *launch) {
-	out, err := l.carryOut(ctx, x)
+	traced, end := l.starts.Launch(ctx, l.started(x))
+	out, err := l.carryOut(traced, x)
+	end(err)
 	err = l.observed.Refusal(x.record.ID, err)
+	if out == unmade {
+		l.starts.Failed(x.record.ID, err)
+	}
 	told := l.ended(x, out, err, time.Now())
 	l.reports.changed(x.group.Key, x.record.ID)
 	if !told {
@@ -69,6 +74,7 @@ func (l *launcher) carryOut(ctx context.Context, x *launch) (createResult, error
 	vm, asked, err := l.callCreate(ctx, x, spec)
 	l.release(x) // only store writes are left
 	if err == nil {
+		l.starts.Made(x.record.ID)
 		return l.created(ctx, x, vm, asked)
 	}
 	return l.unanswered(ctx, x, recorded, err)
@@ -207,11 +213,15 @@ func (l *launcher) stillWanted(v plan.View) (wanted []*launch, forgot bool) {
 	for _, x := range waiting[keep:] {
 		if x.unlisted {
 			delete(l.begun, x.record.ID)
+			l.starts.Failed(x.record.ID, errUnneeded)
 			forgot = true
 		}
 	}
 	return waiting[:keep], forgot
 }
+
+// errUnneeded ends the start of an instance that was never recorded.
+var errUnneeded = errors.New("the group does not need it any more")
 
 // missingWithout returns how many creates plan.Next would decide without those in begun.
 func missingWithout(v plan.View, begun []*launch) int {

@@ -18,6 +18,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/schedule"
 	"github.com/nstance/nstance/pkg/server/subnets"
+	"github.com/nstance/nstance/pkg/server/traces"
 )
 
 // launcher creates instances: decided creates wait in its queue until the shard's rate and
@@ -36,6 +37,7 @@ type launcher struct {
 	reports  *reporter
 	workers  *sync.WaitGroup
 	backoff  backoff
+	starts   *traces.Starts
 	// replacing is Config.Replacing.
 	replacing func(id fleet.InstanceID, lost time.Time)
 	log       *slog.Logger
@@ -73,11 +75,19 @@ func (x *launch) Turn() fair.Turn {
 	return fair.Turn{Group: x.group.Key, Immediate: x.immediate, Probe: x.probe, OnDemand: x.record.OnDemand}
 }
 
+// started returns the attempt that begins, for its trace.
+func (l *launcher) started(x *launch) traces.Launch {
+	return traces.Launch{
+		Instance: x.record, Record: l.records.get, Reason: x.reason, Replaces: x.replaces, Sign: x.loss.Sign, LostAt: x.loss.At,
+		DecidedAt: x.decidedAt, StartedAt: x.began,
+	}
+}
+
 func newLauncher(l *Loop) *launcher {
 	return &launcher{
 		groups: l.cfg.Groups, builder: l.cfg.Builder, newID: l.cfg.NewID, schedule: l.schedule, observed: l.observed,
 		cloud: l.cloud, records: l.records, pacer: l.pacer, subnets: newSubnets(l), reports: l.reports, workers: &l.workers,
-		backoff: l.backoff, replacing: l.cfg.Replacing, log: l.log,
+		backoff: l.backoff, starts: l.cfg.Starts, replacing: l.cfg.Replacing, log: l.log,
 		queue: fair.New[*launch](l.cfg.CreateRate), begun: map[fleet.InstanceID]*launch{},
 	}
 }

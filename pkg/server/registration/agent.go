@@ -11,6 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/nonce"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/tracing"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -32,10 +33,12 @@ func (s *Service) RegisterAgent(ctx context.Context, req *nstancev1.RegisterAgen
 	if invalid != nil {
 		return nil, refused(invalid)
 	}
+	ctx, end := s.cfg.Tracer.Start(s.cfg.Tracer.OfInstance(ctx, string(id)), tracing.Server, "register")
 	var identity *nstancev1.Identity
 	if err == nil {
 		identity, err = s.admit(ctx, shard, id, claims, key, req)
 	}
+	end(err)
 	if err != nil {
 		shard.RegistrationRefused(claims.Tenant, id, err)
 		return nil, err

@@ -26,6 +26,7 @@ import (
 	"github.com/nstance/nstance/pkg/nonce"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/tracing"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -74,6 +75,7 @@ type Config struct {
 	Now       func() time.Time
 	Random    io.Reader
 	Logger    *slog.Logger
+	Tracer    *tracing.Tracer // nil: no traces
 }
 
 // Service implements RegistrationService. Safe for concurrent use.

@@ -71,9 +71,6 @@ func enabled(r *env.Reader) bool {
 	}
 	_, endpoint := r.First(envTracesEndpoint, envEndpoint)
 	switch {
-	case endpoint == "" && exporter == "otlp":
-		r.Fail(fmt.Errorf("%s: not set, and %s is otlp: want the URL of a collector such as http://localhost:4318", envEndpoint, envExporter))
-		return false
 	case endpoint == "":
 		return false
 	case exporter != "" && exporter != "otlp":
@@ -92,9 +89,12 @@ func checkEndpoint(r *env.Reader, name string) {
 // checkHeaders checks a list of headers, which may be secrets: the error does not have the value.
 func checkHeaders(r *env.Reader, name string) {
 	for pair := range strings.SplitSeq(r.Get(name), ",") {
-		key, value, ok := strings.Cut(pair, "=")
+		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		_, err := url.PathUnescape(value)
-		if strings.TrimSpace(pair) != "" && (!ok || err != nil || strings.ContainsAny(strings.TrimSpace(key), " \t:\"") || strings.TrimSpace(key) == "") {
+		if key = strings.TrimSpace(key); key == "" && !ok {
+			continue // a comma at the end
+		}
+		if !ok || err != nil || key == "" || strings.ContainsAny(key, " \t:\"") {
 			r.Fail(fmt.Errorf("%s: its value, which is not shown, is not valid: want name=value, several of them separated by commas, "+
 				"with other characters percent-encoded, as in Authorization=Bearer%%20TOKEN", name))
 			return

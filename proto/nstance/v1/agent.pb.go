@@ -516,7 +516,10 @@ type FilesCommit struct {
 	ConfigHash string                 `protobuf:"bytes,1,opt,name=config_hash,json=configHash,proto3" json:"config_hash,omitempty"`
 	// The names of all files in the set. Those that were not sent stay as they are on
 	// disk; files of the previous set that are not listed are removed.
-	Names         []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	// The span of the delivery, as W3C's Trace Context defines a traceparent; empty if the delivery
+	// does not belong to a trace.
+	Traceparent   string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -563,6 +566,13 @@ func (x *FilesCommit) GetNames() []string {
 		return x.Names
 	}
 	return nil
+}
+
+func (x *FilesCommit) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type ReportHealthRequest struct {
@@ -1096,11 +1106,12 @@ const file_nstance_v1_agent_proto_rawDesc = "" +
 	"\x05event\"4\n" +
 	"\x04File\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\acontent\x18\x02 \x01(\fR\acontent\"D\n" +
+	"\acontent\x18\x02 \x01(\fR\acontent\"f\n" +
 	"\vFilesCommit\x12\x1f\n" +
 	"\vconfig_hash\x18\x01 \x01(\tR\n" +
 	"configHash\x12\x14\n" +
-	"\x05names\x18\x02 \x03(\tR\x05names\"\x82\x04\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x12 \n" +
+	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\"\x82\x04\n" +
 	"\x13ReportHealthRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x121\n" +

@@ -101,10 +101,10 @@ func (r *Recorder) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan)
 			got.Parent = one.Parent().SpanID().String()
 		}
 		for _, a := range one.Attributes() {
-			got.Attributes[string(a.Key)] = a.Value.Emit()
+			got.Attributes[string(a.Key)] = a.Value.String()
 		}
 		for _, a := range one.Resource().Attributes() {
-			got.Resource[string(a.Key)] = a.Value.Emit()
+			got.Resource[string(a.Key)] = a.Value.String()
 		}
 		if one.EndTime().Before(one.StartTime()) {
 			return fmt.Errorf("span %s ends before it begins", one.Name())
