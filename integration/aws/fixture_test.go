@@ -330,7 +330,7 @@ func (f *fixture) try(args ...string) (string, error) {
 	cmd.Env = append(f.env(), "AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY=secret",
 		"NSTANCE_ADMIN_KEY_PROVIDER=aws-secrets-manager", "NSTANCE_ADMIN_KEY_SOURCE="+keyName, "NSTANCE_ADMIN_STORAGE_BUCKET="+bucket,
 		"NSTANCE_ADMIN_SERVERS="+shard+"="+netip.AddrPortFrom(leaderAddress, 8993).String(),
-		"NSTANCE_ADMIN_IDENTITY_DIR="+filepath.Join(f.dir, "admin"))
+		"NSTANCE_ADMIN_IDENTITY_DIR="+filepath.Join(f.dir, "admin"), "NSTANCE_ADMIN_TIMEOUT=2m")
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {

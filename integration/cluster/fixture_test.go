@@ -297,7 +297,7 @@ func (f *fixture) shard() {
 	}
 	server := f.net.Address(20).String()
 	f.env = append(f.env, "NSTANCE_ENCRYPTION_KEY="+containers.EncryptionKey, "NSTANCE_ADMIN_STORAGE_BUCKET="+bucket,
-		"NSTANCE_ADMIN_SERVERS="+shard+"="+server+":8993", "NSTANCE_ADMIN_IDENTITY_DIR="+f.home)
+		"NSTANCE_ADMIN_SERVERS="+shard+"="+server+":8993", "NSTANCE_ADMIN_IDENTITY_DIR="+f.home, "NSTANCE_ADMIN_TIMEOUT=2m")
 	for _, reference := range []string{"nstance-server", "nstance-agent"} {
 		f.Must(f.Pull(f.images[reference]))
 	}

@@ -170,7 +170,7 @@ func (s *stack) try(args ...string) (stdout, stderr string, code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "nstance-admin"), args...)
-	cmd.Env = append(os.Environ(), s.env...)
+	cmd.Env = append(append(os.Environ(), "NSTANCE_ADMIN_TIMEOUT=2m"), s.env...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()

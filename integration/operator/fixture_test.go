@@ -177,7 +177,7 @@ func (f *fixture) run(path string, args ...string) []byte {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), f.env...)
-	cmd.Env = append(cmd.Env, "KUBECACHEDIR="+filepath.Join(f.temp, "kubectl"))
+	cmd.Env = append(cmd.Env, "NSTANCE_ADMIN_TIMEOUT=2m", "KUBECACHEDIR="+filepath.Join(f.temp, "kubectl"))
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()

@@ -2,11 +2,13 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nstance/nstance/pkg/client"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
@@ -26,24 +28,29 @@ const maxExplained = 5
 // ExplainGroup explains the group with that key of every shard given that has it. On an error it
 // also returns the explanations of the shards that answered.
 func (c *Client) ExplainGroup(ctx context.Context, shards []client.Shard, key string, now time.Time) ([]Explanation, error) {
-	out := []Explanation{}
-	groups, err := c.GroupStatus(ctx, shards, key)
-	if len(groups) == 0 {
-		return out, err
+	out, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Explanation, error) {
+		found, err := s.GetGroup(ctx, &nstancev1.GetGroupRequest{Key: key})
+		switch {
+		case status.Code(err) == codes.NotFound:
+			return []Explanation{}, nil
+		case err != nil:
+			return nil, err
+		}
+		instances, err := client.Instances(ctx, s, key, false)
+		events, errEvents := client.Events(ctx, s, &nstancev1.ListEventsRequest{Group: key})
+		if err == nil {
+			err = errEvents
+		}
+		return []Explanation{Explain(Group{Shard: shard, GroupStatus: found.GetGroup()}, instances, events.GetEvents(), now)}, err
+	})
+	if len(out) == 0 && err == nil {
+		return out, c.noGroup(ctx, shards, key)
 	}
-	instances, errInstances := c.ListInstances(ctx, shards, key, false)
-	events, _, errEvents := c.Events(ctx, shards, EventQuery{Group: key})
-	for _, g := range groups {
-		out = append(out, Explain(g,
-			slices.DeleteFunc(slices.Clone(instances), func(i Instance) bool { return i.Shard != g.Shard }),
-			slices.DeleteFunc(slices.Clone(events), func(h Happened) bool { return h.Shard != g.Shard }), now))
-	}
-	return out, errors.Join(err, errInstances, errEvents)
+	return out, err
 }
 
-// Explain explains the state of a group by its conditions, its instances, and its events, which are
-// those of this shard, oldest first.
-func Explain(g Group, instances []Instance, events []Happened, now time.Time) Explanation {
+// Explain explains the state of a group by its conditions, its instances, and its events, oldest first.
+func Explain(g Group, instances []*nstancev1.InstanceStatus, events []*nstancev1.Event, now time.Time) Explanation {
 	x := Explanation{Shard: g.Shard, Key: g.GetKey(), AtSize: g.GetActualSize() == g.GetSize() && g.GetPendingSize() == 0}
 	x.Lines = append(x.Lines, sizes(g, x.AtSize))
 	known := len(x.Lines)
@@ -121,7 +128,7 @@ func condition(c *nstancev1.Condition) string {
 
 // notReady returns a sentence about an instance that is not ready, or leaves; empty for others.
 // awaitsFiles: instances of its group lack their files.
-func notReady(i Instance, awaitsFiles bool, now time.Time) string {
+func notReady(i *nstancev1.InstanceStatus, awaitsFiles bool, now time.Time) string {
 	if i.GetOnDemand() {
 		return ""
 	}
@@ -157,9 +164,9 @@ func notReady(i Instance, awaitsFiles bool, now time.Time) string {
 }
 
 // what returns an event's message, with its caller.
-func what(e Happened) string {
+func what(e *nstancev1.Event) string {
 	if e.GetKind() == "change" {
-		return e.GetMessage() + ", by " + e.By()
+		return e.GetMessage() + ", by " + Happened{Event: e}.By()
 	}
 	if e.GetInstanceId() != "" {
 		return e.GetInstanceId() + ": " + e.GetMessage()

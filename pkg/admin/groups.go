@@ -64,13 +64,18 @@ func (c *Client) GroupStatus(ctx context.Context, shards []client.Shard, key str
 		return []Group{{Shard: shard, GroupStatus: resp.GetGroup()}}, nil
 	})
 	if len(found) == 0 && err == nil {
-		have, err := c.groupNames(ctx, shards)
-		if err != nil {
-			return nil, err
-		}
-		return nil, fmt.Errorf("group %.80q: %w%s", key, ErrNoGroup, instead(key, have))
+		return nil, c.noGroup(ctx, shards, key)
 	}
 	return found, err
+}
+
+// noGroup is the error of a key that no group of these shards has.
+func (c *Client) noGroup(ctx context.Context, shards []client.Shard, key string) error {
+	have, err := c.groupNames(ctx, shards)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("group %.80q: %w%s", key, ErrNoGroup, instead(key, have))
 }
 
 // groupNames returns the keys of the groups of all shards given, sorted.

@@ -52,6 +52,7 @@ func newFixture(t *testing.T) *fixture {
 	c.env = map[string]string{
 		"NSTANCE_ENCRYPTION_KEY": encryptionKey, "NSTANCE_ADMIN_STORAGE_PROVIDER": "dir", "NSTANCE_ADMIN_STORAGE_BUCKET": c.bucket,
 		"NSTANCE_ADMIN_IDENTITY_DIR": filepath.Join(t.TempDir(), "identity"),
+		"NSTANCE_ADMIN_TIMEOUT":      "2m", // on a busy machine too
 	}
 	store, err := dir.New(dir.Config{Root: c.bucket})
 	if err != nil {

@@ -79,7 +79,8 @@ type app struct {
 
 	output      string
 	format      format
-	timeout     time.Duration
+	limit       string        // --timeout as it was given
+	timeout     time.Duration // what it means for the command
 	target      target
 	identityDir string
 	storage     admin.StorageConfig
@@ -96,8 +97,8 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
 	f.StringVarP(&a.output, "output", "o", a.preset("OUTPUT", "table"), "table, json or yaml; of lists also wide (nothing is cut) and name")
-	f.TextVar((*config.Duration)(&a.timeout), "timeout", config.Duration(2*time.Minute),
-		"timeout of the command, a `duration` such as 30s or 1d")
+	f.StringVar(&a.limit, "timeout", a.preset("TIMEOUT", ""),
+		"timeout of the command, a `duration` such as 30s or 1d; not given: 5s for one that shows what shards have, 2m for others")
 	describe(a, root)
 	completion(a, root)
 	return root
@@ -143,16 +144,47 @@ func isEndless(cmd *cobra.Command) bool {
 	return when == "yes" || when != "" && cmd.Flags().Changed(when)
 }
 
+// How long a command may take without --timeout. One that shows what shards have does not wait for the
+// next leader of a shard.
+const (
+	showTimeout = 5 * time.Second
+	workTimeout = 2 * time.Minute
+)
+
+// parseTimeout returns the limit of a command: what was given, or else the usual.
+func parseTimeout(given string, usual time.Duration) (time.Duration, error) {
+	if given == "" {
+		return usual, nil
+	}
+	var d config.Duration
+	if err := d.UnmarshalText([]byte(given)); err != nil || d <= 0 {
+		return 0, usagef("--timeout: %.40q is not valid: want a duration above 0, such as 30s", given)
+	}
+	return d.Std(), nil
+}
+
+// show makes a command that shows what shards have: it changes nothing.
+func (a *app) show(cmd *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	return a.limited(cmd, showTimeout, func(cmd *cobra.Command, args []string) error {
+		a.reads = true
+		return run(cmd, args)
+	})
+}
+
 // leaf makes a command that does work, within --timeout.
 func (a *app) leaf(cmd *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	return a.limited(cmd, workTimeout, run)
+}
+
+func (a *app) limited(cmd *cobra.Command, usual time.Duration, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	nameArgs(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if a.format, err = parseFormat(a.output, cmd.Annotations[nameColumn] != ""); err != nil {
 			return err
 		}
 		arrange(a, cmd)
-		if a.timeout <= 0 {
-			return usagef("--timeout: %s is not valid: want a duration above 0, such as 30s", a.timeout)
+		if a.timeout, err = parseTimeout(a.limit, usual); err != nil {
+			return err
 		}
 		if shard := cmd.Flags().Lookup("shard"); shard != nil {
 			a.target.given = shard.Changed

@@ -65,13 +65,31 @@ func TestUnreachable(t *testing.T) {
 	if r.took < 2*time.Second || r.took > 2*time.Minute {
 		t.Errorf("took %s", r.took)
 	}
-	// Once after a second, and then every five seconds.
-	if n := strings.Count(r.errOut, "waiting:"); n < 1 || n > 1+int((r.took-time.Second)/(5*time.Second)) {
-		t.Errorf("%d messages about the wait in %s: %s", n, r.took, r.errOut)
-	}
 	if !strings.Contains(r.out, "dev-1") {
 		t.Errorf("the other shard's groups are not shown: %s", r.out)
 	}
+}
+
+// TestUnreachableBriefly: without --timeout, a command that shows what shards have does not wait for the
+// next leader of a shard for long, says once that it waits, and asks no more of the shard.
+func TestUnreachableBriefly(t *testing.T) {
+	c := newFixture(t).register()
+	c.shard("dev-1").setGroups(web(1, 1))
+	c.addServer("dev-2", "127.0.0.1:1")
+	delete(c.env, "NSTANCE_ADMIN_TIMEOUT")
+	r := c.run("group", "explain", "web").want(t, cli.ExitFailed, "waiting: shard dev-2: ", "no leader answered in time", "--timeout")
+	if !strings.Contains(r.out, "Group web of shard dev-1 is at size") {
+		t.Errorf("the group of the other shard is not explained: %s", r.out)
+	}
+	if waits, errs := strings.Count(r.errOut, "waiting:"), strings.Count(r.errOut, "shard dev-"); waits != 1 || errs != 2 {
+		t.Errorf("%d messages about the wait, %d errors in all: %s", waits, errs, r.errOut)
+	}
+	if r.took > time.Minute {
+		t.Errorf("took %s", r.took)
+	}
+	c.run("group", "list", "--timeout", "soon").want(t, cli.ExitUsage, `--timeout: "soon" is not valid: want a duration above 0, such as 30s`)
+	c.env["NSTANCE_ADMIN_TIMEOUT"] = "0s"
+	c.run("group", "list").want(t, cli.ExitUsage, `--timeout: "0s" is not valid`)
 }
 
 // TestNotLeader: a standby's address of the leader is followed.

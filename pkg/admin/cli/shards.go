@@ -76,8 +76,7 @@ func (t *target) write() ([]client.Shard, error) {
 func list[T any](
 	a *app, cmd *cobra.Command, columns func() []column[T], ask func(*admin.Client, context.Context, []client.Shard) ([]T, error),
 ) *cobra.Command {
-	return a.leaf(cmd, func(cmd *cobra.Command, _ []string) error {
-		a.reads = true
+	return a.show(cmd, func(cmd *cobra.Command, _ []string) error {
 		client, shards, err := a.connect(a.target.read)
 		if err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Waits are printed after firstAfter, and then every thenEvery.
+// A wait is printed after firstAfter; every thenEvery, its reason is printed again if it has changed.
 const (
 	firstAfter = time.Second
 	thenEvery  = 5 * time.Second
@@ -21,8 +21,9 @@ type waits struct {
 }
 
 type wait struct {
-	last  error
-	timer *time.Timer
+	last    error
+	printed string
+	timer   *time.Timer
 }
 
 func newWaits(w io.Writer) *waits { return &waits{w: w, shards: map[string]*wait{}} }
@@ -49,8 +50,12 @@ func (w *waits) set(shard string, err error) {
 func (w *waits) print(shard string, x *wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.shards[shard] == x {
-		fmt.Fprintf(w.w, "waiting: %s\n", oneLine(x.last.Error()))
-		x.timer.Reset(thenEvery)
+	if w.shards[shard] != x {
+		return
 	}
+	if text := oneLine(x.last.Error()); text != x.printed {
+		fmt.Fprintf(w.w, "waiting: %s\n", text)
+		x.printed = text
+	}
+	x.timer.Reset(thenEvery)
 }

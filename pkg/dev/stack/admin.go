@@ -41,7 +41,7 @@ func (c Config) caFile() string { return filepath.Join(c.Temp, "dev-s3", "cluste
 // admin runs the CLI with the environment of dev.env.
 func (s *Stack) admin(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.cfg.Bin, "nstance-admin"), args...)
-	cmd.Env = append(os.Environ(), adminEnv(s.cfg)...)
+	cmd.Env = append(append(os.Environ(), adminEnv(s.cfg)...), "NSTANCE_ADMIN_TIMEOUT=2m")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
