@@ -131,14 +131,29 @@ func TestAlerts(t *testing.T) {
 			[]change{{`nstance_leader{shard="dev",instance="a"}`, "1x10 0x50"}}, 7 * m, 8 * m,
 			[]string{"NstanceNoLeader: Shard dev has no leader"},
 		},
+		"the servers of a shard are down, and those of another run": {
+			[]change{
+				{`nstance_leader{shard="dev",instance="a"}`, "1x10 stale"}, {`nstance_leader{shard="dev",instance="b"}`, "0x10 stale"},
+				{`nstance_leader{shard="other",instance="c"}`, "1x60"},
+			}, 7 * m, 8 * m,
+			[]string{"NstanceNoLeader: Shard dev has no leader"},
+		},
+		"the leader is down, and its standby leads": {
+			[]change{{`nstance_leader{shard="dev",instance="a"}`, "1x10 stale"}, {`nstance_leader{shard="dev",instance="b"}`, "0x12 1x48"}},
+			0, 20 * m, nil,
+		},
+		"a shard never had a leader": {
+			[]change{{`nstance_leader{shard="new",instance="c"}`, "_x10 0x50"}}, 6 * m, 8 * m,
+			[]string{"NstanceNoLeader: Shard new has no leader"},
+		},
 		"a standby takes over": {
 			[]change{{`nstance_leader{shard="dev",instance="a"}`, "1x10 0x50"}, {`nstance_leader{shard="dev",instance="b"}`, "0x12 1x48"}},
 			0, 20 * m, nil,
 		},
 		"no server is scraped": {
 			[]change{{`nstance_leader{shard="dev",instance="a"}`, "1x5 stale"}, {`nstance_leader{shard="dev",instance="b"}`, "0x5 stale"}},
-			7 * m, 9 * m,
-			[]string{"NstanceNotScraped: No server has metrics"},
+			4 * m, 9 * m,
+			[]string{"NstanceNoLeader: Shard dev has no leader", "NstanceNotScraped: No server has metrics"},
 		},
 		"a standby is not ready": {
 			[]change{{`nstance_ready{shard="dev",instance="b"}`, "1x10 0x50"}}, 9 * m, 11 * m,
