@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,7 +38,7 @@ func (s *Stack) bringUp(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := writeEnv(s.cfg); err != nil {
+	if err := errors.Join(writeEnv(s.cfg), writePrometheus(s.cfg)); err != nil {
 		return err
 	}
 	if err := s.registerAdmin(ctx); err != nil {
@@ -86,6 +87,8 @@ func (s *Stack) summary(short []string) string {
 	for _, one := range s.cfg.shards() {
 		fmt.Fprintf(&shards, "  shard %-10s http://%s/health\n", one.id, one.addr(healthPort))
 	}
+	fmt.Fprintf(&shards, "  metrics          http://%s/metrics; for Prometheus: %s\n",
+		s.cfg.shards()[0].addr(metricsPort), relativePath(s.cfg.prometheusFile()))
 	for _, one := range short {
 		fmt.Fprintf(&shards, "  not at size:     %s\n", one)
 	}

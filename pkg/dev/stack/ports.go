@@ -32,7 +32,7 @@ func checkPorts(ctx context.Context, cfg Config, components []*component) error 
 	for _, c := range components[1:] {
 		for i := 0; i+1 < len(c.spec.Args); i++ {
 			switch c.spec.Args[i] {
-			case "--health-addr", "--election-addr", "--registration-addr", "--operator-addr", "--agent-addr",
+			case "--health-addr", "--election-addr", "--registration-addr", "--operator-addr", "--agent-addr", "--metrics-addr",
 				"--addr", "--health-probe-bind-address":
 				addrs = append(addrs, c.spec.Args[i+1])
 			}

@@ -16,6 +16,7 @@ const (
 	registrationPort
 	operatorPort
 	agentPort
+	metricsPort
 )
 
 // shards returns the shards of the stack.
@@ -52,6 +53,7 @@ func serverSpec(cfg Config, s shard) Spec {
 		"--advertise-host", cfg.Host,
 		"--health-addr", bind(healthPort), "--election-addr", bind(electionPort), "--registration-addr", bind(registrationPort),
 		"--operator-addr", bind(operatorPort), "--agent-addr", bind(agentPort),
+		"--metrics-addr", s.addr(metricsPort),
 	}
 	if cfg.Standby && s.id == standbyOf {
 		// No leader address moves here, so agents get the addresses of both servers.
