@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/nstance/nstance/pkg/admin/httpapi"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 const webRow = `tr[data-group="one/web"]`
@@ -78,7 +79,7 @@ func TestScale(t *testing.T) {
 	b.has(webRow+" .actual", "2")
 
 	scale := func(size string) {
-		b.click(webRow + " button")
+		b.click(webRow + " .scale")
 		b.run(chromedp.SendKeys(chromedp.CSS("#scale-size"), size)) // the old size is selected
 		b.click("#scale-go")
 	}
@@ -112,7 +113,80 @@ func TestScale(t *testing.T) {
 	b.has("#token-why", "requires a token")
 	token(readToken)
 	b.has(webRow+" .actual", "3")
-	b.until("no scaling", fmt.Sprintf("document.querySelector(`%s button`).getClientRects().length === 0", webRow))
+	b.until("no changes", fmt.Sprintf("[...document.querySelectorAll(`%s button`)].every((each) => each.getClientRects().length === 0)", webRow))
+}
+
+// TestPause: a rollout is paused and resumed, each time after a question, and not if the group was changed
+// meanwhile.
+func TestPause(t *testing.T) {
+	s := newShards()
+	s.scale("one", "web", 4)
+	s.rollout("one", "web", 1)
+	s.manage("one", "web", "NstanceShardGroup nstance/web--one")
+	v := serve(t, s, httpapi.Access{})
+	b := open(t)
+	b.run(chromedp.Navigate(v.url()))
+	b.has(webRow+" .pause", "Pause…")
+	b.click(webRow + " .pause")
+	b.has("#pause-title", "Pause the rollout of web of shard one")
+	b.has("#pause-question", "although they were made from an earlier definition: 3 now.")
+	b.has("#pause-question", "It is managed by NstanceShardGroup nstance/web--one, which may change it back.")
+	if s.paused("one", "web") {
+		t.Fatal("paused before the answer")
+	}
+	s.scale("one", "web", 5)
+	b.has(webRow+" .actual", "5")
+	b.click("#pause-go")
+	b.has("#pause-question", "Nothing is known to have changed: ")
+	b.click("#pause-cancel")
+	b.click(webRow + " .pause")
+	b.click("#pause-go")
+	b.has(webRow+" .pause", "Resume…")
+	b.has(webRow, "paused")
+	b.until("the dialog is closed", "!document.getElementById('pause-dialog').open")
+	for _, problem := range b.problems(labels) {
+		if problem != "" {
+			t.Error(problem)
+		}
+	}
+	b.click(webRow + " .pause")
+	b.has("#pause-title", "Resume the rollout of web of shard one")
+	b.click("#pause-go")
+	b.has(webRow+" .pause", "Pause…")
+	if s.paused("one", "web") {
+		t.Error("still paused")
+	}
+}
+
+// TestSeenSoon: an event is in the page a moment after it happened, also among many instances that change.
+// The figure is in docs/benchmarks.md.
+func TestSeenSoon(t *testing.T) {
+	s := newShards()
+	s.scale("one", "web", 1000)
+	v := serve(t, s, httpapi.Access{})
+	b := open(t)
+	b.run(chromedp.Navigate(v.url()))
+	b.has("#instance-count", "1,000 instances")
+	b.run(chromedp.Evaluate[chromedp.Void](`
+	  window.took = [];
+	  new MutationObserver(() => {
+	    const item = document.querySelector('#event-list li:first-child');
+	    if (item.dataset.event === window.newest || !item.textContent.includes('seen soon')) return;
+	    window.newest = item.dataset.event;
+	    window.took.push(Date.now() - Date.parse(item.querySelector('time').dateTime));
+	  }).observe(document.getElementById('event-list'), { childList: true })`))
+	const events = 100
+	for n := range events {
+		s.mu.Lock()
+		s.happened("one", &nstancev1.Event{Kind: "change", Group: "web", Message: "seen soon", Actor: "rule:test"})
+		s.mu.Unlock()
+		if n%2 == 0 {
+			s.touchOne(n) // an instance changes too
+		}
+		b.until("the event is seen", fmt.Sprintf("window.took.length === %d", n+1))
+	}
+	took := eval[[]float64](b, "window.took.sort((a, b) => a - b)")
+	t.Logf("until an event is in the page: median %.0f ms, p99 %.0f ms", took[events/2], took[events-2])
 }
 
 // TestLooks: names for screen readers, contrast in both colours, no overflow at 360 pixels, and the

@@ -135,6 +135,17 @@ func (s *shards) touch() {
 	}
 }
 
+// touchOne has one instance say how often that was asked for.
+func (s *shards) touchOne(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := slices.Min(slices.Collect(maps.Keys(s.instances)))
+	next := proto.CloneOf(s.instances[id].InstanceStatus)
+	next.LastError = fmt.Sprintf("not now, the time %d", n)
+	s.instances[id] = &admin.Instance{Shard: s.instances[id].Shard, InstanceStatus: next}
+	s.tell(admin.Event{Kind: admin.EventInstance, Shard: s.instances[id].Shard, Instance: s.instances[id]})
+}
+
 // lose makes a shard unreachable, or reachable again.
 func (s *shards) lose(shard string, lost bool) {
 	s.mu.Lock()
@@ -213,10 +224,24 @@ func (s *shards) UpsertGroup(_ context.Context, picked []client.Shard, req *nsta
 	if req.IfEtag == nil || req.GetIfEtag() != etag {
 		return nil, fmt.Errorf("if_etag: %q, but the group has etag %q", req.GetIfEtag(), etag)
 	}
-	s.scale(picked[0].ID, req.GetKey(), req.GetSize())
+	if req.Size != nil {
+		s.scale(picked[0].ID, req.GetKey(), req.GetSize())
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if req.RolloutPaused != nil {
+		g := proto.CloneOf(s.groups[id].GroupStatus)
+		g.RolloutPaused = req.GetRolloutPaused()
+		s.happened(picked[0].ID, &nstancev1.Event{Kind: "change", Group: req.GetKey(), Message: fmt.Sprintf("paused: %t", g.RolloutPaused)})
+		s.put(picked[0].ID, g)
+	}
 	return []admin.Group{*s.groups[id]}, nil
+}
+
+func (s *shards) paused(shard, key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.groups[shard+"/"+key].GetRolloutPaused()
 }
 
 func (s *shards) size(shard, key string) int32 {

@@ -9,6 +9,7 @@ import * as groups from './groups.js';
 import * as instances from './instances.js';
 import * as events from './events.js';
 import * as scale from './scale.js';
+import * as pause from './pause.js';
 
 const store = new Store();
 const status = { shards: [] };
@@ -41,6 +42,7 @@ async function learn() {
   setText(byId('version'), is.version);
   document.body.classList.toggle('read-only', !is.may_change);
   store.changed.add('shards');
+  drawSoon();
 }
 
 function showConnection() {
@@ -73,13 +75,31 @@ function connected() {
 function see(event) {
   if (event.kind === 'error') refused = event.data.detail; // the stream ends
   else store.see(event);
+  drawSoon();
+}
+
+let due; // of the next draw
+let drawn = -Infinity; // when the last draw ended
+let cost = 0; // milliseconds of it
+
+// drawSoon draws what has changed: at once after a quiet time, and otherwise so seldom that drawing takes
+// at most a fifth of the time.
+function drawSoon() {
+  if (due || store.changed.size === 0) return;
+  due = setTimeout(() => {
+    const begun = performance.now();
+    due = undefined;
+    draw();
+    drawn = performance.now();
+    cost = drawn - begun;
+  }, Math.max(0, drawn + Math.max(50, 4 * cost) - performance.now()));
 }
 
 function draw() {
   const changed = store.changed;
   store.changed = new Set();
   if (changed.has('shards')) shards.draw(store, status);
-  if (changed.has('groups')) groups.draw(store, scale.open);
+  if (changed.has('groups')) groups.draw(store, { scale: scale.open, pause: pause.open });
   if (changed.has('instances')) instances.draw();
   if (changed.has('events')) events.draw(store);
 }
@@ -87,7 +107,12 @@ function draw() {
 document.body.classList.add('read-only'); // until the API says otherwise
 instances.begin(store);
 byId('find-event').addEventListener('input', () => events.draw(store));
-setInterval(draw, 250);
-setInterval(() => store.sampleAll(), 10000);
-setInterval(() => store.changed.add('shards').add('instances'), 5000); // ages
+setInterval(() => {
+  store.sampleAll();
+  drawSoon();
+}, 10000);
+setInterval(() => {
+  store.changed.add('shards').add('instances'); // ages
+  drawSoon();
+}, 5000);
 follow('/events', { see, connected, broken });

@@ -57,10 +57,14 @@ function rollout(group) {
     el('span', { class: 'note' }, text), notes);
 }
 
-function fill(row, group, scale) {
-  const label = `Scale ${group.key} of shard ${group.shard}`;
-  const scaling = row.querySelector('button') || el('button', { type: 'button', 'aria-label': label }, 'Scale…');
+function fill(row, group, { scale, pause }) {
+  const of = `${group.key} of shard ${group.shard}`;
+  const scaling = row.querySelector('.scale') || el('button', { type: 'button', class: 'scale', 'aria-label': `Scale ${of}` }, 'Scale…');
+  const pausing = row.querySelector('.pause') || el('button', { type: 'button', class: 'pause' });
   scaling.onclick = () => scale(group);
+  pausing.onclick = () => pause(group);
+  setText(pausing, group.rollout_paused ? 'Resume…' : 'Pause…');
+  pausing.setAttribute('aria-label', `${group.rollout_paused ? 'Resume' : 'Pause'} the rollout of ${of}`);
   const managed = group.manager ? [`managed by ${group.manager}`] : [];
   const made = [group.template, group.instance_type].filter(Boolean).concat(managed).join(', ');
   const cells = [
@@ -68,20 +72,20 @@ function fill(row, group, scale) {
     el('td', {}, group.shard), el('td', { class: 'number wanted' }, String(group.size)),
     el('td', { class: 'number actual' }, String(group.actual_size)), ready(group), el('td', {}, spark(group.history)), rollout(group),
   ];
-  const last = row.lastElementChild || el('td', { class: 'changes' }, scaling); // it may have the focus
+  const last = row.lastElementChild || el('td', { class: 'changes' }, scaling, ' ', pausing); // they may have the focus
   while (row.firstElementChild && row.firstElementChild !== last) row.firstElementChild.remove();
   if (!last.parentNode) row.append(last);
   last.before(...cells);
 }
 
-// draw shows the groups, sorted; scale is called with a group that is to be scaled.
-export function draw(store, scale) {
+// draw shows the groups, sorted; changes are called with the group that is to be changed.
+export function draw(store, changes) {
   const body = byId('group-rows');
   const sorted = [...store.groups].sort(([a], [b]) => (a < b ? -1 : 1));
   setText(byId('group-count'), count(sorted.length, 'group'));
   const drawn = sorted.map(([id, group]) => {
     if (!rows.has(id)) rows.set(id, el('tr', { 'data-group': id }));
-    fill(rows.get(id), group, scale);
+    fill(rows.get(id), group, changes);
     return rows.get(id);
   });
   for (const id of rows.keys()) if (!store.groups.has(id)) rows.delete(id);
