@@ -31,6 +31,7 @@ func rows(siegeTime time.Duration) []row {
 		{name: "registrations", what: "TLS handshake, nonce, durable record, certificate", bound: 15 * time.Minute, run: measureRegistrations},
 		{name: "certificates", what: "leaf certificates for instances", bound: 2 * time.Minute, run: measureCertificates},
 		{name: "push", what: "a changed file to 1,000 agents, until all have confirmed it", bound: 10 * time.Minute, run: measurePush},
+		{name: "seen", what: "an event until a client of the HTTP API has it, 1,000 agents", bound: 10 * time.Minute, run: measureSeen},
 		{name: "coldstart", what: "10,000 instance objects on dev-s3 until /health answers 200", bound: 10 * time.Minute, run: measureColdStart},
 		{name: "failover", what: "handover and kill, 200 instances on dev-s3", bound: 20 * time.Minute, run: measureFailover},
 		{name: "takeover", what: "what follows the lead, with an outdated cache", bound: 15 * time.Minute, run: measureTakeover},
