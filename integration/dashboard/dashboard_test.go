@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -30,7 +31,10 @@ func TestLive(t *testing.T) {
 	b.has("#version", "v0-test")
 	b.has("#instance-count", "3 instances")
 	b.has(`#shard-list [data-shard="one"]`, "followed")
+	b.has(`#shard-list [data-shard="one"]`, "Leaderserver-of-one, for 1h 0m")
 	b.has(`#shard-list [data-shard="one"]`, "Epoch7")
+	b.has(`#shard-list [data-shard="one"]`, "Leaserenewed 3s ago, ends in 27s")
+	b.has(`#shard-list [data-shard="one"]`, "Standbys1")
 	b.has("#event-list", "size 0 -> 2")
 	b.has("#event-list", "by operator opr1, reason upsert-group")
 
@@ -56,6 +60,12 @@ func TestLive(t *testing.T) {
 	s.lose("two", true)
 	b.has("#alerts", "Shard two can't be reached: no leader answers at 10.0.0.9:8443")
 	b.has(`#shard-list [data-shard="two"]`, "not reachable")
+	if text := b.text(`#shard-list [data-shard="two"]`); !strings.Contains(text, "Leaderserver-of-two") || strings.Contains(text, "Lease") {
+		t.Errorf("of a shard that can't be reached: %s", text)
+	}
+	b.run(chromedp.Reload())
+	b.has(`#shard-list [data-shard="one"]`, "Leaderserver-of-one") // of the shards that answer
+	b.has("#alerts", "Shard two can't be reached")
 	s.lose("two", false)
 	b.until("the alert is over", "document.getElementById('alerts').children.length === 0")
 }

@@ -195,6 +195,24 @@ func (s *shards) WatchState(ctx context.Context, all []client.Shard, of []string
 	}
 }
 
+// ShardStatus implements httpapi.Service. Only shards that are not lost answer.
+func (s *shards) ShardStatus(_ context.Context, picked []client.Shard) (all []admin.ShardStatus, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, shard := range picked {
+		if s.lost[shard.ID] {
+			err = errors.Join(err, &client.ShardError{Shard: shard.ID, Err: errors.New("no leader answers")})
+			continue
+		}
+		all = append(all, admin.ShardStatus{Shard: shard.ID, GetShardStatusResponse: &nstancev1.GetShardStatusResponse{
+			Leader: "server-of-" + shard.ID, Epoch: 7, Version: "v0-test", Standbys: 1, LeadingSince: timestamppb.New(now.Add(-time.Hour)),
+			LeaseRenewedAt: timestamppb.New(now.Add(-3 * time.Second)), LeaseEndsAt: timestamppb.New(now.Add(27 * time.Second)),
+		}})
+	}
+	return all, err
+}
+
 // Counted implements httpapi.Service.
 func (s *shards) Counted(_ context.Context, picked []client.Shard, group string, _ bool) (map[string][]string, error) {
 	s.mu.Lock()

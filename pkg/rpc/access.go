@@ -50,6 +50,7 @@ func Access() Table {
 		nstancev1.AgentService_RenewCertificate_FullMethodName: {Agent, true},
 
 		nstancev1.OperatorService_RenewCertificate_FullMethodName:   {Operator, true},
+		nstancev1.OperatorService_GetShardStatus_FullMethodName:     {Operator, true},
 		nstancev1.OperatorService_GetConfigStatus_FullMethodName:    {Operator, true},
 		nstancev1.OperatorService_RefreshConfig_FullMethodName:      {Operator, true},
 		nstancev1.OperatorService_PreviewConfig_FullMethodName:      {Operator, true},

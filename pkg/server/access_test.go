@@ -75,6 +75,7 @@ func accessTable() map[string]answers {
 		"AgentService/RenewCertificate": forAgents(bad),
 
 		"OperatorService/RenewCertificate":   forUndeclaredToo(forOperators(bad, bad)),
+		"OperatorService/GetShardStatus":     forOperators(codes.OK, codes.OK),
 		"OperatorService/GetConfigStatus":    forOperators(codes.OK, codes.PermissionDenied),
 		"OperatorService/RefreshConfig":      forOperators(codes.OK, codes.PermissionDenied),
 		"OperatorService/PreviewConfig":      forOperators(codes.OK, codes.PermissionDenied),

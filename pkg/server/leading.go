@@ -17,6 +17,7 @@ import (
 	"github.com/nstance/nstance/pkg/rpc"
 	"github.com/nstance/nstance/pkg/server/election"
 	"github.com/nstance/nstance/pkg/server/leader"
+	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/roster"
 	"github.com/nstance/nstance/pkg/server/traces"
 	"github.com/nstance/nstance/pkg/server/writes"
@@ -104,6 +105,7 @@ func (s *Server) found(ctx context.Context, o fleet.Operator) {
 
 // publish starts serving callers with a term.
 func (s *Server) publish(t *leader.Term, fence *election.Term, began time.Time) (withdraw func()) {
+	s.leadsSince.Store(&began)
 	s.current.Store(t)
 	s.reportOutage()
 	s.ready.Ready("leading")
@@ -115,6 +117,19 @@ func (s *Server) publish(t *leader.Term, fence *election.Term, began time.Time) 
 			s.ready.Ready("standing by")
 		}
 	}
+}
+
+// leadership describes this server as the leader, or is the error of a server that does not lead.
+func (s *Server) leadership() (operators.Leadership, error) {
+	lease, leads := s.elector.Lease(s.cfg.Now())
+	since := s.leadsSince.Load()
+	if !leads || since == nil {
+		return operators.Leadership{}, writes.ErrNoTerm()
+	}
+	return operators.Leadership{
+		Server: s.cfg.ID, Version: s.cfg.Version, Epoch: lease.Epoch, Since: *since, LeaseRenewed: lease.Renewed, LeaseEnds: lease.Ends,
+		Standbys: s.standbys.count(),
+	}, nil
 }
 
 // running applies the config that a term starts to run to the server.

@@ -40,7 +40,9 @@ func (s *Server) newServices(l *listeners) (_ *services, err error) {
 	v := &services{listeners: l, election: s.electionServer(), audit: s.audit}
 	v.agents = agents.New(agents.Config{Shard: ofTerm(s, (*leader.Term).Agents), Renew: s.newRenewal().Renew, Now: s.cfg.Now})
 	v.judge = agents.NewJudge(s.ledger, s.cfg.Now)
-	v.operators = operators.New(operators.Config{Shard: ofTerm(s, (*leader.Term).Operators), Renew: s.newRenewal().Renew})
+	v.operators = operators.New(operators.Config{
+		Shard: ofTerm(s, (*leader.Term).Operators), Renew: s.newRenewal().Renew, Leadership: s.leadership,
+	})
 
 	base := rpc.ServerConfig{
 		Cluster: s.trust.ClusterID, Access: rpc.Access(), Now: s.cfg.Now, Logger: s.cfg.Logger, Audit: s.audit, Debug: s.cfg.Debug,

@@ -75,6 +75,19 @@ func (s *standbys) join(cert *x509.Certificate) (leave func()) {
 	}
 }
 
+// count returns how many servers follow this one now.
+func (s *standbys) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, one := range s.known {
+		if one.streams > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // expire drops servers that are gone. The caller holds mu.
 func (s *standbys) expire() {
 	for key, one := range s.known {

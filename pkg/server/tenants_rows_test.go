@@ -116,6 +116,14 @@ func (c *crossing) callForDefault() {
 	}
 }
 
+// shardStatus: whoever leads, leads all tenants.
+func (c *crossing) shardStatus() {
+	resp, err := c.client.GetShardStatus(within(c.t), &nstancev1.GetShardStatusRequest{})
+	if err != nil || resp.GetLeader() == "" || resp.GetEpoch() == 0 {
+		c.t.Errorf("%v, %v", resp, err)
+	}
+}
+
 // mine checks that a message is only about the caller's own objects.
 func (c *crossing) mine(m proto.Message, tenant string) {
 	c.t.Helper()

@@ -43,6 +43,7 @@ func tenantTable() map[string]func(*crossing) {
 		"AgentService/RenewCertificate": (*crossing).callAsAgent,
 
 		"OperatorService/RenewCertificate":   (*crossing).renewCertificate,
+		"OperatorService/GetShardStatus":     (*crossing).shardStatus,
 		"OperatorService/GetConfigStatus":    (*crossing).callForDefault,
 		"OperatorService/RefreshConfig":      (*crossing).callForDefault,
 		"OperatorService/PreviewConfig":      (*crossing).callForDefault,

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 const (
@@ -408,6 +409,14 @@ func (s *shard) GetConfigStatus(context.Context, *nstancev1.GetConfigStatusReque
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.config, nil
+}
+
+func (s *shard) GetShardStatus(context.Context, *nstancev1.GetShardStatusRequest) (*nstancev1.GetShardStatusResponse, error) {
+	at := time.Unix(1e9, 0)
+	return &nstancev1.GetShardStatusResponse{
+		Leader: "server-a", Epoch: 7, Version: "v0-test", Standbys: 1, LeadingSince: timestamppb.New(at),
+		LeaseRenewedAt: timestamppb.New(at.Add(time.Hour)), LeaseEndsAt: timestamppb.New(at.Add(2 * time.Hour)),
+	}, nil
 }
 
 func (s *shard) changes() []*nstancev1.UpsertGroupRequest {

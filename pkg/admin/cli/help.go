@@ -56,6 +56,7 @@ const presetPrefix = "NSTANCE_ADMIN_"
 // examples are the examples of commands, without the program's name, by the command's path.
 func examples() map[string][]string {
 	return map[string][]string{
+		"shard list":                {"shard list", "shard list -o json"},
 		"group list":                {"group list --sort size", "group list --shard us-west-2a -o wide"},
 		"group status":              {"group status web -o json"},
 		"group explain":             {"group explain web"},

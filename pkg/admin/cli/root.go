@@ -92,7 +92,7 @@ func (a *app) root() *cobra.Command {
 	root := branch(&cobra.Command{
 		Use: "nstance-admin", Short: "Manage Nstance clusters and shards", Version: a.env.Version,
 		SilenceUsage: true, SilenceErrors: true,
-	}, a.cluster(), a.config(), a.group(), a.instance(), a.operator(), storageCommands(a), a.watch(), eventCommand(a), serveCommand(a),
+	}, a.cluster(), a.config(), a.group(), a.instance(), a.operator(), shardCommand(a), storageCommands(a), a.watch(), eventCommand(a), serveCommand(a),
 		doctorCommand(a), versionCommand(a))
 	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
@@ -125,14 +125,19 @@ func branch(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return nil
 		}
-		text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
-		if close := cmd.SuggestionsFor(args[0]); len(close) > 0 {
-			text += ", did you mean " + strings.Join(close, " or ") + "?"
-		}
-		return usagef("%s", text)
+		return unknownCommand(cmd, args[0])
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
+}
+
+// unknownCommand says that a branch has no such command, and which may be meant.
+func unknownCommand(branch *cobra.Command, name string) error {
+	text := fmt.Sprintf("unknown command %.80q for %q", name, branch.CommandPath())
+	if close := branch.SuggestionsFor(name); len(close) > 0 {
+		return usagef("%s, did you mean %s?", text, strings.Join(close, " or "))
+	}
+	return usagef("%s: `%s --help` lists the commands", text, branch.CommandPath())
 }
 
 // endless marks a command that runs until interrupted, unless a timeout is given: always (yes), or

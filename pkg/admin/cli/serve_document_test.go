@@ -25,6 +25,7 @@ func requests() map[string]httpRequest {
 	all := map[string]httpRequest{
 		"health":           {method: "GET", path: "/health"},
 		"status":           {method: "GET", path: "/status"},
+		"shard-list":       {method: "GET", path: "/shards"},
 		"config-status":    {method: "GET", path: "/config/status"},
 		"config-diff":      {method: "GET", path: "/config/diff"},
 		"config-diff-text": {method: "POST", path: "/config/diff?shard=one", body: `{"text": "{}"}`},
@@ -182,7 +183,7 @@ func TestDocument(t *testing.T) {
 	slices.Sort(seen)
 	if want := []string{
 		"DELETE /groups/{group}", "DELETE /instances/{id}", "GET /config/diff", "GET /config/status", "GET /events", "GET /groups",
-		"GET /groups/{group}", "GET /health", "GET /instances", "GET /instances/{id}", "GET /status", "POST /config/diff",
+		"GET /groups/{group}", "GET /health", "GET /instances", "GET /instances/{id}", "GET /shards", "GET /status", "POST /config/diff",
 		"POST /config/refresh", "POST /group/scale", "POST /instances", "POST /instances/{id}/ack", "POST /instances/{id}/drain",
 		"PUT /groups/{group}",
 	}; !slices.Equal(seen, want) {

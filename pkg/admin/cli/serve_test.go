@@ -52,7 +52,7 @@ func TestServeSaysWhatNstanceAdminSays(t *testing.T) {
 		t.Errorf("%d changes, want none", n)
 	}
 	for path, args := range map[string][]string{
-		"/groups": {"group", "list"}, "/instances": {"instance", "list"}, "/config/status": {"config", "status"},
+		"/shards": {"shard", "list"}, "/groups": {"group", "list"}, "/instances": {"instance", "list"}, "/config/status": {"config", "status"},
 		"/groups/web": {"group", "status", "web"},
 	} {
 		plain := c.run(append(args, "-o", "json")...).want(t, cli.ExitOK)

@@ -71,6 +71,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) {
 		return usageError{err}
 	}
+	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 { // the flag is one of the command that was meant
+		return unknownCommand(cmd, args[0])
+	}
 	name, short := unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames()
 	full := "--" + name
 	switch {

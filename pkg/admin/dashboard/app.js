@@ -45,6 +45,14 @@ async function learn() {
   drawSoon();
 }
 
+// askLeaders asks which server leads each shard. A shard that does not answer keeps what was known of it.
+async function askLeaders() {
+  const all = await (await call('/shards')).json();
+  for (const one of all.answers || all) store.leads.set(one.shard, one);
+  store.changed.add('shards');
+  drawSoon();
+}
+
 function showConnection() {
   const line = byId('connection');
   line.classList.toggle('stale', Boolean(stale));
@@ -69,6 +77,7 @@ async function broken(why, wait) {
 function connected() {
   stale = undefined;
   showConnection();
+  askLeaders().catch((error) => console.info(`the leaders are not known: ${error.message}`));
   learn().catch((error) => console.info(`the status of the API is not known: ${error.message}`));
 }
 
@@ -112,6 +121,7 @@ setInterval(() => {
   drawSoon();
 }, 10000);
 setInterval(() => {
+  if (!stale) askLeaders().catch((error) => console.info(`the leaders are not known: ${error.message}`));
   store.changed.add('shards').add('instances'); // ages
   drawSoon();
 }, 5000);

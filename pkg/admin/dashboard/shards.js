@@ -1,6 +1,6 @@
 // The shards: who leads them, and whether they can be watched.
 
-import { byId, el, since, clock } from './dom.js';
+import { byId, el, since, clock, duration } from './dom.js';
 
 // state says in one word and one sentence how a shard is followed.
 export function state(watched) {
@@ -15,18 +15,30 @@ function fact(name, value) {
   return value === undefined || value === '' ? [] : [el('dt', {}, name), el('dd', {}, value)];
 }
 
+// leadership says which server leads, and for how long it may; leads is undefined while that is not known.
+function leadership(store, shard, leads, lost) {
+  if (!leads) {
+    const takeover = store.takeover(shard);
+    return [...fact('Epoch', store.epoch(shard)?.toString()), ...fact('Takeover', takeover && `${since(takeover.at)} ago: ${takeover.message}`)];
+  }
+  const left = Date.parse(leads.lease_ends_at) - Date.now();
+  const lease = `renewed ${since(leads.lease_renewed_at)} ago, ends in ${duration(left)}`;
+  return [
+    ...fact('Leader', `${leads.leader}, for ${since(leads.leading_since)}`), ...fact('Epoch', leads.epoch),
+    ...fact('Lease', lost || left < 0 ? '' : lease), ...fact('Standbys', String(leads.standbys)), ...fact('Version', leads.version),
+  ];
+}
+
 function card(store, shard) {
   const is = state(store.watched.get(shard));
   const groups = [...store.groups.values()].filter((group) => group.shard === shard);
   const sum = (field) => groups.reduce((total, group) => total + group[field], 0);
-  const takeover = store.takeover(shard);
   const problems = [...store.problems.values()].filter((problem) => problem.shard === shard);
   return el('li', { class: is.kind === 'bad' ? 'lost' : '', 'data-shard': shard },
     el('h3', {}, `${shard} `, el('span', { class: is.kind }, is.word)),
     is.error ? el('p', { class: 'bad note' }, `Since ${clock(is.at)}: ${is.error}. What is shown of it is from then.`) : '',
     el('dl', {},
-      ...fact('Epoch', store.epoch(shard)?.toString()),
-      ...fact('Takeover', takeover && `${since(takeover.at)} ago: ${takeover.message}`),
+      ...leadership(store, shard, store.leads.get(shard), is.kind === 'bad'),
       ...fact('Instances', groups.length ? `${sum('actual_size')} of ${sum('size')} in groups` : '')),
     ...problems.map((problem) => el('p', { class: 'warn note' }, `${problem.reason}: ${problem.message}`)));
 }

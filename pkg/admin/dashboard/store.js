@@ -14,6 +14,7 @@ export class Store {
   problems = new Map();
   happened = new Map(); // by shard: newest last
   watched = new Map(); // by shard: {groups, instances, events}, each {lost, error, at} or missing
+  leads = new Map(); // by shard: which server leads it, as asked last
   changed = new Set(); // which of the parts have changed since the page was drawn
   generation = 0;
 

@@ -22,6 +22,17 @@ type refreshInput struct {
 
 func (a *API) config() {
 	huma.Register(a.huma, a.operation(operation{
+		id: "shard-list", method: http.MethodGet, path: "/shards", summary: "Which server leads each shard, and until when",
+		answers: types{200: []admin.ShardStatus{}, 207: Partial[admin.ShardStatus]{}},
+	}), func(ctx context.Context, in *Target) (*reply, error) {
+		shards, err := in.read(a.cfg.Shards)
+		if err != nil {
+			return nil, err
+		}
+		all, err := a.cfg.Service.ShardStatus(ctx, shards)
+		return gathered(shards, all, err, false)
+	})
+	huma.Register(a.huma, a.operation(operation{
 		id: "config-status", method: http.MethodGet, path: "/config/status", summary: "Which config each shard runs",
 		answers: types{200: []admin.ConfigStatus{}, 207: Partial[admin.ConfigStatus]{}},
 	}), func(ctx context.Context, in *Target) (*reply, error) {

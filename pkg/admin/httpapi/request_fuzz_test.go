@@ -26,6 +26,13 @@ type shards struct {
 	changes         int
 }
 
+func (s *shards) ShardStatus(_ context.Context, of []client.Shard) (all []admin.ShardStatus, err error) {
+	for _, x := range of {
+		all = append(all, admin.ShardStatus{Shard: x.ID, GetShardStatusResponse: &nstancev1.GetShardStatusResponse{}})
+	}
+	return all, nil
+}
+
 func (s *shards) ConfigStatus(_ context.Context, of []client.Shard) (all []admin.ConfigStatus, err error) {
 	for _, x := range of {
 		all = append(all, admin.ConfigStatus{Shard: x.ID, GetConfigStatusResponse: &nstancev1.GetConfigStatusResponse{}})

@@ -16,6 +16,7 @@ import (
 // that of a protocol message.
 func newRegistry() huma.Registry {
 	r := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	r.RegisterTypeAlias(reflect.TypeFor[admin.ShardStatus](), reflect.TypeFor[shardSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[admin.Group](), reflect.TypeFor[groupSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[admin.Instance](), reflect.TypeFor[instanceSchema]())
 	r.RegisterTypeAlias(reflect.TypeFor[admin.ConfigStatus](), reflect.TypeFor[configSchema]())
@@ -29,6 +30,7 @@ func newRegistry() huma.Registry {
 
 type (
 	violationSchema struct{}
+	shardSchema     struct{}
 	groupSchema     struct{}
 	instanceSchema  struct{}
 	configSchema    struct{}
@@ -37,6 +39,11 @@ type (
 	previewSchema   struct{}
 	effectSchema    struct{}
 )
+
+// Schema implements huma.SchemaProvider.
+func (shardSchema) Schema(r huma.Registry) *huma.Schema {
+	return inShard(r, "ShardStatus", &nstancev1.GetShardStatusResponse{}, nil)
+}
 
 // Schema implements huma.SchemaProvider.
 func (groupSchema) Schema(r huma.Registry) *huma.Schema {

@@ -12,6 +12,7 @@ import (
 
 // Service is the part of admin.Client that the API serves; the comments are there.
 type Service interface {
+	ShardStatus(ctx context.Context, shards []client.Shard) ([]admin.ShardStatus, error)
 	ConfigStatus(ctx context.Context, shards []client.Shard) ([]admin.ConfigStatus, error)
 	PreviewConfig(ctx context.Context, shards []client.Shard, text []byte) ([]admin.Preview, error)
 	RefreshConfig(

@@ -72,6 +72,25 @@ func (e *Elector) Leader() (Record, bool) {
 	return e.machine.leader()
 }
 
+// Lease is a leader's claim to lead.
+type Lease struct {
+	Epoch   uint64
+	Renewed time.Time // when the last renewal that has landed was sent
+	Ends    time.Time // unless it is renewed again
+}
+
+// Lease returns the lease of this server at a time, which is now; false if it does not lead.
+func (e *Elector) Lease(now time.Time) (Lease, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.machine.phase != leading {
+		return Lease{}, false
+	}
+	held := e.machine.view.record
+	renewed := now.Add(-e.time.read(e.cfg.Clock.Now()).since(e.machine.sent))
+	return Lease{held.Epoch, renewed, renewed.Add(held.LeaseDuration)}, true
+}
+
 // Run campaigns until ctx ends, then returns nil. It may be called once.
 //
 // Each time this server becomes leader, which is when it holds the record and the wait is

@@ -124,6 +124,8 @@ type Problems interface {
 type Config struct {
 	// Shard returns the current term's shard, or an error that names the leader.
 	Shard func() (Shard, error)
+	// Leadership describes the leader, if this server is it, or returns an error that names it.
+	Leadership func() (Leadership, error)
 	// Renew issues a certificate for the caller of ctx and a new public key (PEM). Its errors
 	// are kinds of package rpc.
 	Renew func(ctx context.Context, publicKey string) (*nstancev1.Identity, error)

@@ -335,6 +335,140 @@ func (x *OperatorServiceRenewCertificateResponse) GetIdentity() *Identity {
 	return nil
 }
 
+type GetShardStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetShardStatusRequest) Reset() {
+	*x = GetShardStatusRequest{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetShardStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetShardStatusRequest) ProtoMessage() {}
+
+func (x *GetShardStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetShardStatusRequest.ProtoReflect.Descriptor instead.
+func (*GetShardStatusRequest) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{2}
+}
+
+type GetShardStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the server that leads.
+	Leader string `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"`
+	// Of its term: it increases with each change of the leader.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// When the term began.
+	LeadingSince *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=leading_since,json=leadingSince,proto3" json:"leading_since,omitempty"`
+	// When the lease was renewed last, and when it ends unless it is renewed again.
+	LeaseRenewedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=lease_renewed_at,json=leaseRenewedAt,proto3" json:"lease_renewed_at,omitempty"`
+	LeaseEndsAt    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=lease_ends_at,json=leaseEndsAt,proto3" json:"lease_ends_at,omitempty"`
+	// The version of the leader's program.
+	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	// How many other servers of the shard follow the leader now, ready to take its place or not.
+	Standbys      int32 `protobuf:"varint,7,opt,name=standbys,proto3" json:"standbys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetShardStatusResponse) Reset() {
+	*x = GetShardStatusResponse{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetShardStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetShardStatusResponse) ProtoMessage() {}
+
+func (x *GetShardStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetShardStatusResponse.ProtoReflect.Descriptor instead.
+func (*GetShardStatusResponse) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GetShardStatusResponse) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *GetShardStatusResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GetShardStatusResponse) GetLeadingSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LeadingSince
+	}
+	return nil
+}
+
+func (x *GetShardStatusResponse) GetLeaseRenewedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LeaseRenewedAt
+	}
+	return nil
+}
+
+func (x *GetShardStatusResponse) GetLeaseEndsAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LeaseEndsAt
+	}
+	return nil
+}
+
+func (x *GetShardStatusResponse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *GetShardStatusResponse) GetStandbys() int32 {
+	if x != nil {
+		return x.Standbys
+	}
+	return 0
+}
+
 type GetConfigStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -343,7 +477,7 @@ type GetConfigStatusRequest struct {
 
 func (x *GetConfigStatusRequest) Reset() {
 	*x = GetConfigStatusRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[2]
+	mi := &file_nstance_v1_operator_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +489,7 @@ func (x *GetConfigStatusRequest) String() string {
 func (*GetConfigStatusRequest) ProtoMessage() {}
 
 func (x *GetConfigStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[2]
+	mi := &file_nstance_v1_operator_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +502,7 @@ func (x *GetConfigStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigStatusRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{2}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{4}
 }
 
 type GetConfigStatusResponse struct {
@@ -399,7 +533,7 @@ type GetConfigStatusResponse struct {
 
 func (x *GetConfigStatusResponse) Reset() {
 	*x = GetConfigStatusResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[3]
+	mi := &file_nstance_v1_operator_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -411,7 +545,7 @@ func (x *GetConfigStatusResponse) String() string {
 func (*GetConfigStatusResponse) ProtoMessage() {}
 
 func (x *GetConfigStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[3]
+	mi := &file_nstance_v1_operator_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -424,7 +558,7 @@ func (x *GetConfigStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigStatusResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{3}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetConfigStatusResponse) GetEtag() string {
@@ -503,7 +637,7 @@ type GroupShrunk struct {
 
 func (x *GroupShrunk) Reset() {
 	*x = GroupShrunk{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[4]
+	mi := &file_nstance_v1_operator_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +649,7 @@ func (x *GroupShrunk) String() string {
 func (*GroupShrunk) ProtoMessage() {}
 
 func (x *GroupShrunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[4]
+	mi := &file_nstance_v1_operator_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +662,7 @@ func (x *GroupShrunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupShrunk.ProtoReflect.Descriptor instead.
 func (*GroupShrunk) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{4}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GroupShrunk) GetTenant() string {
@@ -576,7 +710,7 @@ type SizeOverride struct {
 
 func (x *SizeOverride) Reset() {
 	*x = SizeOverride{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[5]
+	mi := &file_nstance_v1_operator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +722,7 @@ func (x *SizeOverride) String() string {
 func (*SizeOverride) ProtoMessage() {}
 
 func (x *SizeOverride) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[5]
+	mi := &file_nstance_v1_operator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +735,7 @@ func (x *SizeOverride) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizeOverride.ProtoReflect.Descriptor instead.
 func (*SizeOverride) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{5}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SizeOverride) GetTenant() string {
@@ -661,7 +795,7 @@ type GroupRemoval struct {
 
 func (x *GroupRemoval) Reset() {
 	*x = GroupRemoval{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[6]
+	mi := &file_nstance_v1_operator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +807,7 @@ func (x *GroupRemoval) String() string {
 func (*GroupRemoval) ProtoMessage() {}
 
 func (x *GroupRemoval) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[6]
+	mi := &file_nstance_v1_operator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +820,7 @@ func (x *GroupRemoval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRemoval.ProtoReflect.Descriptor instead.
 func (*GroupRemoval) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{6}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GroupRemoval) GetTenant() string {
@@ -742,7 +876,7 @@ type Violation struct {
 
 func (x *Violation) Reset() {
 	*x = Violation{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[7]
+	mi := &file_nstance_v1_operator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +888,7 @@ func (x *Violation) String() string {
 func (*Violation) ProtoMessage() {}
 
 func (x *Violation) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[7]
+	mi := &file_nstance_v1_operator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +901,7 @@ func (x *Violation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Violation.ProtoReflect.Descriptor instead.
 func (*Violation) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{7}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Violation) GetField() string {
@@ -799,7 +933,7 @@ type RefreshConfigRequest struct {
 
 func (x *RefreshConfigRequest) Reset() {
 	*x = RefreshConfigRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[8]
+	mi := &file_nstance_v1_operator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +945,7 @@ func (x *RefreshConfigRequest) String() string {
 func (*RefreshConfigRequest) ProtoMessage() {}
 
 func (x *RefreshConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[8]
+	mi := &file_nstance_v1_operator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +958,7 @@ func (x *RefreshConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshConfigRequest.ProtoReflect.Descriptor instead.
 func (*RefreshConfigRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{8}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RefreshConfigRequest) GetAcceptRemovals() []string {
@@ -850,7 +984,7 @@ type RefreshConfigResponse struct {
 
 func (x *RefreshConfigResponse) Reset() {
 	*x = RefreshConfigResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[9]
+	mi := &file_nstance_v1_operator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +996,7 @@ func (x *RefreshConfigResponse) String() string {
 func (*RefreshConfigResponse) ProtoMessage() {}
 
 func (x *RefreshConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[9]
+	mi := &file_nstance_v1_operator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +1009,7 @@ func (x *RefreshConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshConfigResponse.ProtoReflect.Descriptor instead.
 func (*RefreshConfigResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{9}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RefreshConfigResponse) GetOutcome() RefreshOutcome {
@@ -924,7 +1058,7 @@ type PreviewConfigRequest struct {
 
 func (x *PreviewConfigRequest) Reset() {
 	*x = PreviewConfigRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	mi := &file_nstance_v1_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1070,7 @@ func (x *PreviewConfigRequest) String() string {
 func (*PreviewConfigRequest) ProtoMessage() {}
 
 func (x *PreviewConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[10]
+	mi := &file_nstance_v1_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1083,7 @@ func (x *PreviewConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewConfigRequest.ProtoReflect.Descriptor instead.
 func (*PreviewConfigRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{10}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PreviewConfigRequest) GetText() []byte {
@@ -970,7 +1104,7 @@ type PreviewConfigResponse struct {
 
 func (x *PreviewConfigResponse) Reset() {
 	*x = PreviewConfigResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	mi := &file_nstance_v1_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1116,7 @@ func (x *PreviewConfigResponse) String() string {
 func (*PreviewConfigResponse) ProtoMessage() {}
 
 func (x *PreviewConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[11]
+	mi := &file_nstance_v1_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1129,7 @@ func (x *PreviewConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewConfigResponse.ProtoReflect.Descriptor instead.
 func (*PreviewConfigResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{11}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PreviewConfigResponse) GetEtag() string {
@@ -1032,7 +1166,7 @@ type ConfigPreview struct {
 
 func (x *ConfigPreview) Reset() {
 	*x = ConfigPreview{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	mi := &file_nstance_v1_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1178,7 @@ func (x *ConfigPreview) String() string {
 func (*ConfigPreview) ProtoMessage() {}
 
 func (x *ConfigPreview) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[12]
+	mi := &file_nstance_v1_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1191,7 @@ func (x *ConfigPreview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigPreview.ProtoReflect.Descriptor instead.
 func (*ConfigPreview) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{12}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ConfigPreview) GetGroups() []*GroupPreview {
@@ -1124,7 +1258,7 @@ type GroupPreview struct {
 
 func (x *GroupPreview) Reset() {
 	*x = GroupPreview{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[13]
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1270,7 @@ func (x *GroupPreview) String() string {
 func (*GroupPreview) ProtoMessage() {}
 
 func (x *GroupPreview) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[13]
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1283,7 @@ func (x *GroupPreview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPreview.ProtoReflect.Descriptor instead.
 func (*GroupPreview) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{13}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GroupPreview) GetTenant() string {
@@ -1250,7 +1384,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[14]
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1396,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[14]
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1409,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{14}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListGroupsRequest) GetPageSize() int32 {
@@ -1315,7 +1449,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1461,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1474,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*GroupStatus {
@@ -1387,7 +1521,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1533,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1546,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetGroupRequest) GetKey() string {
@@ -1431,7 +1565,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1577,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1590,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetGroupResponse) GetGroup() *GroupStatus {
@@ -1524,7 +1658,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1670,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1683,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GroupStatus) GetKey() string {
@@ -1733,7 +1867,7 @@ type OnDemand struct {
 
 func (x *OnDemand) Reset() {
 	*x = OnDemand{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1879,7 @@ func (x *OnDemand) String() string {
 func (*OnDemand) ProtoMessage() {}
 
 func (x *OnDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1892,7 @@ func (x *OnDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OnDemand.ProtoReflect.Descriptor instead.
 func (*OnDemand) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OnDemand) GetNamespaces() []string {
@@ -1811,7 +1945,7 @@ type GroupInstance struct {
 
 func (x *GroupInstance) Reset() {
 	*x = GroupInstance{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1957,7 @@ func (x *GroupInstance) String() string {
 func (*GroupInstance) ProtoMessage() {}
 
 func (x *GroupInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1970,7 @@ func (x *GroupInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupInstance.ProtoReflect.Descriptor instead.
 func (*GroupInstance) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GroupInstance) GetId() string {
@@ -1880,7 +2014,7 @@ type MachineCapacity struct {
 
 func (x *MachineCapacity) Reset() {
 	*x = MachineCapacity{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +2026,7 @@ func (x *MachineCapacity) String() string {
 func (*MachineCapacity) ProtoMessage() {}
 
 func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +2039,7 @@ func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineCapacity.ProtoReflect.Descriptor instead.
 func (*MachineCapacity) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MachineCapacity) GetCpuMillis() int64 {
@@ -1951,7 +2085,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2097,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2110,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Condition) GetType() string {
@@ -2056,7 +2190,7 @@ type UpsertGroupRequest struct {
 
 func (x *UpsertGroupRequest) Reset() {
 	*x = UpsertGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2202,7 @@ func (x *UpsertGroupRequest) String() string {
 func (*UpsertGroupRequest) ProtoMessage() {}
 
 func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2215,7 @@ func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupRequest.ProtoReflect.Descriptor instead.
 func (*UpsertGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UpsertGroupRequest) GetKey() string {
@@ -2195,7 +2329,7 @@ type UpsertGroupResponse struct {
 
 func (x *UpsertGroupResponse) Reset() {
 	*x = UpsertGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2341,7 @@ func (x *UpsertGroupResponse) String() string {
 func (*UpsertGroupResponse) ProtoMessage() {}
 
 func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2354,7 @@ func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupResponse.ProtoReflect.Descriptor instead.
 func (*UpsertGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UpsertGroupResponse) GetGroup() *GroupStatus {
@@ -2256,7 +2390,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2402,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2415,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteGroupRequest) GetKey() string {
@@ -2313,7 +2447,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2459,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2472,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 type ResetGroupRequest struct {
@@ -2354,7 +2488,7 @@ type ResetGroupRequest struct {
 
 func (x *ResetGroupRequest) Reset() {
 	*x = ResetGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2500,7 @@ func (x *ResetGroupRequest) String() string {
 func (*ResetGroupRequest) ProtoMessage() {}
 
 func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2513,7 @@ func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResetGroupRequest) GetKey() string {
@@ -2412,7 +2546,7 @@ type ResetGroupResponse struct {
 
 func (x *ResetGroupResponse) Reset() {
 	*x = ResetGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2558,7 @@ func (x *ResetGroupResponse) String() string {
 func (*ResetGroupResponse) ProtoMessage() {}
 
 func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2571,7 @@ func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResetGroupResponse) GetGroup() *GroupStatus {
@@ -2463,7 +2597,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2609,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2622,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListInstancesRequest) GetGroup() string {
@@ -2530,7 +2664,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2542,7 +2676,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2555,7 +2689,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*InstanceStatus {
@@ -2618,7 +2752,7 @@ type InstanceStatus struct {
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2764,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2777,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *InstanceStatus) GetId() string {
@@ -2853,7 +2987,7 @@ type DrainStatus struct {
 
 func (x *DrainStatus) Reset() {
 	*x = DrainStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2865,7 +2999,7 @@ func (x *DrainStatus) String() string {
 func (*DrainStatus) ProtoMessage() {}
 
 func (x *DrainStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2878,7 +3012,7 @@ func (x *DrainStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStatus.ProtoReflect.Descriptor instead.
 func (*DrainStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DrainStatus) GetReason() string {
@@ -2919,7 +3053,7 @@ type CreateInstanceRequest struct {
 
 func (x *CreateInstanceRequest) Reset() {
 	*x = CreateInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3065,7 @@ func (x *CreateInstanceRequest) String() string {
 func (*CreateInstanceRequest) ProtoMessage() {}
 
 func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3078,7 @@ func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceRequest.ProtoReflect.Descriptor instead.
 func (*CreateInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CreateInstanceRequest) GetGroup() string {
@@ -2991,7 +3125,7 @@ type CreateInstanceResponse struct {
 
 func (x *CreateInstanceResponse) Reset() {
 	*x = CreateInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3137,7 @@ func (x *CreateInstanceResponse) String() string {
 func (*CreateInstanceResponse) ProtoMessage() {}
 
 func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3150,7 @@ func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceResponse.ProtoReflect.Descriptor instead.
 func (*CreateInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateInstanceResponse) GetInstance() *InstanceStatus {
@@ -3039,7 +3173,7 @@ type DeleteInstanceRequest struct {
 
 func (x *DeleteInstanceRequest) Reset() {
 	*x = DeleteInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3051,7 +3185,7 @@ func (x *DeleteInstanceRequest) String() string {
 func (*DeleteInstanceRequest) ProtoMessage() {}
 
 func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3064,7 +3198,7 @@ func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteInstanceRequest) GetTarget() isDeleteInstanceRequest_Target {
@@ -3117,7 +3251,7 @@ type DeleteInstanceResponse struct {
 
 func (x *DeleteInstanceResponse) Reset() {
 	*x = DeleteInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3263,7 @@ func (x *DeleteInstanceResponse) String() string {
 func (*DeleteInstanceResponse) ProtoMessage() {}
 
 func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3276,7 @@ func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 type GetInstanceStatusRequest struct {
@@ -3154,7 +3288,7 @@ type GetInstanceStatusRequest struct {
 
 func (x *GetInstanceStatusRequest) Reset() {
 	*x = GetInstanceStatusRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3300,7 @@ func (x *GetInstanceStatusRequest) String() string {
 func (*GetInstanceStatusRequest) ProtoMessage() {}
 
 func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3313,7 @@ func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetInstanceStatusRequest) GetId() string {
@@ -3198,7 +3332,7 @@ type GetInstanceStatusResponse struct {
 
 func (x *GetInstanceStatusResponse) Reset() {
 	*x = GetInstanceStatusResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3344,7 @@ func (x *GetInstanceStatusResponse) String() string {
 func (*GetInstanceStatusResponse) ProtoMessage() {}
 
 func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3357,7 @@ func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetInstanceStatusResponse) GetInstance() *InstanceStatus {
@@ -3242,7 +3376,7 @@ type AcknowledgeDrainedRequest struct {
 
 func (x *AcknowledgeDrainedRequest) Reset() {
 	*x = AcknowledgeDrainedRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3388,7 @@ func (x *AcknowledgeDrainedRequest) String() string {
 func (*AcknowledgeDrainedRequest) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3401,7 @@ func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AcknowledgeDrainedRequest) GetId() string {
@@ -3285,7 +3419,7 @@ type AcknowledgeDrainedResponse struct {
 
 func (x *AcknowledgeDrainedResponse) Reset() {
 	*x = AcknowledgeDrainedResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3431,7 @@ func (x *AcknowledgeDrainedResponse) String() string {
 func (*AcknowledgeDrainedResponse) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3444,7 @@ func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 type WatchGroupsRequest struct {
@@ -3324,7 +3458,7 @@ type WatchGroupsRequest struct {
 
 func (x *WatchGroupsRequest) Reset() {
 	*x = WatchGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3470,7 @@ func (x *WatchGroupsRequest) String() string {
 func (*WatchGroupsRequest) ProtoMessage() {}
 
 func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3483,7 @@ func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchGroupsRequest) GetOmitInstances() bool {
@@ -3372,7 +3506,7 @@ type WatchGroupsResponse struct {
 
 func (x *WatchGroupsResponse) Reset() {
 	*x = WatchGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3384,7 +3518,7 @@ func (x *WatchGroupsResponse) String() string {
 func (*WatchGroupsResponse) ProtoMessage() {}
 
 func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3397,7 +3531,7 @@ func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WatchGroupsResponse) GetType() EventType {
@@ -3434,7 +3568,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[43]
+	mi := &file_nstance_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3446,7 +3580,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[43]
+	mi := &file_nstance_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3459,7 +3593,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WatchInstancesRequest) GetAll() bool {
@@ -3494,7 +3628,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[44]
+	mi := &file_nstance_v1_operator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3506,7 +3640,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[44]
+	mi := &file_nstance_v1_operator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3519,7 +3653,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{44}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WatchInstancesResponse) GetType() EventType {
@@ -3558,7 +3692,7 @@ type WatchErrorsRequest struct {
 
 func (x *WatchErrorsRequest) Reset() {
 	*x = WatchErrorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[45]
+	mi := &file_nstance_v1_operator_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3570,7 +3704,7 @@ func (x *WatchErrorsRequest) String() string {
 func (*WatchErrorsRequest) ProtoMessage() {}
 
 func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[45]
+	mi := &file_nstance_v1_operator_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3583,7 +3717,7 @@ func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsRequest.ProtoReflect.Descriptor instead.
 func (*WatchErrorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{45}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{47}
 }
 
 type WatchErrorsResponse struct {
@@ -3604,7 +3738,7 @@ type WatchErrorsResponse struct {
 
 func (x *WatchErrorsResponse) Reset() {
 	*x = WatchErrorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[46]
+	mi := &file_nstance_v1_operator_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3616,7 +3750,7 @@ func (x *WatchErrorsResponse) String() string {
 func (*WatchErrorsResponse) ProtoMessage() {}
 
 func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[46]
+	mi := &file_nstance_v1_operator_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3629,7 +3763,7 @@ func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsResponse.ProtoReflect.Descriptor instead.
 func (*WatchErrorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{46}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchErrorsResponse) GetAt() *timestamppb.Timestamp {
@@ -3707,7 +3841,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[47]
+	mi := &file_nstance_v1_operator_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3719,7 +3853,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[47]
+	mi := &file_nstance_v1_operator_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3732,7 +3866,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{47}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Event) GetId() string {
@@ -3825,7 +3959,7 @@ type EventChange struct {
 
 func (x *EventChange) Reset() {
 	*x = EventChange{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[48]
+	mi := &file_nstance_v1_operator_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3837,7 +3971,7 @@ func (x *EventChange) String() string {
 func (*EventChange) ProtoMessage() {}
 
 func (x *EventChange) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[48]
+	mi := &file_nstance_v1_operator_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3850,7 +3984,7 @@ func (x *EventChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventChange.ProtoReflect.Descriptor instead.
 func (*EventChange) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{48}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *EventChange) GetName() string {
@@ -3892,7 +4026,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[49]
+	mi := &file_nstance_v1_operator_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +4038,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[49]
+	mi := &file_nstance_v1_operator_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +4051,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{49}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListEventsRequest) GetSince() *timestamppb.Timestamp {
@@ -3968,7 +4102,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[50]
+	mi := &file_nstance_v1_operator_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3980,7 +4114,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[50]
+	mi := &file_nstance_v1_operator_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3993,7 +4127,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{50}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -4033,7 +4167,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[51]
+	mi := &file_nstance_v1_operator_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4045,7 +4179,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[51]
+	mi := &file_nstance_v1_operator_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4058,7 +4192,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{51}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchEventsRequest) GetSince() *timestamppb.Timestamp {
@@ -4103,7 +4237,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[52]
+	mi := &file_nstance_v1_operator_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4115,7 +4249,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[52]
+	mi := &file_nstance_v1_operator_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4128,7 +4262,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{52}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WatchEventsResponse) GetType() EventType {
@@ -4166,7 +4300,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[53]
+	mi := &file_nstance_v1_operator_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4178,7 +4312,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[53]
+	mi := &file_nstance_v1_operator_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4191,7 +4325,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{53}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListOperatorsRequest) GetIncludeRemoved() bool {
@@ -4226,7 +4360,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[54]
+	mi := &file_nstance_v1_operator_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +4372,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[54]
+	mi := &file_nstance_v1_operator_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +4385,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{54}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*OperatorStatus {
@@ -4285,7 +4419,7 @@ type OperatorStatus struct {
 
 func (x *OperatorStatus) Reset() {
 	*x = OperatorStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[55]
+	mi := &file_nstance_v1_operator_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4297,7 +4431,7 @@ func (x *OperatorStatus) String() string {
 func (*OperatorStatus) ProtoMessage() {}
 
 func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[55]
+	mi := &file_nstance_v1_operator_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4310,7 +4444,7 @@ func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStatus.ProtoReflect.Descriptor instead.
 func (*OperatorStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{55}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *OperatorStatus) GetId() string {
@@ -4364,7 +4498,7 @@ type RemoveOperatorRequest struct {
 
 func (x *RemoveOperatorRequest) Reset() {
 	*x = RemoveOperatorRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[56]
+	mi := &file_nstance_v1_operator_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4376,7 +4510,7 @@ func (x *RemoveOperatorRequest) String() string {
 func (*RemoveOperatorRequest) ProtoMessage() {}
 
 func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[56]
+	mi := &file_nstance_v1_operator_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4389,7 +4523,7 @@ func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{56}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RemoveOperatorRequest) GetId() string {
@@ -4408,7 +4542,7 @@ type RemoveOperatorResponse struct {
 
 func (x *RemoveOperatorResponse) Reset() {
 	*x = RemoveOperatorResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[57]
+	mi := &file_nstance_v1_operator_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4420,7 +4554,7 @@ func (x *RemoveOperatorResponse) String() string {
 func (*RemoveOperatorResponse) ProtoMessage() {}
 
 func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[57]
+	mi := &file_nstance_v1_operator_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4433,7 +4567,7 @@ func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{57}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RemoveOperatorResponse) GetOperator() *OperatorStatus {
@@ -4453,7 +4587,16 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"public_key\x18\x01 \x01(\tR\tpublicKey\"[\n" +
 	"'OperatorServiceRenewCertificateResponse\x120\n" +
-	"\bidentity\x18\x01 \x01(\v2\x14.nstance.v1.IdentityR\bidentity\"\x18\n" +
+	"\bidentity\x18\x01 \x01(\v2\x14.nstance.v1.IdentityR\bidentity\"\x17\n" +
+	"\x15GetShardStatusRequest\"\xc3\x02\n" +
+	"\x16GetShardStatusResponse\x12\x16\n" +
+	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12?\n" +
+	"\rleading_since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\fleadingSince\x12D\n" +
+	"\x10lease_renewed_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseRenewedAt\x12>\n" +
+	"\rlease_ends_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vleaseEndsAt\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x1a\n" +
+	"\bstandbys\x18\a \x01(\x05R\bstandbys\"\x18\n" +
 	"\x16GetConfigStatusRequest\"\xca\x03\n" +
 	"\x17GetConfigStatusResponse\x12\x12\n" +
 	"\x04etag\x18\x01 \x01(\tR\x04etag\x12?\n" +
@@ -4816,7 +4959,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11EVENT_TYPE_UPSERT\x10\x01\x12\x15\n" +
 	"\x11EVENT_TYPE_DELETE\x10\x02\x12\x1b\n" +
-	"\x17EVENT_TYPE_SNAPSHOT_END\x10\x032\xb3\x0e\n" +
+	"\x17EVENT_TYPE_SNAPSHOT_END\x10\x032\x8c\x0f\n" +
 	"\x0fOperatorService\x12{\n" +
 	"\x10RenewCertificate\x122.nstance.v1.OperatorServiceRenewCertificateRequest\x1a3.nstance.v1.OperatorServiceRenewCertificateResponse\x12Z\n" +
 	"\x0fGetConfigStatus\x12\".nstance.v1.GetConfigStatusRequest\x1a#.nstance.v1.GetConfigStatusResponse\x12T\n" +
@@ -4836,7 +4979,8 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x12AcknowledgeDrained\x12%.nstance.v1.AcknowledgeDrainedRequest\x1a&.nstance.v1.AcknowledgeDrainedResponse\x12P\n" +
 	"\vWatchGroups\x12\x1e.nstance.v1.WatchGroupsRequest\x1a\x1f.nstance.v1.WatchGroupsResponse0\x01\x12Y\n" +
 	"\x0eWatchInstances\x12!.nstance.v1.WatchInstancesRequest\x1a\".nstance.v1.WatchInstancesResponse0\x01\x12P\n" +
-	"\vWatchErrors\x12\x1e.nstance.v1.WatchErrorsRequest\x1a\x1f.nstance.v1.WatchErrorsResponse0\x01\x12K\n" +
+	"\vWatchErrors\x12\x1e.nstance.v1.WatchErrorsRequest\x1a\x1f.nstance.v1.WatchErrorsResponse0\x01\x12W\n" +
+	"\x0eGetShardStatus\x12!.nstance.v1.GetShardStatusRequest\x1a\".nstance.v1.GetShardStatusResponse\x12K\n" +
 	"\n" +
 	"ListEvents\x12\x1d.nstance.v1.ListEventsRequest\x1a\x1e.nstance.v1.ListEventsResponse\x12P\n" +
 	"\vWatchEvents\x12\x1e.nstance.v1.WatchEventsRequest\x1a\x1f.nstance.v1.WatchEventsResponse0\x01\x12T\n" +
@@ -4856,7 +5000,7 @@ func file_nstance_v1_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_nstance_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_nstance_v1_operator_proto_goTypes = []any{
 	(RefreshOutcome)(0), // 0: nstance.v1.RefreshOutcome
 	(GroupChange)(0),    // 1: nstance.v1.GroupChange
@@ -4864,173 +5008,180 @@ var file_nstance_v1_operator_proto_goTypes = []any{
 	(EventType)(0),      // 3: nstance.v1.EventType
 	(*OperatorServiceRenewCertificateRequest)(nil),  // 4: nstance.v1.OperatorServiceRenewCertificateRequest
 	(*OperatorServiceRenewCertificateResponse)(nil), // 5: nstance.v1.OperatorServiceRenewCertificateResponse
-	(*GetConfigStatusRequest)(nil),                  // 6: nstance.v1.GetConfigStatusRequest
-	(*GetConfigStatusResponse)(nil),                 // 7: nstance.v1.GetConfigStatusResponse
-	(*GroupShrunk)(nil),                             // 8: nstance.v1.GroupShrunk
-	(*SizeOverride)(nil),                            // 9: nstance.v1.SizeOverride
-	(*GroupRemoval)(nil),                            // 10: nstance.v1.GroupRemoval
-	(*Violation)(nil),                               // 11: nstance.v1.Violation
-	(*RefreshConfigRequest)(nil),                    // 12: nstance.v1.RefreshConfigRequest
-	(*RefreshConfigResponse)(nil),                   // 13: nstance.v1.RefreshConfigResponse
-	(*PreviewConfigRequest)(nil),                    // 14: nstance.v1.PreviewConfigRequest
-	(*PreviewConfigResponse)(nil),                   // 15: nstance.v1.PreviewConfigResponse
-	(*ConfigPreview)(nil),                           // 16: nstance.v1.ConfigPreview
-	(*GroupPreview)(nil),                            // 17: nstance.v1.GroupPreview
-	(*ListGroupsRequest)(nil),                       // 18: nstance.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),                      // 19: nstance.v1.ListGroupsResponse
-	(*GetGroupRequest)(nil),                         // 20: nstance.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),                        // 21: nstance.v1.GetGroupResponse
-	(*GroupStatus)(nil),                             // 22: nstance.v1.GroupStatus
-	(*OnDemand)(nil),                                // 23: nstance.v1.OnDemand
-	(*GroupInstance)(nil),                           // 24: nstance.v1.GroupInstance
-	(*MachineCapacity)(nil),                         // 25: nstance.v1.MachineCapacity
-	(*Condition)(nil),                               // 26: nstance.v1.Condition
-	(*UpsertGroupRequest)(nil),                      // 27: nstance.v1.UpsertGroupRequest
-	(*UpsertGroupResponse)(nil),                     // 28: nstance.v1.UpsertGroupResponse
-	(*DeleteGroupRequest)(nil),                      // 29: nstance.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),                     // 30: nstance.v1.DeleteGroupResponse
-	(*ResetGroupRequest)(nil),                       // 31: nstance.v1.ResetGroupRequest
-	(*ResetGroupResponse)(nil),                      // 32: nstance.v1.ResetGroupResponse
-	(*ListInstancesRequest)(nil),                    // 33: nstance.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),                   // 34: nstance.v1.ListInstancesResponse
-	(*InstanceStatus)(nil),                          // 35: nstance.v1.InstanceStatus
-	(*DrainStatus)(nil),                             // 36: nstance.v1.DrainStatus
-	(*CreateInstanceRequest)(nil),                   // 37: nstance.v1.CreateInstanceRequest
-	(*CreateInstanceResponse)(nil),                  // 38: nstance.v1.CreateInstanceResponse
-	(*DeleteInstanceRequest)(nil),                   // 39: nstance.v1.DeleteInstanceRequest
-	(*DeleteInstanceResponse)(nil),                  // 40: nstance.v1.DeleteInstanceResponse
-	(*GetInstanceStatusRequest)(nil),                // 41: nstance.v1.GetInstanceStatusRequest
-	(*GetInstanceStatusResponse)(nil),               // 42: nstance.v1.GetInstanceStatusResponse
-	(*AcknowledgeDrainedRequest)(nil),               // 43: nstance.v1.AcknowledgeDrainedRequest
-	(*AcknowledgeDrainedResponse)(nil),              // 44: nstance.v1.AcknowledgeDrainedResponse
-	(*WatchGroupsRequest)(nil),                      // 45: nstance.v1.WatchGroupsRequest
-	(*WatchGroupsResponse)(nil),                     // 46: nstance.v1.WatchGroupsResponse
-	(*WatchInstancesRequest)(nil),                   // 47: nstance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),                  // 48: nstance.v1.WatchInstancesResponse
-	(*WatchErrorsRequest)(nil),                      // 49: nstance.v1.WatchErrorsRequest
-	(*WatchErrorsResponse)(nil),                     // 50: nstance.v1.WatchErrorsResponse
-	(*Event)(nil),                                   // 51: nstance.v1.Event
-	(*EventChange)(nil),                             // 52: nstance.v1.EventChange
-	(*ListEventsRequest)(nil),                       // 53: nstance.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),                      // 54: nstance.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),                      // 55: nstance.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),                     // 56: nstance.v1.WatchEventsResponse
-	(*ListOperatorsRequest)(nil),                    // 57: nstance.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),                   // 58: nstance.v1.ListOperatorsResponse
-	(*OperatorStatus)(nil),                          // 59: nstance.v1.OperatorStatus
-	(*RemoveOperatorRequest)(nil),                   // 60: nstance.v1.RemoveOperatorRequest
-	(*RemoveOperatorResponse)(nil),                  // 61: nstance.v1.RemoveOperatorResponse
-	nil,                                             // 62: nstance.v1.OnDemand.NamespaceLabelsEntry
-	(*Identity)(nil),                                // 63: nstance.v1.Identity
-	(*timestamppb.Timestamp)(nil),                   // 64: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),                         // 65: google.protobuf.Struct
-	(*durationpb.Duration)(nil),                     // 66: google.protobuf.Duration
+	(*GetShardStatusRequest)(nil),                   // 6: nstance.v1.GetShardStatusRequest
+	(*GetShardStatusResponse)(nil),                  // 7: nstance.v1.GetShardStatusResponse
+	(*GetConfigStatusRequest)(nil),                  // 8: nstance.v1.GetConfigStatusRequest
+	(*GetConfigStatusResponse)(nil),                 // 9: nstance.v1.GetConfigStatusResponse
+	(*GroupShrunk)(nil),                             // 10: nstance.v1.GroupShrunk
+	(*SizeOverride)(nil),                            // 11: nstance.v1.SizeOverride
+	(*GroupRemoval)(nil),                            // 12: nstance.v1.GroupRemoval
+	(*Violation)(nil),                               // 13: nstance.v1.Violation
+	(*RefreshConfigRequest)(nil),                    // 14: nstance.v1.RefreshConfigRequest
+	(*RefreshConfigResponse)(nil),                   // 15: nstance.v1.RefreshConfigResponse
+	(*PreviewConfigRequest)(nil),                    // 16: nstance.v1.PreviewConfigRequest
+	(*PreviewConfigResponse)(nil),                   // 17: nstance.v1.PreviewConfigResponse
+	(*ConfigPreview)(nil),                           // 18: nstance.v1.ConfigPreview
+	(*GroupPreview)(nil),                            // 19: nstance.v1.GroupPreview
+	(*ListGroupsRequest)(nil),                       // 20: nstance.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),                      // 21: nstance.v1.ListGroupsResponse
+	(*GetGroupRequest)(nil),                         // 22: nstance.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),                        // 23: nstance.v1.GetGroupResponse
+	(*GroupStatus)(nil),                             // 24: nstance.v1.GroupStatus
+	(*OnDemand)(nil),                                // 25: nstance.v1.OnDemand
+	(*GroupInstance)(nil),                           // 26: nstance.v1.GroupInstance
+	(*MachineCapacity)(nil),                         // 27: nstance.v1.MachineCapacity
+	(*Condition)(nil),                               // 28: nstance.v1.Condition
+	(*UpsertGroupRequest)(nil),                      // 29: nstance.v1.UpsertGroupRequest
+	(*UpsertGroupResponse)(nil),                     // 30: nstance.v1.UpsertGroupResponse
+	(*DeleteGroupRequest)(nil),                      // 31: nstance.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),                     // 32: nstance.v1.DeleteGroupResponse
+	(*ResetGroupRequest)(nil),                       // 33: nstance.v1.ResetGroupRequest
+	(*ResetGroupResponse)(nil),                      // 34: nstance.v1.ResetGroupResponse
+	(*ListInstancesRequest)(nil),                    // 35: nstance.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),                   // 36: nstance.v1.ListInstancesResponse
+	(*InstanceStatus)(nil),                          // 37: nstance.v1.InstanceStatus
+	(*DrainStatus)(nil),                             // 38: nstance.v1.DrainStatus
+	(*CreateInstanceRequest)(nil),                   // 39: nstance.v1.CreateInstanceRequest
+	(*CreateInstanceResponse)(nil),                  // 40: nstance.v1.CreateInstanceResponse
+	(*DeleteInstanceRequest)(nil),                   // 41: nstance.v1.DeleteInstanceRequest
+	(*DeleteInstanceResponse)(nil),                  // 42: nstance.v1.DeleteInstanceResponse
+	(*GetInstanceStatusRequest)(nil),                // 43: nstance.v1.GetInstanceStatusRequest
+	(*GetInstanceStatusResponse)(nil),               // 44: nstance.v1.GetInstanceStatusResponse
+	(*AcknowledgeDrainedRequest)(nil),               // 45: nstance.v1.AcknowledgeDrainedRequest
+	(*AcknowledgeDrainedResponse)(nil),              // 46: nstance.v1.AcknowledgeDrainedResponse
+	(*WatchGroupsRequest)(nil),                      // 47: nstance.v1.WatchGroupsRequest
+	(*WatchGroupsResponse)(nil),                     // 48: nstance.v1.WatchGroupsResponse
+	(*WatchInstancesRequest)(nil),                   // 49: nstance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),                  // 50: nstance.v1.WatchInstancesResponse
+	(*WatchErrorsRequest)(nil),                      // 51: nstance.v1.WatchErrorsRequest
+	(*WatchErrorsResponse)(nil),                     // 52: nstance.v1.WatchErrorsResponse
+	(*Event)(nil),                                   // 53: nstance.v1.Event
+	(*EventChange)(nil),                             // 54: nstance.v1.EventChange
+	(*ListEventsRequest)(nil),                       // 55: nstance.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),                      // 56: nstance.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),                      // 57: nstance.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),                     // 58: nstance.v1.WatchEventsResponse
+	(*ListOperatorsRequest)(nil),                    // 59: nstance.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),                   // 60: nstance.v1.ListOperatorsResponse
+	(*OperatorStatus)(nil),                          // 61: nstance.v1.OperatorStatus
+	(*RemoveOperatorRequest)(nil),                   // 62: nstance.v1.RemoveOperatorRequest
+	(*RemoveOperatorResponse)(nil),                  // 63: nstance.v1.RemoveOperatorResponse
+	nil,                                             // 64: nstance.v1.OnDemand.NamespaceLabelsEntry
+	(*Identity)(nil),                                // 65: nstance.v1.Identity
+	(*timestamppb.Timestamp)(nil),                   // 66: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),                         // 67: google.protobuf.Struct
+	(*durationpb.Duration)(nil),                     // 68: google.protobuf.Duration
 }
 var file_nstance_v1_operator_proto_depIdxs = []int32{
-	63, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
-	64, // 1: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
-	11, // 2: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
-	10, // 3: nstance.v1.GetConfigStatusResponse.awaits_confirmation:type_name -> nstance.v1.GroupRemoval
-	9,  // 4: nstance.v1.GetConfigStatusResponse.size_overrides:type_name -> nstance.v1.SizeOverride
-	8,  // 5: nstance.v1.GetConfigStatusResponse.shrunk:type_name -> nstance.v1.GroupShrunk
-	0,  // 6: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
-	9,  // 7: nstance.v1.RefreshConfigResponse.size_overrides:type_name -> nstance.v1.SizeOverride
-	16, // 8: nstance.v1.RefreshConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
-	16, // 9: nstance.v1.PreviewConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
-	17, // 10: nstance.v1.ConfigPreview.groups:type_name -> nstance.v1.GroupPreview
-	10, // 11: nstance.v1.ConfigPreview.removals:type_name -> nstance.v1.GroupRemoval
-	9,  // 12: nstance.v1.ConfigPreview.size_overrides:type_name -> nstance.v1.SizeOverride
-	1,  // 13: nstance.v1.GroupPreview.change:type_name -> nstance.v1.GroupChange
-	22, // 14: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
-	22, // 15: nstance.v1.GetGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	65, // 16: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
-	26, // 17: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
-	24, // 18: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
-	25, // 19: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
-	23, // 20: nstance.v1.GroupStatus.on_demand:type_name -> nstance.v1.OnDemand
-	66, // 21: nstance.v1.GroupStatus.drain_timeout:type_name -> google.protobuf.Duration
-	62, // 22: nstance.v1.OnDemand.namespace_labels:type_name -> nstance.v1.OnDemand.NamespaceLabelsEntry
-	64, // 23: nstance.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	65, // 24: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
-	23, // 25: nstance.v1.UpsertGroupRequest.on_demand:type_name -> nstance.v1.OnDemand
-	22, // 26: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	22, // 27: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	35, // 28: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
-	2,  // 29: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
-	64, // 30: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
-	64, // 31: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
-	64, // 32: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
-	64, // 33: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
-	36, // 34: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
-	64, // 35: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
-	64, // 36: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
-	64, // 37: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
-	65, // 38: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
-	35, // 39: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
-	35, // 40: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
-	3,  // 41: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
-	22, // 42: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
-	3,  // 43: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
-	35, // 44: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
-	64, // 45: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
-	64, // 46: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
-	52, // 47: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
-	64, // 48: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
-	51, // 49: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
-	64, // 50: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
-	3,  // 51: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
-	51, // 52: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
-	59, // 53: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
-	64, // 54: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
-	64, // 55: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
-	59, // 56: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
-	4,  // 57: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
-	6,  // 58: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
-	12, // 59: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
-	14, // 60: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
-	18, // 61: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
-	20, // 62: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
-	27, // 63: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
-	29, // 64: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
-	31, // 65: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
-	33, // 66: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
-	37, // 67: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
-	39, // 68: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
-	41, // 69: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
-	43, // 70: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
-	45, // 71: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
-	47, // 72: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
-	49, // 73: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
-	53, // 74: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
-	55, // 75: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
-	57, // 76: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
-	60, // 77: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
-	5,  // 78: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
-	7,  // 79: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
-	13, // 80: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
-	15, // 81: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
-	19, // 82: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
-	21, // 83: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
-	28, // 84: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
-	30, // 85: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
-	32, // 86: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
-	34, // 87: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
-	38, // 88: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
-	40, // 89: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
-	42, // 90: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
-	44, // 91: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
-	46, // 92: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
-	48, // 93: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
-	50, // 94: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
-	54, // 95: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
-	56, // 96: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
-	58, // 97: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
-	61, // 98: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
-	78, // [78:99] is the sub-list for method output_type
-	57, // [57:78] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	65, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
+	66, // 1: nstance.v1.GetShardStatusResponse.leading_since:type_name -> google.protobuf.Timestamp
+	66, // 2: nstance.v1.GetShardStatusResponse.lease_renewed_at:type_name -> google.protobuf.Timestamp
+	66, // 3: nstance.v1.GetShardStatusResponse.lease_ends_at:type_name -> google.protobuf.Timestamp
+	66, // 4: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
+	13, // 5: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
+	12, // 6: nstance.v1.GetConfigStatusResponse.awaits_confirmation:type_name -> nstance.v1.GroupRemoval
+	11, // 7: nstance.v1.GetConfigStatusResponse.size_overrides:type_name -> nstance.v1.SizeOverride
+	10, // 8: nstance.v1.GetConfigStatusResponse.shrunk:type_name -> nstance.v1.GroupShrunk
+	0,  // 9: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
+	11, // 10: nstance.v1.RefreshConfigResponse.size_overrides:type_name -> nstance.v1.SizeOverride
+	18, // 11: nstance.v1.RefreshConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
+	18, // 12: nstance.v1.PreviewConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
+	19, // 13: nstance.v1.ConfigPreview.groups:type_name -> nstance.v1.GroupPreview
+	12, // 14: nstance.v1.ConfigPreview.removals:type_name -> nstance.v1.GroupRemoval
+	11, // 15: nstance.v1.ConfigPreview.size_overrides:type_name -> nstance.v1.SizeOverride
+	1,  // 16: nstance.v1.GroupPreview.change:type_name -> nstance.v1.GroupChange
+	24, // 17: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
+	24, // 18: nstance.v1.GetGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	67, // 19: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
+	28, // 20: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
+	26, // 21: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
+	27, // 22: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
+	25, // 23: nstance.v1.GroupStatus.on_demand:type_name -> nstance.v1.OnDemand
+	68, // 24: nstance.v1.GroupStatus.drain_timeout:type_name -> google.protobuf.Duration
+	64, // 25: nstance.v1.OnDemand.namespace_labels:type_name -> nstance.v1.OnDemand.NamespaceLabelsEntry
+	66, // 26: nstance.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	67, // 27: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
+	25, // 28: nstance.v1.UpsertGroupRequest.on_demand:type_name -> nstance.v1.OnDemand
+	24, // 29: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	24, // 30: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	37, // 31: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
+	2,  // 32: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
+	66, // 33: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
+	66, // 34: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
+	66, // 35: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
+	66, // 36: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
+	38, // 37: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
+	66, // 38: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
+	66, // 39: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
+	66, // 40: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
+	67, // 41: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
+	37, // 42: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
+	37, // 43: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
+	3,  // 44: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
+	24, // 45: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
+	3,  // 46: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
+	37, // 47: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
+	66, // 48: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
+	66, // 49: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
+	54, // 50: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
+	66, // 51: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
+	53, // 52: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
+	66, // 53: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
+	3,  // 54: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
+	53, // 55: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
+	61, // 56: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
+	66, // 57: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
+	66, // 58: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
+	61, // 59: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
+	4,  // 60: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
+	8,  // 61: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
+	14, // 62: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
+	16, // 63: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
+	20, // 64: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
+	22, // 65: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
+	29, // 66: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
+	31, // 67: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
+	33, // 68: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
+	35, // 69: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
+	39, // 70: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
+	41, // 71: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
+	43, // 72: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
+	45, // 73: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
+	47, // 74: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
+	49, // 75: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
+	51, // 76: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
+	6,  // 77: nstance.v1.OperatorService.GetShardStatus:input_type -> nstance.v1.GetShardStatusRequest
+	55, // 78: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
+	57, // 79: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
+	59, // 80: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
+	62, // 81: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
+	5,  // 82: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
+	9,  // 83: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
+	15, // 84: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
+	17, // 85: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
+	21, // 86: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
+	23, // 87: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
+	30, // 88: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
+	32, // 89: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
+	34, // 90: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
+	36, // 91: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
+	40, // 92: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
+	42, // 93: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
+	44, // 94: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
+	46, // 95: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
+	48, // 96: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
+	50, // 97: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
+	52, // 98: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
+	7,  // 99: nstance.v1.OperatorService.GetShardStatus:output_type -> nstance.v1.GetShardStatusResponse
+	56, // 100: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
+	58, // 101: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
+	60, // 102: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
+	63, // 103: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
+	82, // [82:104] is the sub-list for method output_type
+	60, // [60:82] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_nstance_v1_operator_proto_init() }
@@ -5039,10 +5190,10 @@ func file_nstance_v1_operator_proto_init() {
 		return
 	}
 	file_nstance_v1_registration_proto_init()
-	file_nstance_v1_operator_proto_msgTypes[10].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[23].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[33].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[35].OneofWrappers = []any{
+	file_nstance_v1_operator_proto_msgTypes[12].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[25].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[35].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[37].OneofWrappers = []any{
 		(*DeleteInstanceRequest_Id)(nil),
 		(*DeleteInstanceRequest_IdempotencyKey)(nil),
 	}
@@ -5052,7 +5203,7 @@ func file_nstance_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nstance_v1_operator_proto_rawDesc), len(file_nstance_v1_operator_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   59,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,7 @@ const (
 	OperatorService_WatchGroups_FullMethodName        = "/nstance.v1.OperatorService/WatchGroups"
 	OperatorService_WatchInstances_FullMethodName     = "/nstance.v1.OperatorService/WatchInstances"
 	OperatorService_WatchErrors_FullMethodName        = "/nstance.v1.OperatorService/WatchErrors"
+	OperatorService_GetShardStatus_FullMethodName     = "/nstance.v1.OperatorService/GetShardStatus"
 	OperatorService_ListEvents_FullMethodName         = "/nstance.v1.OperatorService/ListEvents"
 	OperatorService_WatchEvents_FullMethodName        = "/nstance.v1.OperatorService/WatchEvents"
 	OperatorService_ListOperators_FullMethodName      = "/nstance.v1.OperatorService/ListOperators"
@@ -100,6 +101,8 @@ type OperatorServiceClient interface {
 	WatchInstances(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
 	// WatchErrors sends provider errors and config problems.
 	WatchErrors(ctx context.Context, in *WatchErrorsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchErrorsResponse], error)
+	// GetShardStatus says which server leads the shard, and until when.
+	GetShardStatus(ctx context.Context, in *GetShardStatusRequest, opts ...grpc.CallOption) (*GetShardStatusResponse, error)
 	// ListEvents lists what the shard decided and which changes it accepted, with who, what
 	// and why, oldest first, page by page: those of the caller's tenant and, for tenant
 	// default, those of the shard as a whole. They are kept across takeovers, and after the
@@ -324,6 +327,16 @@ func (c *operatorServiceClient) WatchErrors(ctx context.Context, in *WatchErrors
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type OperatorService_WatchErrorsClient = grpc.ServerStreamingClient[WatchErrorsResponse]
 
+func (c *operatorServiceClient) GetShardStatus(ctx context.Context, in *GetShardStatusRequest, opts ...grpc.CallOption) (*GetShardStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetShardStatusResponse)
+	err := c.cc.Invoke(ctx, OperatorService_GetShardStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operatorServiceClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListEventsResponse)
@@ -431,6 +444,8 @@ type OperatorServiceServer interface {
 	WatchInstances(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
 	// WatchErrors sends provider errors and config problems.
 	WatchErrors(*WatchErrorsRequest, grpc.ServerStreamingServer[WatchErrorsResponse]) error
+	// GetShardStatus says which server leads the shard, and until when.
+	GetShardStatus(context.Context, *GetShardStatusRequest) (*GetShardStatusResponse, error)
 	// ListEvents lists what the shard decided and which changes it accepted, with who, what
 	// and why, oldest first, page by page: those of the caller's tenant and, for tenant
 	// default, those of the shard as a whole. They are kept across takeovers, and after the
@@ -508,6 +523,9 @@ func (UnimplementedOperatorServiceServer) WatchInstances(*WatchInstancesRequest,
 }
 func (UnimplementedOperatorServiceServer) WatchErrors(*WatchErrorsRequest, grpc.ServerStreamingServer[WatchErrorsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchErrors not implemented")
+}
+func (UnimplementedOperatorServiceServer) GetShardStatus(context.Context, *GetShardStatusRequest) (*GetShardStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetShardStatus not implemented")
 }
 func (UnimplementedOperatorServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
@@ -827,6 +845,24 @@ func _OperatorService_WatchErrors_Handler(srv interface{}, stream grpc.ServerStr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type OperatorService_WatchErrorsServer = grpc.ServerStreamingServer[WatchErrorsResponse]
 
+func _OperatorService_GetShardStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetShardStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).GetShardStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_GetShardStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).GetShardStatus(ctx, req.(*GetShardStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _OperatorService_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListEventsRequest)
 	if err := dec(in); err != nil {
@@ -954,6 +990,10 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AcknowledgeDrained",
 			Handler:    _OperatorService_AcknowledgeDrained_Handler,
+		},
+		{
+			MethodName: "GetShardStatus",
+			Handler:    _OperatorService_GetShardStatus_Handler,
 		},
 		{
 			MethodName: "ListEvents",
