@@ -38,6 +38,9 @@ func TestLive(t *testing.T) {
 	b.has("#event-list", "size 0 -> 2")
 	b.has("#event-list", "by operator opr1, reason upsert-group")
 
+	b.has("#instance-rows .row:first-child", "up to date2d 1h left")
+	b.has("#instance-rows .row:nth-child(2)", "behind2d 1h left")
+
 	s.scale("one", "web", 5)
 	b.has(webRow+" .actual", "5")
 	b.has("#instance-count", "6 instances")
@@ -140,11 +143,10 @@ func TestPause(t *testing.T) {
 	b.click(webRow + " .pause")
 	b.has("#pause-title", "Pause the rollout of web of shard one")
 	b.has("#pause-question", "although they were made from an earlier definition: 3 now.")
-	b.has("#pause-question", "It is managed by NstanceShardGroup nstance/web--one, which may change it back.")
 	if s.paused("one", "web") {
 		t.Fatal("paused before the answer")
 	}
-	s.scale("one", "web", 5)
+	s.scale("one", "web", 5) // changes the etag
 	b.has(webRow+" .actual", "5")
 	b.click("#pause-go")
 	b.has("#pause-question", "Nothing is known to have changed: ")
@@ -153,6 +155,7 @@ func TestPause(t *testing.T) {
 	b.click("#pause-go")
 	b.has(webRow+" .pause", "Resume…")
 	b.has(webRow, "paused")
+	b.has(webRow+" th", "managed by NstanceShardGroup nstance/web--one") // still
 	b.until("the dialog is closed", "!document.getElementById('pause-dialog').open")
 	for _, problem := range b.problems(labels) {
 		if problem != "" {

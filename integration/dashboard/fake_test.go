@@ -112,6 +112,7 @@ func (s *shards) create(shard, group string) {
 	i := &nstancev1.InstanceStatus{
 		Id: fmt.Sprintf("knd%026d", s.made), Tenant: "default", Group: group, Phase: running, InstanceType: "t3.small", ProviderKind: "aws",
 		Zone: "eu-central-1a", Connected: true, CreatedAt: timestamppb.New(time.Unix(1700000000, 0)), Ips: []string{"10.0.0.1"},
+		CertificateExpiresAt: timestamppb.New(time.Now().Add(50 * time.Hour)), FilesUpToDate: s.made%2 == 1,
 	}
 	s.instances[i.GetId()] = &admin.Instance{Shard: shard, InstanceStatus: i}
 	s.tell(admin.Event{Kind: admin.EventInstance, Shard: shard, Instance: s.instances[i.GetId()]})
@@ -236,8 +237,11 @@ func (s *shards) UpsertGroup(_ context.Context, picked []client.Shard, req *nsta
 	s.mu.Lock()
 	etag, manager := s.groups[id].GetEtag(), s.groups[id].GetManager()
 	s.mu.Unlock()
-	if manager != "" && !req.GetForce() {
+	if manager != "" && req.Size != nil && !req.GetForce() {
 		return nil, fmt.Errorf("managed by %s", manager)
+	}
+	if manager != "" && req.GetForce() {
+		s.manage(picked[0].ID, req.GetKey(), "")
 	}
 	if req.IfEtag == nil || req.GetIfEtag() != etag {
 		return nil, fmt.Errorf("if_etag: %q, but the group has etag %q", req.GetIfEtag(), etag)

@@ -72,7 +72,7 @@ func (s *Server) leaderConfig(fence *election.Term) leader.Config {
 		Replacements: s.measure.Replacements, Starts: traces.NewStarts(s.cfg.Tracer, s.cfg.Now), Edits: traces.NewEdits(s.cfg.Tracer, s.cfg.Now),
 		Running: s.running, Stuck: func() string { text, _ := s.stuck.Load().(string); return text },
 		Outage: s.outage.Current,
-		Cut:    s.services.agents.Cut, Called: s.called, Found: s.found,
+		Cut:    s.services.agents.Cut, Called: s.called, Found: s.found, CertificateExpires: s.services.agents.CertificateExpires,
 		ConfigLook: s.cfg.Times.ConfigLook, Now: s.cfg.Now, Random: s.cfg.Random, Uniform: s.cfg.uniform, Logger: s.cfg.Logger,
 	}
 }

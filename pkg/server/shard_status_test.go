@@ -1,9 +1,12 @@
 package server_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/nstance/nstance/pkg/server"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -47,5 +50,47 @@ func TestShardStatus(t *testing.T) {
 		if after.GetLeader() != "b" || after.GetEpoch() != 2 || after.GetStandbys() != 0 || after.GetLeadingSince().AsTime().Before(ended) {
 			t.Errorf("after the handover: %v", after)
 		}
+	})
+}
+
+// TestInstanceFacts: an instance's status says until when the certificate of its agent is valid, also after
+// it was renewed, and whether it has the newest files; without a connection neither is known.
+func TestInstanceFacts(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := furnished(t, `"default": { "web": { "template": "knd", "size": 1 } }`)
+		const life = time.Hour
+		p := s.start(func(c *server.Config) { c.Times.ClientCertificate = life })
+		g := s.inhabit(p, func(g *guests) { g.calm = true })
+		p.awaitSize("web", 1)
+		id := s.living()[0]
+		of := func() *nstancev1.InstanceStatus {
+			resp, err := p.operator("default").GetInstanceStatus(within(t), &nstancev1.GetInstanceStatusRequest{Id: string(id)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.GetInstance()
+		}
+		g.awaitFile(id, "app.conf", "info "+string(id))
+		eventually(t, "the files are up to date", func() error {
+			if !of().GetFilesUpToDate() {
+				return errors.New("they are not")
+			}
+			return nil
+		})
+		first := of().GetCertificateExpiresAt().AsTime()
+		if left := time.Until(first); left <= 0 || left > life {
+			t.Errorf("the certificate is valid for %s, want at most %s", left, life)
+		}
+		time.Sleep(time.Until(first) - time.Minute)
+		if second := of(); !second.GetConnected() || !second.GetCertificateExpiresAt().AsTime().After(first) {
+			t.Errorf("a minute before %s: %v", first, second)
+		}
+		g.stop[id]()
+		eventually(t, "the agent is gone", func() error {
+			if now := of(); now.GetConnected() || now.GetCertificateExpiresAt() != nil || now.GetFilesUpToDate() {
+				return fmt.Errorf("%v", now)
+			}
+			return nil
+		})
 	})
 }

@@ -1,6 +1,6 @@
 // The instances. Only the rows that can be seen are elements, so that thousands cost nothing.
 
-import { arrange, byId, el, setText, count, since, phase } from './dom.js';
+import { arrange, byId, el, setText, count, duration, since, phase } from './dom.js';
 
 const phases = ['pending', 'running', 'draining', 'deleting'];
 const narrow = matchMedia('(max-width: 60rem)');
@@ -14,6 +14,18 @@ export const health = (instance) => {
   if (instance.unhealthy_reason) return ['bad', instance.unhealthy_reason];
   if (phase(instance.phase) === 'running' && !instance.connected) return ['warn', 'agent not connected'];
   return phase(instance.phase) === 'running' ? ['good', 'healthy'] : ['dim', instance.reason || '—'];
+};
+
+const files = (instance) => {
+  if (phase(instance.phase) !== 'running') return ['dim', ''];
+  return instance.files_up_to_date ? ['good', 'up to date'] : ['warn', 'behind'];
+};
+
+// certificate is how long the certificate of a connected agent is valid; agents renew theirs in time.
+const certificate = (instance) => {
+  if (!instance.certificate_expires_at) return ['dim', ''];
+  const left = Date.parse(instance.certificate_expires_at) - Date.now();
+  return left > 0 ? ['', `${duration(left)} left`] : ['bad', 'expired'];
 };
 
 const made = (instance) => [instance.instance_type, instance.zone || instance.provider_kind, instance.subnet].filter(Boolean).join(', ');
@@ -45,19 +57,20 @@ function make(id) {
   const open = el('button', { type: 'button', class: 'plain', 'data-id': id }, id);
   open.onclick = () => details(id);
   const line = el('div', { role: 'row', class: 'row' }, el('span', { role: 'cell' }, open));
-  for (let n = 0; n < 5; n++) line.append(el('span', { role: 'cell' }));
+  for (let n = 0; n < 7; n++) line.append(el('span', { role: 'cell' }));
   return line;
 }
 
 // fill shows an instance in its row.
 function fill(line, instance, n, height) {
-  const [, group, now, age, state, from] = line.children;
-  const [kind, words] = health(instance);
+  const [, group, now, age, state, set, valid, from] = line.children;
   setText(group, `${instance.group || '—'} · ${instance.shard}`);
   setText(now, phase(instance.phase));
   setText(age, since(instance.created_at));
-  setText(state, words);
-  state.className = kind;
+  for (const [cell, [kind, words]] of [[state, health(instance)], [set, files(instance)], [valid, certificate(instance)]]) {
+    setText(cell, words);
+    cell.className = kind;
+  }
   setText(from, made(instance));
   for (const cell of [group, state, from]) cell.title = cell.textContent;
   line.setAttribute('aria-rowindex', n + 2);
@@ -66,7 +79,7 @@ function fill(line, instance, n, height) {
 
 // paint shows the rows at the present position.
 function paint() {
-  const height = parseFloat(getComputedStyle(document.documentElement).fontSize) * (narrow.matches ? 6.75 : 2.25);
+  const height = parseFloat(getComputedStyle(document.documentElement).fontSize) * (narrow.matches ? 8.25 : 2.25);
   body.style.height = `${list.length * height}px`;
   const from = Math.max(0, Math.floor(view.scrollTop / height) - 5);
   const to = Math.min(list.length, Math.ceil((view.scrollTop + view.clientHeight) / height) + 5);

@@ -1,4 +1,5 @@
-// Pausing the rollout of a group, and resuming it: the page asks first.
+// Pausing the rollout of a group, and resuming it: the page asks first. What manages a group does not change
+// that, so it needs no force.
 
 import { byId, setText } from './dom.js';
 import { call } from './api.js';
@@ -11,18 +12,16 @@ const dialog = byId('pause-dialog');
 export function open(of) {
   group = of;
   const outdated = group.actual_size - group.up_to_date_size;
-  const back = group.manager ? ` It is managed by ${group.manager}, which may change it back.` : '';
   setText(byId('pause-title'), `${group.rollout_paused ? 'Resume' : 'Pause'} the rollout of ${group.key} of shard ${group.shard}`);
   setText(byId('pause-question'), (group.rollout_paused
     ? `Instances that were made from an earlier definition are replaced again: ${outdated} now.`
-    : `Instances that work are kept although they were made from an earlier definition: ${outdated} now. Those that fail are replaced.`) + back);
+    : `Instances that work are kept although they were made from an earlier definition: ${outdated} now. Those that fail are replaced.`));
   setText(byId('pause-go'), group.rollout_paused ? 'Resume' : 'Pause');
   dialog.showModal();
 }
 
 async function send() {
   const query = new URLSearchParams({ shard: group.shard });
-  if (group.manager) query.set('force', 'true'); // the question named it
   try {
     const headers = group.etag ? { 'If-Match': `"${group.etag}"` } : {}; // as it is shown, and not if it was changed meanwhile
     const body = { rollout_paused: !group.rollout_paused };

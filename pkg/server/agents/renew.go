@@ -21,5 +21,6 @@ func (s *Service) RenewCertificate(
 	if err != nil {
 		return nil, err
 	}
+	s.sessions.renewed(id, identity.GetNotAfter().AsTime())
 	return &nstancev1.AgentServiceRenewCertificateResponse{Identity: identity}, nil
 }

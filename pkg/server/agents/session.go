@@ -36,6 +36,7 @@ type session struct {
 	shard   Shard
 	of      machine
 	from    netip.AddrPort
+	expires time.Time     // of the certificate
 	ended   chan struct{} // closed when another stream replaced this one
 	because error         // set before ended is closed
 }
@@ -67,6 +68,9 @@ func (s *sessions) open(ctx context.Context, id fleet.InstanceID, shard Shard) (
 		return nil, errShared(old, of)
 	}
 	me := &session{shard: shard, of: of, from: from, ended: make(chan struct{})}
+	if caller, ok := rpc.CallerFrom(ctx); ok {
+		me.expires = caller.NotAfter
+	}
 	if old != nil {
 		old.because = rpc.Conflict.Errorf("a newer health stream of this instance replaced this one")
 		if decision == prefer {

@@ -61,6 +61,8 @@ type Config struct {
 	Cut func(fleet.InstanceID)
 	// Called returns when the agent of an instance without a record last called (reconcile.Config).
 	Called func(fleet.InstanceID) time.Time
+	// CertificateExpires returns when the certificate of an instance's agent expires; zero: unknown.
+	CertificateExpires func(fleet.InstanceID) time.Time
 	// Found is called with operators that no server registered (roster.Config).
 	Found func(context.Context, fleet.Operator)
 
@@ -83,7 +85,7 @@ func (c Config) check() error {
 		c.Fence != nil, c.Ledger != nil, c.Static != nil, c.Boot != nil, c.Writer != "", c.Store != nil, c.Operators != nil, c.Secrets != nil,
 		c.Provider != nil, c.Listing != nil, c.CA != nil, c.Bundle != nil, c.NonceKey != nil, c.RestoreTrust != nil,
 		c.Running != nil, c.Stuck != nil, c.Outage != nil, c.Cut != nil, c.Called != nil, c.Found != nil, c.ConfigLook > 0, c.Now != nil,
-		c.Random != nil, c.Uniform != nil, c.Logger != nil,
+		c.CertificateExpires != nil, c.Random != nil, c.Uniform != nil, c.Logger != nil,
 	} {
 		if !set {
 			return errors.New("leader: a field of the config is missing")

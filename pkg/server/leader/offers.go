@@ -36,7 +36,8 @@ func (t *Term) health(id fleet.InstanceID) operators.Health {
 	return operators.Health{
 		Connected: h.Connected, LastReportAt: h.LastReportAt, WithoutFiles: h.WithoutFiles, Unhealthy: h.Unhealthy,
 		ProviderState: string(h.VM), Dead: h.Dead,
-		ConfigHash: t.files.ConfigHash(id), LastError: h.LastError, LastErrorAt: h.LastErrorAt,
+		CertificateExpires: t.cfg.CertificateExpires(id),
+		ConfigHash:         t.files.ConfigHash(id), LastError: h.LastError, LastErrorAt: h.LastErrorAt,
 	}
 }
 

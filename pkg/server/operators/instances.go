@@ -82,6 +82,9 @@ func instanceStatus(i fleet.Instance, h Health) *nstancev1.InstanceStatus {
 	if !h.LastReportAt.IsZero() {
 		st.LastReportAt = timestamppb.New(h.LastReportAt)
 	}
+	if !h.CertificateExpires.IsZero() {
+		st.CertificateExpiresAt = timestamppb.New(h.CertificateExpires)
+	}
 	if h.LastError != "" {
 		st.LastError, st.LastErrorAt = h.LastError, timestamppb.New(h.LastErrorAt)
 	}

@@ -25,7 +25,10 @@ type lister struct {
 func newLister(t *testing.T) *lister {
 	s := &shard{instances: map[fleet.InstanceID]fleet.Instance{}}
 	admit := func(string) error { return nil }
-	parts := operators.Shard{Admit: admit, Instances: s, Health: s.Health, Provider: config.Provider{Kind: "fake"}}
+	parts := operators.Shard{
+		Admit: admit, Groups: desired{shard: s}, Instances: s, Health: s.Health, FilesUpToDate: s.filesUpToDate,
+		Provider: config.Provider{Kind: "fake"},
+	}
 	return &lister{shard: s, t: t, service: operators.New(operators.Config{
 		Shard: func() (operators.Shard, error) { return parts, nil },
 	})}

@@ -22,5 +22,7 @@ func statusOf(shard Shard, i fleet.Instance) *nstancev1.InstanceStatus {
 	st := instanceStatus(i, shard.Health(i.ID))
 	st.IdempotencyKey, st.NodeProviderId = i.RequestKey, shard.nodeProviderID(i)
 	st.ProviderKind, st.Region, st.Zone = shard.Provider.Kind, shard.Provider.Region, shard.Provider.Zone
+	g, _ := shard.Groups.Group(i.GroupKey())
+	st.FilesUpToDate = shard.FilesUpToDate(i, g)
 	return st
 }

@@ -28,8 +28,10 @@ type Health struct {
 	ProviderState string
 	Dead          bool   // its machine is known to work no more
 	ConfigHash    string // last reported; empty: none since takeover
-	LastError     string // empty if the last step succeeded or none ran
-	LastErrorAt   time.Time
+	// CertificateExpires is when the newest certificate of its agent expires; zero: none is connected.
+	CertificateExpires time.Time
+	LastError          string // empty if the last step succeeded or none ran
+	LastErrorAt        time.Time
 }
 
 // Shard is what the leader's term offers to operators. Returned values are copies; errors are

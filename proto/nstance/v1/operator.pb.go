@@ -2745,7 +2745,12 @@ type InstanceStatus struct {
 	NodeProviderId string `protobuf:"bytes,27,opt,name=node_provider_id,json=nodeProviderId,proto3" json:"node_provider_id,omitempty"`
 	// The Kubernetes Namespace of the pod that an on-demand instance is for; empty: not
 	// for a pod.
-	Namespace     string `protobuf:"bytes,28,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Namespace string `protobuf:"bytes,28,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// When the newest certificate of the agent expires that its open health stream was begun
+	// with, or that it got since; unset while no stream is open.
+	CertificateExpiresAt *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=certificate_expires_at,json=certificateExpiresAt,proto3" json:"certificate_expires_at,omitempty"`
+	// True if it is known to have the newest version of its group's files, or the group has none.
+	FilesUpToDate bool `protobuf:"varint,30,opt,name=files_up_to_date,json=filesUpToDate,proto3" json:"files_up_to_date,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2974,6 +2979,20 @@ func (x *InstanceStatus) GetNamespace() string {
 		return x.Namespace
 	}
 	return ""
+}
+
+func (x *InstanceStatus) GetCertificateExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CertificateExpiresAt
+	}
+	return nil
+}
+
+func (x *InstanceStatus) GetFilesUpToDate() bool {
+	if x != nil {
+		return x.FilesUpToDate
+	}
+	return false
 }
 
 type DrainStatus struct {
@@ -4792,7 +4811,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"y\n" +
 	"\x15ListInstancesResponse\x128\n" +
 	"\tinstances\x18\x01 \x03(\v2\x1a.nstance.v1.InstanceStatusR\tinstances\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9a\b\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x95\t\n" +
 	"\x0eInstanceStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
@@ -4827,7 +4846,9 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x06region\x18\x19 \x01(\tR\x06region\x12\x12\n" +
 	"\x04zone\x18\x1a \x01(\tR\x04zone\x12(\n" +
 	"\x10node_provider_id\x18\x1b \x01(\tR\x0enodeProviderId\x12\x1c\n" +
-	"\tnamespace\x18\x1c \x01(\tR\tnamespace\"\x95\x01\n" +
+	"\tnamespace\x18\x1c \x01(\tR\tnamespace\x12P\n" +
+	"\x16certificate_expires_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\x14certificateExpiresAt\x12'\n" +
+	"\x10files_up_to_date\x18\x1e \x01(\bR\rfilesUpToDate\"\x95\x01\n" +
 	"\vDrainStatus\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x127\n" +
 	"\tdelete_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bdeleteAt\x125\n" +
@@ -5112,76 +5133,77 @@ var file_nstance_v1_operator_proto_depIdxs = []int32{
 	66, // 36: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
 	38, // 37: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
 	66, // 38: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
-	66, // 39: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
-	66, // 40: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
-	67, // 41: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
-	37, // 42: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
-	37, // 43: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
-	3,  // 44: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
-	24, // 45: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
-	3,  // 46: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
-	37, // 47: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
-	66, // 48: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
-	66, // 49: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
-	54, // 50: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
-	66, // 51: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
-	53, // 52: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
-	66, // 53: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
-	3,  // 54: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
-	53, // 55: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
-	61, // 56: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
-	66, // 57: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
-	66, // 58: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
-	61, // 59: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
-	4,  // 60: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
-	8,  // 61: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
-	14, // 62: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
-	16, // 63: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
-	20, // 64: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
-	22, // 65: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
-	29, // 66: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
-	31, // 67: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
-	33, // 68: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
-	35, // 69: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
-	39, // 70: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
-	41, // 71: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
-	43, // 72: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
-	45, // 73: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
-	47, // 74: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
-	49, // 75: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
-	51, // 76: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
-	6,  // 77: nstance.v1.OperatorService.GetShardStatus:input_type -> nstance.v1.GetShardStatusRequest
-	55, // 78: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
-	57, // 79: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
-	59, // 80: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
-	62, // 81: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
-	5,  // 82: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
-	9,  // 83: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
-	15, // 84: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
-	17, // 85: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
-	21, // 86: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
-	23, // 87: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
-	30, // 88: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
-	32, // 89: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
-	34, // 90: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
-	36, // 91: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
-	40, // 92: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
-	42, // 93: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
-	44, // 94: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
-	46, // 95: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
-	48, // 96: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
-	50, // 97: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
-	52, // 98: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
-	7,  // 99: nstance.v1.OperatorService.GetShardStatus:output_type -> nstance.v1.GetShardStatusResponse
-	56, // 100: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
-	58, // 101: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
-	60, // 102: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
-	63, // 103: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
-	82, // [82:104] is the sub-list for method output_type
-	60, // [60:82] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	66, // 39: nstance.v1.InstanceStatus.certificate_expires_at:type_name -> google.protobuf.Timestamp
+	66, // 40: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
+	66, // 41: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
+	67, // 42: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
+	37, // 43: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
+	37, // 44: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
+	3,  // 45: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
+	24, // 46: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
+	3,  // 47: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
+	37, // 48: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
+	66, // 49: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
+	66, // 50: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
+	54, // 51: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
+	66, // 52: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
+	53, // 53: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
+	66, // 54: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
+	3,  // 55: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
+	53, // 56: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
+	61, // 57: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
+	66, // 58: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
+	66, // 59: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
+	61, // 60: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
+	4,  // 61: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
+	8,  // 62: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
+	14, // 63: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
+	16, // 64: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
+	20, // 65: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
+	22, // 66: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
+	29, // 67: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
+	31, // 68: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
+	33, // 69: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
+	35, // 70: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
+	39, // 71: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
+	41, // 72: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
+	43, // 73: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
+	45, // 74: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
+	47, // 75: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
+	49, // 76: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
+	51, // 77: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
+	6,  // 78: nstance.v1.OperatorService.GetShardStatus:input_type -> nstance.v1.GetShardStatusRequest
+	55, // 79: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
+	57, // 80: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
+	59, // 81: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
+	62, // 82: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
+	5,  // 83: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
+	9,  // 84: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
+	15, // 85: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
+	17, // 86: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
+	21, // 87: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
+	23, // 88: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
+	30, // 89: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
+	32, // 90: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
+	34, // 91: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
+	36, // 92: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
+	40, // 93: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
+	42, // 94: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
+	44, // 95: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
+	46, // 96: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
+	48, // 97: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
+	50, // 98: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
+	52, // 99: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
+	7,  // 100: nstance.v1.OperatorService.GetShardStatus:output_type -> nstance.v1.GetShardStatusResponse
+	56, // 101: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
+	58, // 102: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
+	60, // 103: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
+	63, // 104: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
+	83, // [83:105] is the sub-list for method output_type
+	61, // [61:83] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_nstance_v1_operator_proto_init() }
