@@ -79,9 +79,11 @@ func libraries() map[string][]string {
 		"github.com/golang-jwt/jwt/v5":   {"pkg/nonce"},
 		"github.com/spiffe/go-spiffe/v2": {"pkg/pki"},
 		"github.com/tailscale/hujson":    {"pkg/config", "pkg/server/ledger"}, // files that users edit too
-		"sigs.k8s.io/yaml":               {"images/release", "integration/cluster/machine", "pkg/admin/cli", "pkg/dev/stack", "pkg/operator/settings"},
-		"github.com/shirou/gopsutil/v4":  {"pkg/agent", "pkg/dev/stack"}, // properties of machines and processes
-		"github.com/spf13/cobra":         {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-aws", "cmd/dev-s3", "images"},
+		"sigs.k8s.io/yaml": {
+			"images/release", "integration/cluster/machine", "pkg/admin/cli", "pkg/dev/stack", "pkg/operator/settings",
+		},
+		"github.com/shirou/gopsutil/v4": {"pkg/agent", "pkg/dev/stack"}, // properties of machines and processes
+		"github.com/spf13/cobra":        {"pkg/admin/cli", "cmd/nstance-server", "cmd/dev", "cmd/dev-aws", "cmd/dev-s3", "images"},
 
 		"github.com/danielgtaylor/huma/v2": {"pkg/admin/httpapi"}, // an API with the document of its types
 

@@ -63,7 +63,8 @@ func TestLive(t *testing.T) {
 	s.lose("two", true)
 	b.has("#alerts", "Shard two can't be reached: no leader answers at 10.0.0.9:8443")
 	b.has(`#shard-list [data-shard="two"]`, "not reachable")
-	if text := b.text(`#shard-list [data-shard="two"]`); !strings.Contains(text, "Leaderserver-of-two") || strings.Contains(text, "Lease") {
+	text := b.text(`#shard-list [data-shard="two"]`)
+	if !strings.Contains(text, "Last leaderserver-of-two") || strings.Contains(text, "Lease") {
 		t.Errorf("of a shard that can't be reached: %s", text)
 	}
 	b.run(chromedp.Reload())
@@ -126,7 +127,8 @@ func TestScale(t *testing.T) {
 	b.has("#token-why", "requires a token")
 	token(readToken)
 	b.has(webRow+" .actual", "3")
-	b.until("no changes", fmt.Sprintf("[...document.querySelectorAll(`%s button`)].every((each) => each.getClientRects().length === 0)", webRow))
+	b.until("no changes", fmt.Sprintf(
+		"[...document.querySelectorAll(`%s button`)].every((each) => each.getClientRects().length === 0)", webRow))
 }
 
 // TestPause: a rollout is paused and resumed, each time after a question, and not if the group was changed
@@ -150,6 +152,7 @@ func TestPause(t *testing.T) {
 	b.has(webRow+" .actual", "5")
 	b.click("#pause-go")
 	b.has("#pause-question", "Nothing is known to have changed: ")
+	b.until("it can't be repeated", "document.getElementById('pause-go').disabled")
 	b.click("#pause-cancel")
 	b.click(webRow + " .pause")
 	b.click("#pause-go")
@@ -216,7 +219,7 @@ func TestLooks(t *testing.T) {
 	s.lose("two", true)
 	b.has("#alerts", "Shard two")
 	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{360, 768, 1280} {
+		for _, width := range []int64{360, 768, 1024, 1190, 1280} {
 			b.size(width, 900, scheme)
 			for name, check := range map[string]string{"labels": labels, "contrast": contrast, "overflow": overflow} {
 				for _, problem := range b.problems(check) {

@@ -112,7 +112,7 @@ func (s *shards) create(shard, group string) {
 	i := &nstancev1.InstanceStatus{
 		Id: fmt.Sprintf("knd%026d", s.made), Tenant: "default", Group: group, Phase: running, InstanceType: "t3.small", ProviderKind: "aws",
 		Zone: "eu-central-1a", Connected: true, CreatedAt: timestamppb.New(time.Unix(1700000000, 0)), Ips: []string{"10.0.0.1"},
-		CertificateExpiresAt: timestamppb.New(time.Now().Add(50 * time.Hour)), FilesUpToDate: s.made%2 == 1,
+		CertificateExpiresAt: timestamppb.New(time.Now().Add(50 * time.Hour)), FilesUpToDate: proto.Bool(s.made%2 == 1),
 	}
 	s.instances[i.GetId()] = &admin.Instance{Shard: shard, InstanceStatus: i}
 	s.tell(admin.Event{Kind: admin.EventInstance, Shard: shard, Instance: s.instances[i.GetId()]})

@@ -17,6 +17,8 @@ type Config struct {
 	Identity  *Identity
 	UserAgent string
 	Random    func() float64 // yields numbers in [0, 1), for jitter
+	// Patience is how long a call looks for the leader of a shard; 0: until its context ends.
+	Patience time.Duration
 	// Warn is called when the identity can't be renewed. Optional.
 	Warn func(error)
 	// Waiting is called with a client.ShardError each time a shard that is unreachable or
@@ -39,7 +41,7 @@ func NewClient(cfg Config) *Client {
 	c := &Client{cfg: cfg}
 	c.api = client.New(client.Config{
 		TLS: cfg.Identity.TLS, UserAgent: cfg.UserAgent, Random: cfg.Random, Waiting: cfg.Waiting,
-		Before: c.renewIfDue, GiveUp: true,
+		Before: c.renewIfDue, GiveUp: true, Patience: cfg.Patience,
 	})
 	return c
 }

@@ -44,7 +44,7 @@ func (c *Client) ExplainGroup(ctx context.Context, shards []client.Shard, key st
 		return []Explanation{Explain(Group{Shard: shard, GroupStatus: found.GetGroup()}, instances, events.GetEvents(), now)}, err
 	})
 	if len(out) == 0 && err == nil {
-		return out, c.noGroup(ctx, shards, key)
+		return out, noGroup(ctx, c, shards, key)
 	}
 	return out, err
 }

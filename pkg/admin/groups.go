@@ -64,14 +64,14 @@ func (c *Client) GroupStatus(ctx context.Context, shards []client.Shard, key str
 		return []Group{{Shard: shard, GroupStatus: resp.GetGroup()}}, nil
 	})
 	if len(found) == 0 && err == nil {
-		return nil, c.noGroup(ctx, shards, key)
+		return nil, noGroup(ctx, c, shards, key)
 	}
 	return found, err
 }
 
 // noGroup is the error of a key that no group of these shards has.
-func (c *Client) noGroup(ctx context.Context, shards []client.Shard, key string) error {
-	have, err := c.groupNames(ctx, shards)
+func noGroup(ctx context.Context, c *Client, shards []client.Shard, key string) error {
+	have, err := groupNames(ctx, c, shards)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (c *Client) noGroup(ctx context.Context, shards []client.Shard, key string)
 }
 
 // groupNames returns the keys of the groups of all shards given, sorted.
-func (c *Client) groupNames(ctx context.Context, shards []client.Shard) ([]string, error) {
+func groupNames(ctx context.Context, c *Client, shards []client.Shard) ([]string, error) {
 	all, err := c.ListGroups(ctx, shards)
 	var have []string
 	for _, g := range all {
@@ -113,7 +113,7 @@ func (c *Client) orMeant(ctx context.Context, shards []client.Shard, key string,
 	if err == nil || !everyNotFound(err) {
 		return err
 	}
-	have, failed := c.groupNames(ctx, shards)
+	have, failed := groupNames(ctx, c, shards)
 	if failed != nil || slices.Contains(have, key) {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -33,6 +34,8 @@ type Config struct {
 	// GiveUp ends a call, and a watch that has not yet begun, when every address of a shard is
 	// rpc.Misdirected, instead of retrying.
 	GiveUp bool
+	// Patience is how long a call looks for a leader; an answer may take longer. 0: until ctx ends.
+	Patience time.Duration
 }
 
 // Client calls shards. It keeps one connection to each and is safe for concurrent use.
@@ -114,7 +117,7 @@ func (c *Client) shard(s Shard) (*rpc.Client, error) {
 func (c *Client) connect(s Shard) (*rpc.Client, error) {
 	return rpc.NewClient(rpc.ClientConfig{
 		Addrs: s.Addrs, UserAgent: c.cfg.UserAgent, Random: c.cfg.Random, Dialer: c.cfg.Dialer,
-		TLS: func(host string) *tls.Config { return c.cfg.TLS(s.ID, host) }, GiveUp: c.cfg.GiveUp,
+		TLS: func(host string) *tls.Config { return c.cfg.TLS(s.ID, host) }, GiveUp: c.cfg.GiveUp, Patience: c.cfg.Patience,
 	})
 }
 

@@ -77,6 +77,28 @@ func TestCallWaits(t *testing.T) {
 	})
 }
 
+// TestCallPatience: a call looks for a leader for as long as it has patience, and waits for an answer for as
+// long as its context lasts.
+func TestCallPatience(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		s := f.up("one", "10.0.0.1")
+		c := f.client(func(cfg *client.Config) { cfg.Patience = 5 * time.Second })
+		shard := client.Shard{ID: "one", Addrs: []string{s.addr}}
+		if _, err := client.Call(f.t.Context(), c, shard, func(ctx context.Context, s client.Service) (*nstancev1.ListGroupsResponse, error) {
+			time.Sleep(time.Minute)
+			return s.ListGroups(ctx, &nstancev1.ListGroupsRequest{})
+		}); err != nil {
+			t.Errorf("an answer that takes longer: %v", err)
+		}
+		s.set(func() { s.refuse = rpc.Unavailable.Errorf("another server leads") })
+		began := time.Now()
+		_, err := list(f.t.Context(), c, shard)
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != 5*time.Second {
+			t.Errorf("without a leader, after %s: %v", took, err)
+		}
+	})
+}
+
 // TestCallDuringAnOutage: the error says that object storage takes no writes, whichever other address is
 // dead, and whether an earlier attempt may have been carried out.
 func TestCallDuringAnOutage(t *testing.T) {

@@ -43,6 +43,8 @@ type ClientConfig struct {
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 	// GiveUp ends Do when every address in turn was Misdirected, instead of waiting for ctx to end.
 	GiveUp bool
+	// Patience is how long Do looks for a leader; an answer may take longer. 0: until ctx ends.
+	Patience time.Duration
 }
 
 // Client keeps one connection to the presumed leader of a shard: it starts with the first
@@ -151,7 +153,7 @@ func connectionFailed(err error) bool { return status.Code(err) == codes.Unavail
 
 // Do makes an idempotent call, and retries it until a leader answers or ctx ends: at once with
 // a leader named in an answer and with each untried address, and after Backoff when all have
-// been tried. Any other outcome is returned as it is. If ctx ends first, the error wraps the
+// been tried. Any other outcome is returned as it is. If ctx or Patience ends first, the error wraps the
 // last answer. If there is no connection, the error is a ConnectError.
 func (c *Client) Do(ctx context.Context, call func(context.Context, grpc.ClientConnInterface) error) error {
 	return c.DoSeen(ctx, call, func(error) {})
@@ -163,6 +165,8 @@ func (c *Client) DoSeen(
 ) error {
 	var all failures
 	var misdirected int // addresses in turn
+	looking, stop := c.patience(ctx)
+	defer stop()
 	for asked, hops, rounds := 0, 0, 0; ; {
 		followed, err := c.once(ctx, call)
 		switch {
@@ -187,11 +191,19 @@ func (c *Client) DoSeen(
 			continue
 		}
 		rounds++
-		if retry.Wait(ctx, Backoff().Draw(rounds, c.config.Random)) != nil {
-			return c.unanswered(ctx, all)
+		if retry.Wait(looking, Backoff().Draw(rounds, c.config.Random)) != nil {
+			return c.unanswered(looking, all)
 		}
 		hops = 0
 	}
+}
+
+// patience returns the context of a look for a leader: it ends when another round is not worth a wait.
+func (c *Client) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.config.Patience == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.config.Patience)
 }
 
 // ErrEarlierAttempt is wrapped by the error of a call whose last attempt changed nothing, while an

@@ -105,7 +105,7 @@ func (s *Server) found(ctx context.Context, o fleet.Operator) {
 
 // publish starts serving callers with a term.
 func (s *Server) publish(t *leader.Term, fence *election.Term, began time.Time) (withdraw func()) {
-	s.leadsSince.Store(&began)
+	s.published.Store(&termBegin{fence.Epoch(), began})
 	s.current.Store(t)
 	s.reportOutage()
 	s.ready.Ready("leading")
@@ -119,15 +119,21 @@ func (s *Server) publish(t *leader.Term, fence *election.Term, began time.Time) 
 	}
 }
 
+// termBegin is when a term of this server began.
+type termBegin struct {
+	epoch uint64
+	at    time.Time
+}
+
 // leadership describes this server as the leader, or is the error of a server that does not lead.
 func (s *Server) leadership() (operators.Leadership, error) {
 	lease, leads := s.elector.Lease(s.cfg.Now())
-	since := s.leadsSince.Load()
-	if !leads || since == nil {
+	term := s.published.Load()
+	if !leads || term == nil || term.epoch != lease.Epoch {
 		return operators.Leadership{}, writes.ErrNoTerm()
 	}
 	return operators.Leadership{
-		Server: s.cfg.ID, Version: s.cfg.Version, Epoch: lease.Epoch, Since: *since, LeaseRenewed: lease.Renewed, LeaseEnds: lease.Ends,
+		Server: s.cfg.ID, Version: s.cfg.Version, Epoch: lease.Epoch, Since: term.at, LeaseRenewed: lease.Renewed, LeaseEnds: lease.Ends,
 		Standbys: s.standbys.count(),
 	}, nil
 }

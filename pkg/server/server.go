@@ -50,12 +50,12 @@ type Server struct {
 	services  *services
 	fail      context.CancelCauseFunc // ends the process with a cause
 
-	booted     atomic.Bool                 // the fields above are set
-	telling    sync.Mutex                  // held while the current term is told about an outage
-	stuck      atomic.Value                // string: why this leader can't act; empty if it can
-	current    atomic.Pointer[leader.Term] // nil while this server does not lead
-	leadsSince atomic.Pointer[time.Time]   // when the last term of this server began
-	last       sync.WaitGroup              // what terms that are over still write
+	booted    atomic.Bool                 // the fields above are set
+	telling   sync.Mutex                  // held while the current term is told about an outage
+	stuck     atomic.Value                // string: why this leader can't act; empty if it can
+	current   atomic.Pointer[leader.Term] // nil while this server does not lead
+	published atomic.Pointer[termBegin]   // the last term that served calls
+	last      sync.WaitGroup              // what terms that are over still write
 }
 
 // Run runs a server until ctx ends, and then hands over: it stops acting, releases the lead,

@@ -87,7 +87,7 @@ func TestInstanceFacts(t *testing.T) {
 		}
 		g.stop[id]()
 		eventually(t, "the agent is gone", func() error {
-			if now := of(); now.GetConnected() || now.GetCertificateExpiresAt() != nil || now.GetFilesUpToDate() {
+			if now := of(); now.GetConnected() || now.GetCertificateExpiresAt() != nil || now.FilesUpToDate != nil {
 				return fmt.Errorf("%v", now)
 			}
 			return nil

@@ -81,9 +81,7 @@ func (s *standbys) count() int {
 	defer s.mu.Unlock()
 	n := 0
 	for _, one := range s.known {
-		if one.streams > 0 {
-			n++
-		}
+		n += one.streams
 	}
 	return n
 }

@@ -116,7 +116,7 @@ func (c *crossing) callForDefault() {
 	}
 }
 
-// shardStatus: whoever leads, leads all tenants.
+// shardStatus: one server leads for all tenants.
 func (c *crossing) shardStatus() {
 	resp, err := c.client.GetShardStatus(within(c.t), &nstancev1.GetShardStatusRequest{})
 	if err != nil || resp.GetLeader() == "" || resp.GetEpoch() == 0 {

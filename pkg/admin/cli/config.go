@@ -48,7 +48,7 @@ func removed(all []*nstancev1.GroupRemoval) string {
 
 func (a *app) configStatus() *cobra.Command {
 	cmd := listing(&cobra.Command{Use: "status", Short: "Show which config each shard runs", Args: cobra.NoArgs}, "SHARD")
-	return a.show(cmd, func(cmd *cobra.Command, _ []string) error {
+	return show(a, cmd, func(cmd *cobra.Command, _ []string) error {
 		client, shards, err := a.connect(a.target.read)
 		if err != nil {
 			return err

@@ -22,7 +22,7 @@ func listEach[T any](
 	a *app, cmd *cobra.Command, columns func() []column[T], ask func(*admin.Client, context.Context, []client.Shard) ([]T, error),
 	empty func(*admin.Client, context.Context, []client.Shard) error,
 ) *cobra.Command {
-	return a.show(cmd, func(cmd *cobra.Command, _ []string) error {
+	return show(a, cmd, func(cmd *cobra.Command, _ []string) error {
 		c, shards, err := a.connect(a.target.read)
 		if err != nil {
 			return err

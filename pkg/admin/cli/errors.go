@@ -38,8 +38,7 @@ func hint(err error) string {
 	case codes.AlreadyExists:
 		return "`nstance-admin group status` shows the existing group; `group scale` changes its size; create never changes an existing group"
 	case codes.Unavailable:
-		return "check that --servers has the server's operator address; the server's health endpoint and its log show what it waits for; " +
-			"--timeout 1m waits longer for a leader"
+		return "check that --servers has the server's operator address; the server's health endpoint and its log show what it waits for"
 	case codes.Unauthenticated:
 		return "the identity is not (or no longer) accepted: create a new one with `nstance-admin cluster register-operator`"
 	case codes.Unimplemented:

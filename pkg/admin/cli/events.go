@@ -34,7 +34,7 @@ func eventCommand(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&q.Instance, "instance", "", "only events of this instance, and of its replacement")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events until interrupted")
 	a.shardFlags(cmd)
-	return a.show(cmd, func(cmd *cobra.Command, _ []string) error {
+	return show(a, cmd, func(cmd *cobra.Command, _ []string) error {
 		switch _, err := fleet.ParseID(q.Instance); {
 		case q.Instance != "" && err != nil:
 			return usagef("--instance: %w", err)
@@ -115,7 +115,7 @@ func groupExplain(a *app) *cobra.Command {
 		Long: "Say why a group is not at size, in each shard that has it: its conditions, the instances that are not ready or leave, " +
 			"and its latest events.",
 	}
-	return a.show(cmd, func(cmd *cobra.Command, args []string) error {
+	return show(a, cmd, func(cmd *cobra.Command, args []string) error {
 		client, shards, err := a.connect(a.target.read)
 		if err != nil {
 			return err

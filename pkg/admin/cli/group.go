@@ -60,7 +60,7 @@ func (a *app) groupList() *cobra.Command {
 
 func (a *app) groupStatus() *cobra.Command {
 	cmd := &cobra.Command{Use: "status GROUP", Short: "Show one group in detail", Args: cobra.ExactArgs(1)}
-	return a.show(cmd, func(cmd *cobra.Command, args []string) error {
+	return show(a, cmd, func(cmd *cobra.Command, args []string) error {
 		client, shards, err := a.connect(a.target.read)
 		if err != nil {
 			return err

@@ -65,7 +65,7 @@ func (a *app) instanceList() *cobra.Command {
 
 func (a *app) instanceStatus() *cobra.Command {
 	cmd := &cobra.Command{Use: "status ID", Short: "Show one instance in detail", Args: cobra.ExactArgs(1)}
-	return a.show(cmd, func(cmd *cobra.Command, args []string) error {
+	return show(a, cmd, func(cmd *cobra.Command, args []string) error {
 		if _, err := fleet.ParseID(args[0]); err != nil {
 			return usageError{err}
 		}

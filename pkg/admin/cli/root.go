@@ -61,6 +61,9 @@ func Run(ctx context.Context, env Env) int {
 	}
 	fmt.Fprintf(env.Stderr, "nstance-admin: %v\n", err)
 	if h := hint(err); h != "" {
+		if a.patience > 0 && errors.Is(err, context.DeadlineExceeded) {
+			h += "; --timeout 1m looks for a leader for longer"
+		}
 		fmt.Fprintf(env.Stderr, "hint: %s\n", h)
 	}
 	// Usage errors after a command started are the command's own; before that they are cobra's.
@@ -81,6 +84,7 @@ type app struct {
 	format      format
 	limit       string        // --timeout as it was given
 	timeout     time.Duration // what it means for the command
+	patience    time.Duration // for the leader of a shard; 0: timeout
 	target      target
 	identityDir string
 	storage     admin.StorageConfig
@@ -92,13 +96,14 @@ func (a *app) root() *cobra.Command {
 	root := branch(&cobra.Command{
 		Use: "nstance-admin", Short: "Manage Nstance clusters and shards", Version: a.env.Version,
 		SilenceUsage: true, SilenceErrors: true,
-	}, a.cluster(), a.config(), a.group(), a.instance(), a.operator(), shardCommand(a), storageCommands(a), a.watch(), eventCommand(a), serveCommand(a),
-		doctorCommand(a), versionCommand(a))
+	}, a.cluster(), a.config(), a.group(), a.instance(), a.operator(), shardCommand(a), storageCommands(a), a.watch(),
+		eventCommand(a), serveCommand(a), doctorCommand(a), versionCommand(a))
 	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
 	f.StringVarP(&a.output, "output", "o", a.preset("OUTPUT", "table"), "table, json or yaml; of lists also wide (nothing is cut) and name")
 	f.StringVar(&a.limit, "timeout", a.preset("TIMEOUT", ""),
-		"timeout of the command, a `duration` such as 30s or 1d; not given: 5s for one that shows what shards have, 2m for others")
+		"timeout of the command, a `duration` such as 30s or 1d; not given: 2m, of which one that shows what shards have\n"+
+			"looks for their leaders for 5s")
 	describe(a, root)
 	completion(a, root)
 	return root
@@ -149,46 +154,45 @@ func isEndless(cmd *cobra.Command) bool {
 	return when == "yes" || when != "" && cmd.Flags().Changed(when)
 }
 
-// How long a command may take without --timeout. One that shows what shards have does not wait for the
-// next leader of a shard.
+// Without --timeout, a command takes workTimeout at most, and one that shows what shards have looks for
+// their leaders for showPatience.
 const (
-	showTimeout = 5 * time.Second
-	workTimeout = 2 * time.Minute
+	workTimeout  = 2 * time.Minute
+	showPatience = 5 * time.Second
 )
 
-// parseTimeout returns the limit of a command: what was given, or else the usual.
-func parseTimeout(given string, usual time.Duration) (time.Duration, error) {
-	if given == "" {
-		return usual, nil
+// parseTimeout returns --timeout, or what a command has without it.
+func parseTimeout(a *app, cmd *cobra.Command) (time.Duration, error) {
+	if a.limit == "" && !cmd.Flags().Changed("timeout") {
+		return workTimeout, nil
 	}
 	var d config.Duration
-	if err := d.UnmarshalText([]byte(given)); err != nil || d <= 0 {
-		return 0, usagef("--timeout: %.40q is not valid: want a duration above 0, such as 30s", given)
+	if err := d.UnmarshalText([]byte(a.limit)); err != nil || d <= 0 {
+		return 0, usagef("--timeout: %.40q is not valid: want a duration above 0, such as 30s", a.limit)
 	}
 	return d.Std(), nil
 }
 
 // show makes a command that shows what shards have: it changes nothing.
-func (a *app) show(cmd *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
-	return a.limited(cmd, showTimeout, func(cmd *cobra.Command, args []string) error {
+func show(a *app, cmd *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
 		a.reads = true
+		if a.limit == "" && !isEndless(cmd) {
+			a.patience = showPatience
+		}
 		return run(cmd, args)
 	})
 }
 
 // leaf makes a command that does work, within --timeout.
 func (a *app) leaf(cmd *cobra.Command, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
-	return a.limited(cmd, workTimeout, run)
-}
-
-func (a *app) limited(cmd *cobra.Command, usual time.Duration, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	nameArgs(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if a.format, err = parseFormat(a.output, cmd.Annotations[nameColumn] != ""); err != nil {
 			return err
 		}
 		arrange(a, cmd)
-		if a.timeout, err = parseTimeout(a.limit, usual); err != nil {
+		if a.timeout, err = parseTimeout(a, cmd); err != nil {
 			return err
 		}
 		if shard := cmd.Flags().Lookup("shard"); shard != nil {

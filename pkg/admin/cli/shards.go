@@ -76,7 +76,7 @@ func (t *target) write() ([]client.Shard, error) {
 func list[T any](
 	a *app, cmd *cobra.Command, columns func() []column[T], ask func(*admin.Client, context.Context, []client.Shard) ([]T, error),
 ) *cobra.Command {
-	return a.show(cmd, func(cmd *cobra.Command, _ []string) error {
+	return show(a, cmd, func(cmd *cobra.Command, _ []string) error {
 		client, shards, err := a.connect(a.target.read)
 		if err != nil {
 			return err
@@ -101,7 +101,8 @@ func (a *app) connect(pick func() ([]client.Shard, error)) (*admin.Client, []cli
 	}
 	a.client = admin.NewClient(admin.Config{
 		Identity: identity, UserAgent: "nstance-admin/" + a.env.Version, Random: rand.Float64, Waiting: newWaits(a.env.Stderr).set,
-		Warn: func(err error) { fmt.Fprintf(a.env.Stderr, "warning: %v\n", err) },
+		Patience: a.patience,
+		Warn:     func(err error) { fmt.Fprintf(a.env.Stderr, "warning: %v\n", err) },
 	})
 	return a.client, shards, nil
 }

@@ -13,6 +13,7 @@ import * as pause from './pause.js';
 
 const store = new Store();
 const status = { shards: [] };
+const patience = 4000; // milliseconds: who leads a shard is asked every 5 s
 let stale; // {why, at} while there is no stream
 let refused; // why the API ended the stream
 
@@ -45,12 +46,27 @@ async function learn() {
   drawSoon();
 }
 
-// askLeaders asks which server leads each shard. A shard that does not answer keeps what was known of it.
-async function askLeaders() {
-  const all = await (await call('/shards')).json();
-  for (const one of all.answers || all) store.leads.set(one.shard, one);
-  store.changed.add('shards');
-  drawSoon();
+// askLeaders asks which server leads each shard that can be followed. Each is asked alone, so that one that
+// does not answer holds up no other.
+function askLeaders() {
+  for (const shard of status.shards) if (shards.state(store.watched.get(shard)).kind !== 'bad') askLeader(shard);
+}
+
+const asking = new Set(); // shards
+
+async function askLeader(shard) {
+  if (asking.has(shard)) return;
+  asking.add(shard);
+  try {
+    const query = new URLSearchParams({ shard });
+    const [is] = await (await call(`/shards?${query}`, { signal: AbortSignal.timeout(patience) })).json();
+    store.lead(shard, is);
+    drawSoon();
+  } catch (error) {
+    console.info(`the leader of ${shard} is not known: ${error.message}`);
+  } finally {
+    asking.delete(shard);
+  }
 }
 
 function showConnection() {
@@ -77,13 +93,13 @@ async function broken(why, wait) {
 function connected() {
   stale = undefined;
   showConnection();
-  askLeaders().catch((error) => console.info(`the leaders are not known: ${error.message}`));
-  learn().catch((error) => console.info(`the status of the API is not known: ${error.message}`));
+  learn().then(askLeaders).catch((error) => console.info(`the status of the API is not known: ${error.message}`));
 }
 
 function see(event) {
   if (event.kind === 'error') refused = event.data.detail; // the stream ends
   else store.see(event);
+  if (event.kind === 'event' && event.data.event.kind === 'takeover') askLeader(event.data.shard);
   drawSoon();
 }
 
@@ -91,8 +107,8 @@ let due; // of the next draw
 let drawn = -Infinity; // when the last draw ended
 let cost = 0; // milliseconds of it
 
-// drawSoon draws what has changed: at once after a quiet time, and otherwise so seldom that drawing takes
-// at most a fifth of the time.
+// drawSoon draws what has changed: at once after a quiet time, and otherwise after a pause that grows with
+// what a draw costs.
 function drawSoon() {
   if (due || store.changed.size === 0) return;
   due = setTimeout(() => {
@@ -101,7 +117,7 @@ function drawSoon() {
     draw();
     drawn = performance.now();
     cost = drawn - begun;
-  }, Math.max(0, drawn + Math.max(50, 4 * cost) - performance.now()));
+  }, Math.max(0, drawn + Math.min(1000, Math.max(50, 4 * cost)) - performance.now()));
 }
 
 function draw() {
@@ -121,7 +137,7 @@ setInterval(() => {
   drawSoon();
 }, 10000);
 setInterval(() => {
-  if (!stale) askLeaders().catch((error) => console.info(`the leaders are not known: ${error.message}`));
+  if (!stale) askLeaders();
   store.changed.add('shards').add('instances'); // ages
   drawSoon();
 }, 5000);

@@ -3,7 +3,7 @@
 import { arrange, byId, el, setText, count, duration, since, phase } from './dom.js';
 
 const phases = ['pending', 'running', 'draining', 'deleting'];
-const narrow = matchMedia('(max-width: 60rem)');
+const narrow = matchMedia('(max-width: 74rem)');
 const view = byId('instance-view');
 const body = byId('instance-rows');
 let list = [];
@@ -18,6 +18,7 @@ export const health = (instance) => {
 
 const files = (instance) => {
   if (phase(instance.phase) !== 'running') return ['dim', ''];
+  if (instance.files_up_to_date === undefined) return ['dim', ''];
   return instance.files_up_to_date ? ['good', 'up to date'] : ['warn', 'behind'];
 };
 

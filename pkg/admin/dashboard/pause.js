@@ -16,27 +16,30 @@ export function open(of) {
   setText(byId('pause-question'), (group.rollout_paused
     ? `Instances that were made from an earlier definition are replaced again: ${outdated} now.`
     : `Instances that work are kept although they were made from an earlier definition: ${outdated} now. Those that fail are replaced.`));
+  byId('pause-go').disabled = false;
   setText(byId('pause-go'), group.rollout_paused ? 'Resume' : 'Pause');
   dialog.showModal();
 }
 
-async function send() {
-  const query = new URLSearchParams({ shard: group.shard });
+async function send(of) {
+  const query = new URLSearchParams({ shard: of.shard });
+  const headers = of.etag ? { 'If-Match': `"${of.etag}"` } : {}; // as it is shown, and not if it was changed meanwhile
+  const body = { rollout_paused: !of.rollout_paused };
+  await call(`/groups/${encodeURIComponent(of.key)}?${query}`, { method: 'PUT', headers, body });
+}
+
+async function submit(event) {
+  event.preventDefault();
+  const of = group;
+  byId('pause-go').disabled = true;
   try {
-    const headers = group.etag ? { 'If-Match': `"${group.etag}"` } : {}; // as it is shown, and not if it was changed meanwhile
-    const body = { rollout_paused: !group.rollout_paused };
-    await call(`/groups/${encodeURIComponent(group.key)}?${query}`, { method: 'PUT', headers, body });
-    dialog.close();
+    await send(of);
+    if (of === group) dialog.close();
   } catch (error) {
-    setText(byId('pause-question'), `Nothing is known to have changed: ${error.message}`);
+    if (of !== group) return; // another one was opened
+    setText(byId('pause-question'), `Nothing is known to have changed: ${error.message}. Close this to see the group as it is now.`);
   }
 }
 
-dialog.querySelector('form').addEventListener('submit', async (event) => {
-  event.preventDefault();
-  const go = byId('pause-go');
-  go.disabled = true;
-  await send();
-  go.disabled = false;
-});
+dialog.querySelector('form').addEventListener('submit', submit);
 byId('pause-cancel').onclick = () => dialog.close();

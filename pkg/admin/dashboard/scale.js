@@ -5,6 +5,7 @@ import { call } from './api.js';
 
 let group;
 let asked; // the size that the question is about
+let stale = false; // the group was changed since it was opened
 let emptying = false; // the API has asked whether all instances may go
 
 const dialog = byId('scale-dialog');
@@ -23,6 +24,8 @@ function again() {
 // open asks for the size of a group.
 export function open(of) {
   group = of;
+  stale = false;
+  byId('scale-go').disabled = false;
   again();
   byId('scale-title').textContent = `Scale ${group.key} of shard ${group.shard}`;
   byId('scale-now').textContent = `It has ${group.actual_size} of ${group.size} instances.`;
@@ -32,6 +35,7 @@ export function open(of) {
 }
 
 async function send() {
+  const of = group;
   const query = new URLSearchParams({ shard: group.shard });
   if (emptying) query.set('yes', 'true');
   if (group.manager) query.set('force', 'true'); // the question named it
@@ -39,8 +43,14 @@ async function send() {
     // The size was chosen for the group as it is shown: not if it was changed meanwhile.
     const headers = group.etag ? { 'If-Match': `"${group.etag}"` } : {};
     await call(`/group/scale?${query}`, { method: 'POST', headers, body: { group: group.key, size: asked } });
-    dialog.close();
+    if (of === group) dialog.close();
   } catch (error) {
+    if (of !== group) return; // another one was opened
+    if (error.status === 412) { // it stays changed
+      ask(`Nothing was changed: ${error.message}. Close this to see the group as it is now.`, 'Continue');
+      stale = true;
+      return;
+    }
     if (error.status === 409 && asked === 0 && !emptying) {
       emptying = true;
       ask(`${error.message}`, 'Remove all instances');
@@ -64,9 +74,10 @@ async function submit(event) {
     return;
   }
   const go = byId('scale-go');
+  const of = group;
   go.disabled = true;
   await send();
-  go.disabled = false;
+  if (of === group) go.disabled = stale;
 }
 
 dialog.querySelector('form').addEventListener('submit', submit);

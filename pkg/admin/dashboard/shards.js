@@ -15,17 +15,20 @@ function fact(name, value) {
   return value === undefined || value === '' ? [] : [el('dt', {}, name), el('dd', {}, value)];
 }
 
-// leadership says which server leads, and for how long it may; leads is undefined while that is not known.
-function leadership(store, shard, leads, lost) {
-  if (!leads) {
+// leadership says which server leads, and for how long it may, or which one led last.
+function leadership(store, shard, lost) {
+  const leads = store.leads.get(shard);
+  const epoch = store.epoch(shard);
+  if (!leads || epoch > Number(leads.epoch)) { // it was not asked yet
     const takeover = store.takeover(shard);
-    return [...fact('Epoch', store.epoch(shard)?.toString()), ...fact('Takeover', takeover && `${since(takeover.at)} ago: ${takeover.message}`)];
+    return [...fact('Epoch', epoch?.toString()), ...fact('Takeover', takeover && `${since(takeover.at)} ago: ${takeover.message}`)];
   }
+  if (lost) return [...fact('Last leader', leads.leader), ...fact('Epoch', leads.epoch)];
   const left = Date.parse(leads.lease_ends_at) - Date.now();
   const lease = `renewed ${since(leads.lease_renewed_at)} ago, ends in ${duration(left)}`;
   return [
-    ...fact('Leader', `${leads.leader}, for ${since(leads.leading_since)}`), ...fact('Epoch', leads.epoch),
-    ...fact('Lease', lost || left < 0 ? '' : lease), ...fact('Standbys', String(leads.standbys)), ...fact('Version', leads.version),
+    ...fact('Leader', `${leads.leader}, for ${since(leads.leading_since)}`), ...fact('Epoch', leads.epoch), ...fact('Lease', lease),
+    ...fact('Standbys', String(leads.standbys)), ...fact('Version', leads.version),
   ];
 }
 
@@ -38,7 +41,7 @@ function card(store, shard) {
     el('h3', {}, `${shard} `, el('span', { class: is.kind }, is.word)),
     is.error ? el('p', { class: 'bad note' }, `Since ${clock(is.at)}: ${is.error}. What is shown of it is from then.`) : '',
     el('dl', {},
-      ...leadership(store, shard, store.leads.get(shard), is.kind === 'bad'),
+      ...leadership(store, shard, is.kind === 'bad'),
       ...fact('Instances', groups.length ? `${sum('actual_size')} of ${sum('size')} in groups` : '')),
     ...problems.map((problem) => el('p', { class: 'warn note' }, `${problem.reason}: ${problem.message}`)));
 }

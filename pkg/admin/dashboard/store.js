@@ -77,6 +77,13 @@ export class Store {
     this.changed.add('events').add('shards');
   }
 
+  // lead notes which server leads a shard, unless a later one is known.
+  lead(shard, is) {
+    if (Number(is.epoch) < Number(this.leads.get(shard)?.epoch || 0)) return;
+    this.leads.set(shard, is);
+    this.changed.add('shards');
+  }
+
   drop(part, id) {
     this[part].delete(id);
     this.changed.add(part);

@@ -39,7 +39,7 @@ func TestPrometheus(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got.Scrape) != 1 || len(got.Scrape[0].Static) != 1 ||
-			!slices.Equal(got.Scrape[0].Static[0].Targets, []string{"127.0.0.1:9995", "127.0.0.1:10015", "127.0.0.1:10005"}) {
+			!slices.Equal(got.Scrape[0].Static[0].Targets, []string{"127.0.0.1:9996", "127.0.0.1:10016", "127.0.0.1:10006"}) {
 			t.Errorf("not all servers are scraped: %s", text)
 		}
 		if withAlerts != (len(got.Rules) == 1) {

@@ -16,6 +16,7 @@ const (
 	registrationPort
 	operatorPort
 	agentPort
+	_ // dev-aws has 8995
 	metricsPort
 )
 

@@ -19,10 +19,23 @@ func (s Shard) nodeProviderID(i fleet.Instance) string {
 
 // statusOf returns the status of one instance.
 func statusOf(shard Shard, i fleet.Instance) *nstancev1.InstanceStatus {
-	st := instanceStatus(i, shard.Health(i.ID))
+	h := shard.Health(i.ID)
+	st := instanceStatus(i, h)
 	st.IdempotencyKey, st.NodeProviderId = i.RequestKey, shard.nodeProviderID(i)
 	st.ProviderKind, st.Region, st.Zone = shard.Provider.Kind, shard.Provider.Region, shard.Provider.Zone
-	g, _ := shard.Groups.Group(i.GroupKey())
-	st.FilesUpToDate = shard.FilesUpToDate(i, g)
+	st.FilesUpToDate = filesUpToDate(shard, i, h)
 	return st
+}
+
+// filesUpToDate is nil while it is not known.
+func filesUpToDate(shard Shard, i fleet.Instance, h Health) *bool {
+	if !h.Connected {
+		return nil
+	}
+	g, _ := shard.Groups.Group(i.GroupKey())
+	is := shard.FilesUpToDate(i, g)
+	if !is && h.ConfigHash == "" && !h.WithoutFiles {
+		return nil
+	}
+	return &is
 }

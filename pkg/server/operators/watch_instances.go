@@ -85,6 +85,7 @@ func (w *Watches) currentInstance(
 	}
 	end := proto.CloneOf(last)
 	end.Phase, end.DeletedAt, end.Connected = nstancev1.InstancePhase_INSTANCE_PHASE_DELETED, timestamppb.New(w.cfg.Now()), false
+	end.CertificateExpiresAt, end.FilesUpToDate = nil, nil
 	return end, true
 }
 

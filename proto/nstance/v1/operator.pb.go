@@ -2749,8 +2749,9 @@ type InstanceStatus struct {
 	// When the newest certificate of the agent expires that its open health stream was begun
 	// with, or that it got since; unset while no stream is open.
 	CertificateExpiresAt *timestamppb.Timestamp `protobuf:"bytes,29,opt,name=certificate_expires_at,json=certificateExpiresAt,proto3" json:"certificate_expires_at,omitempty"`
-	// True if it is known to have the newest version of its group's files, or the group has none.
-	FilesUpToDate bool `protobuf:"varint,30,opt,name=files_up_to_date,json=filesUpToDate,proto3" json:"files_up_to_date,omitempty"`
+	// Whether it has the newest version of its group's files; true if the group has none. Unset
+	// while that is not known: the agent is not connected, or has not reported to this leader.
+	FilesUpToDate *bool `protobuf:"varint,30,opt,name=files_up_to_date,json=filesUpToDate,proto3,oneof" json:"files_up_to_date,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2989,8 +2990,8 @@ func (x *InstanceStatus) GetCertificateExpiresAt() *timestamppb.Timestamp {
 }
 
 func (x *InstanceStatus) GetFilesUpToDate() bool {
-	if x != nil {
-		return x.FilesUpToDate
+	if x != nil && x.FilesUpToDate != nil {
+		return *x.FilesUpToDate
 	}
 	return false
 }
@@ -4811,7 +4812,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\"y\n" +
 	"\x15ListInstancesResponse\x128\n" +
 	"\tinstances\x18\x01 \x03(\v2\x1a.nstance.v1.InstanceStatusR\tinstances\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x95\t\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xaf\t\n" +
 	"\x0eInstanceStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
@@ -4847,8 +4848,9 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x04zone\x18\x1a \x01(\tR\x04zone\x12(\n" +
 	"\x10node_provider_id\x18\x1b \x01(\tR\x0enodeProviderId\x12\x1c\n" +
 	"\tnamespace\x18\x1c \x01(\tR\tnamespace\x12P\n" +
-	"\x16certificate_expires_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\x14certificateExpiresAt\x12'\n" +
-	"\x10files_up_to_date\x18\x1e \x01(\bR\rfilesUpToDate\"\x95\x01\n" +
+	"\x16certificate_expires_at\x18\x1d \x01(\v2\x1a.google.protobuf.TimestampR\x14certificateExpiresAt\x12,\n" +
+	"\x10files_up_to_date\x18\x1e \x01(\bH\x00R\rfilesUpToDate\x88\x01\x01B\x13\n" +
+	"\x11_files_up_to_date\"\x95\x01\n" +
 	"\vDrainStatus\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x127\n" +
 	"\tdelete_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bdeleteAt\x125\n" +
@@ -5214,6 +5216,7 @@ func file_nstance_v1_operator_proto_init() {
 	file_nstance_v1_registration_proto_init()
 	file_nstance_v1_operator_proto_msgTypes[12].OneofWrappers = []any{}
 	file_nstance_v1_operator_proto_msgTypes[25].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[33].OneofWrappers = []any{}
 	file_nstance_v1_operator_proto_msgTypes[35].OneofWrappers = []any{}
 	file_nstance_v1_operator_proto_msgTypes[37].OneofWrappers = []any{
 		(*DeleteInstanceRequest_Id)(nil),
