@@ -30,7 +30,8 @@ func Restore(ctx context.Context, cfg BootstrapConfig, last Trust) (now Trust, s
 	if err != nil {
 		return fail(err)
 	}
-	for _, part := range cfg.missing(ctx, there, last) {
+	parts := cfg.missing(ctx, there, last)
+	for _, part := range parts {
 		switch created, err := part.create(); {
 		case err != nil:
 			return fail(fmt.Errorf("store the %s again: %w", part.name, err))
@@ -42,7 +43,12 @@ func Restore(ctx context.Context, cfg BootstrapConfig, last Trust) (now Trust, s
 			}
 		}
 	}
-	if now, err = Load(ctx, cfg); err != nil {
+	if len(parts) == 0 {
+		now, err = cfg.join(there.stored, there.nonceKey)
+	} else {
+		now, err = Load(ctx, cfg)
+	}
+	if err != nil {
 		return fail(err)
 	}
 	if !now.NonceKey.Equal(last.NonceKey) {

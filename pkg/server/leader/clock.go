@@ -22,7 +22,7 @@ const (
 	clockNear  = 30 * time.Second
 	// clockInterval is how often the store's clock is compared, which takes three requests, and
 	// clockAgain how often while it differs or is unknown.
-	clockInterval = time.Hour
+	clockInterval = 2 * time.Hour
 	clockAgain    = 10 * time.Minute
 	// clockGap is the least time between two comparisons, and between two problems of one instance.
 	clockGap = time.Minute
