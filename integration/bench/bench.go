@@ -14,14 +14,13 @@ import (
 	"github.com/shirou/gopsutil/v4/load"
 )
 
-// bench is one run: the location of its files, and what runs beside the rows.
+// bench is one run: the location of its files.
 type bench struct {
 	self     string // this binary
 	bin      string // the folder of the real binaries
 	temp     string // deleted at the end
 	profiles string // kept unless empty
 	progress io.Writer
-	idle     *child
 
 	siegeTime time.Duration // the duration of each attack of the row siege
 
@@ -52,9 +51,6 @@ func newBench(progress io.Writer) (*bench, error) {
 
 // close stops what still runs and deletes its files.
 func (b *bench) close() {
-	if b.idle != nil {
-		b.idle.kill()
-	}
 	os.RemoveAll(b.temp)
 	os.Remove(b.profiles) // kept if it has profiles
 }

@@ -17,9 +17,10 @@ const (
 	// takes a few milliseconds.
 	following = 500 * time.Millisecond
 
-	// idleFor is how long an idle leader has done nothing. It is less than the interval between
-	// two renewals of an idle leader, of which none comes in between.
-	idleFor = 5 * time.Second
+	// idleFor is how long an idle leader has done nothing. It is less than the 10 s between two
+	// renewals of an idle leader, of which none comes in between, and more than the 5 s after which
+	// it stores its events.
+	idleFor = 7 * time.Second
 	// slowStore is what each request of the election and the takeover takes with a slow store.
 	slowStore = 30 * time.Millisecond
 )

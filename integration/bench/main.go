@@ -63,13 +63,6 @@ func run(ctx context.Context, names []string, out, progress io.Writer) error {
 	var all []figure
 	var failed []string
 	for _, r := range selected {
-		if r.background != nil {
-			if err := r.background(ctx, b); err != nil { // the others can still be measured
-				failed = append(failed, fmt.Sprintf("%s: start: %v", r.name, err))
-			}
-		}
-	}
-	for _, r := range selected {
 		figures, err := b.measure(ctx, r)
 		all = append(all, figures...)
 		if err != nil {

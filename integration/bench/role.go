@@ -40,7 +40,7 @@ type stage struct {
 
 func playRole(ctx context.Context, name string) error {
 	play, ok := map[string]func(context.Context, *stage) error{
-		"server": playServer, "s3": playS3, "agents": playAgents, "registrants": playRegistrants, "idle": playIdle, "hour": playHour,
+		"server": playServer, "s3": playS3, "agents": playAgents, "registrants": playRegistrants,
 		"besieged": playBesieged, "attackers": playAttackers, roleOperator: playOperator,
 	}[name]
 	if !ok {

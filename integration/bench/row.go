@@ -12,13 +12,9 @@ type row struct {
 	// bound is its time limit: several times its duration on two cores beside other load.
 	bound time.Duration
 	run   func(context.Context, *bench) ([]figure, error)
-	// background starts, before any row runs, what takes long and disturbs nothing; run collects
-	// its result. Rare.
-	background func(context.Context, *bench) error
 }
 
-// rows lists all rows in their order. Idle is last, because it runs in the background as long as
-// the others. siegeTime is the duration of each attack of the row siege.
+// rows lists all rows in their order. siegeTime is the duration of each attack of the row siege.
 func rows(siegeTime time.Duration) []row {
 	return []row{
 		{name: "planner", what: "decide about one group", bound: 5 * time.Minute, run: measurePlanner},
@@ -41,6 +37,6 @@ func rows(siegeTime time.Duration) []row {
 		{name: "kubernetes", what: "the operator on a real control plane, shards in memory", bound: 30 * time.Minute, run: measureKubernetes},
 		{name: "stack", what: "the development stack with Kubernetes", bound: 20 * time.Minute, run: measureStack},
 		{name: "footprint", what: "real binaries: idle RSS, compressed size, what AWS adds", bound: 20 * time.Minute, run: measureFootprint},
-		{name: "idle", what: "object-storage requests of an idle shard", bound: 10 * time.Minute, run: measureIdle, background: startIdle},
+		{name: "idle", what: "object-storage requests of an idle shard", bound: 10 * time.Minute, run: measureIdle},
 	}
 }

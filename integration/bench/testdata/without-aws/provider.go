@@ -12,6 +12,7 @@ import (
 // Config has the fields that a server uses.
 type Config struct {
 	Region string
+	Getenv func(string) string
 	Leader *Leader
 }
 
