@@ -66,7 +66,8 @@ func newScenes(t *testing.T) *scenes {
 		down.shard(id).fail(status.Error(codes.Unavailable, "not now"))
 		hanging.shard(id).hang()
 	}
-	s.down = down.serve(append(down.tokens(), "--request-timeout", "6s")...)
+	// Well beyond the 5 s for which reads look for a leader: then it is the missing leader that ends them.
+	s.down = down.serve(append(down.tokens(), "--request-timeout", "20s")...)
 	s.hanging = hanging.serve(append(hanging.tokens(), "--request-timeout", "6s")...)
 	return s
 }
