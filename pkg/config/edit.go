@@ -138,7 +138,8 @@ func (s *Shard) restricted(static Group, e Entry) Problems {
 func (e Entry) narrowed() Entry {
 	return Entry{
 		Size: e.Size, InstanceType: e.InstanceType, Vars: e.Vars, Rotation: e.Rotation, RolloutPaused: e.RolloutPaused,
-		Manager: e.Manager, Leaving: e.Leaving, Revision: e.Revision, unknown: e.unknown,
+		Replaced: e.Replaced.narrowed(), Aborted: e.Aborted, Manager: e.Manager, Leaving: e.Leaving, Revision: e.Revision,
+		unknown: e.unknown,
 	}
 }
 
@@ -202,6 +203,7 @@ func set[T comparable](field **T, given *T) {
 
 func (e Entry) outliving(static Group) Entry {
 	e = e.narrowed()
+	e.Replaced = nil
 	set(&e.Template, &static.Template)
 	set(&e.SubnetPool, &static.SubnetPool)
 	if e.Size == nil {

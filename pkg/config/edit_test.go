@@ -244,7 +244,7 @@ func TestRestrictedEditing(t *testing.T) {
 	r := change(t, s, web, none, config.Change{
 		Template: ptr("knd"), SubnetPool: ptr("workers"), Size: ptr(3), InstanceType: ptr("huge"), Vars: map[string]any{"x": true},
 	})
-	if got, want := mustJSON(r.Entry), `{"size":3,"instance_type":"huge","vars":{"x":true},"revision":1}`; got != want {
+	if got, want := mustJSON(r.Entry), `{"size":3,"instance_type":"huge","vars":{"x":true},"replaced":{},"revision":1}`; got != want {
 		t.Errorf("kept %s, want %s", got, want)
 	}
 	change(t, s, web, none, config.Change{SubnetPool: ptr("")})

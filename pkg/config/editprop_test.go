@@ -56,7 +56,7 @@ func TestEditsKeepTheShardWhole(t *testing.T) {
 
 // checkNarrow checks that the record of a static group has only fields that may be overridden.
 func checkNarrow(t *rapid.T, s *config.Shard, key fleet.GroupKey, r config.GroupRecord) {
-	r.Size, r.InstanceType, r.Vars, r.Rotation, r.Leaving, r.Manager, r.Revision = nil, nil, nil, nil, nil, "", 0
+	r.Size, r.InstanceType, r.Vars, r.Rotation, r.Leaving, r.Replaced, r.Manager, r.Revision = nil, nil, nil, nil, nil, nil, "", 0
 	if _, isStatic := s.Static(key); isStatic && mustJSON(r.Entry) != "{}" {
 		t.Fatalf("static group %s has %s", key, mustJSON(r.Entry))
 	}

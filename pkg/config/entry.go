@@ -39,6 +39,10 @@ type Entry struct {
 	// Kept is what the group's template last defined for its tenant, once the tenant may no
 	// longer use it.
 	Kept *Kept `json:"kept,omitempty"`
+	// Replaced is what the last change that made instances outdated replaced, for an abort of its rollout.
+	Replaced *Replaced `json:"replaced,omitempty"`
+	// Aborted is the definition that the group refuses, and the one that it has instead.
+	Aborted *Aborted `json:"aborted,omitempty"`
 	// Revision is incremented by every requested change; 0 before the first, or if the record
 	// was written by a version without revisions.
 	Revision uint64 `json:"revision,omitempty"`
@@ -85,6 +89,8 @@ func (e Entry) check() Problems {
 	v.vars("vars", e.Vars)
 	v.args("args", e.Args)
 	e.Kept.check(v)
+	e.Replaced.check(v)
+	e.Aborted.check(v)
 	if err := checkManager(e.Manager); err != nil {
 		v.addf("manager", "%v", err)
 	}

@@ -62,8 +62,12 @@ func (s *Shard) checkedChange(key fleet.GroupKey, was GroupRecord, c Change, che
 		problems.addf("instance_type", "%v", err)
 	}
 	problems = slices.Concat(problems, after.check(), wrong)
-	if was, _, _ := s.resolve(key, before); len(problems) == 0 && rebuilt(was, group) {
+	old, _, _ := s.resolve(key, before)
+	if len(problems) == 0 && rebuilt(old, group) {
 		problems, _ = checks.refused(s, group) // what can't be rendered may get vars per instance
+	}
+	if old.AskedFor().Infra != group.AskedFor().Infra {
+		after = replacing(s, key, before, after)
 	}
 	return after, problems.sorted().Err()
 }
@@ -111,7 +115,7 @@ func (e Entry) makes(c Change) bool {
 	if err != nil || e.unreadable != nil {
 		return false
 	}
-	e.Revision, e.Manager, e.unknown = want.Revision, want.Manager, want.unknown
+	e.Revision, e.Manager, e.Replaced, e.unknown = want.Revision, want.Manager, want.Replaced, want.unknown
 	if e.SizeKept && c.Size == nil {
 		e.Size, e.SizeKept = want.Size, want.SizeKept
 	}
@@ -144,7 +148,7 @@ func (r GroupRecord) Remove() GroupRecord {
 		e = Entry{Revision: e.Revision}
 	}
 	e.Missing, e.Undefined, e.Manager = false, false, ""
-	e.Removed, e.Leaving, e.Size, e.SizeKept = true, nil, nil, false
+	e.Removed, e.Leaving, e.Size, e.SizeKept, e.Replaced, e.Aborted = true, nil, nil, false, nil, nil
 	return r.revised(e)
 }
 

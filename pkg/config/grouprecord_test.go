@@ -50,7 +50,7 @@ func TestDecodeGroupErrors(t *testing.T) {
 		"{\"size\": 1, \"\xff\": 2}":          "line 1, column 14: not valid UTF-8",
 		`{"rev": -1}`:                         "rev: got the number -1: want a whole number, not negative",
 		`{"rev": 1.5}`:                        "rev: got the number 1.5: want a whole number, not negative",
-		`{"Size": 1}`:                         "Size: unknown field (have: args, config_size, deleted_at, drain_timeout, ",
+		`{"Size": 1}`:                         "Size: unknown field (have: aborted, args, config_size, deleted_at, drain_timeout, ",
 		`{"size": 1, "size": 2}`:              "size: given more than once: again at line 1, column 13",
 		`{"size": -1}`:                        "size: -1 is outside the limits: want 0 to 10000",
 		`{"config_size": 10001}`:              "config_size: 10001 is outside the limits: want 0 to 10000",

@@ -15,7 +15,7 @@ type GroupRecords map[fleet.GroupKey]GroupRecord
 //
 // An invalid record is reported and disables its group, without effect on others. A record
 // whose tenant or group is not a valid ID is only reported. For a static group, the record may
-// set size, instance_type, vars, rotation, rollout_paused and leaving; other fields that differ from static
+// set size, instance_type, vars, rotation, rollout_paused, aborted and leaving; other fields that differ from static
 // config are reported and ignored, and so are unknown fields.
 func (s *Shard) Resolve(records GroupRecords) (map[fleet.GroupKey]fleet.Group, Problems) {
 	keys := map[fleet.GroupKey]bool{}
@@ -94,6 +94,7 @@ func (s *Shard) Usage(key fleet.GroupKey, r GroupRecord) (u GroupUsage) {
 	if !r.exists || s.QuotaOf(key.Tenant).ConfigBytes == nil {
 		return u
 	}
+	r.Replaced, r.Aborted = nil, nil // which no caller asked for
 	if data, err := r.Encode(); err == nil {
 		u.Bytes = len(data)
 	}

@@ -192,18 +192,18 @@ func (j judgement) nextRevision(before uint64) uint64 {
 }
 
 // sameWish reports whether a record equals the known one apart from the revision, the missing mark,
-// whether the rollout is paused, and what manages the group.
+// whether the rollout is paused or aborted, and what manages the group.
 func (r GroupRecord) sameWish(was GroupRecord) bool {
 	if r.unreadable != nil || r.Missing {
 		return false
 	}
 	r.Revision, r.Missing, r.SizeKept, r.Kept, r.ConfigSize = was.Revision, was.Missing, was.SizeKept, was.Kept, was.ConfigSize
-	r.RolloutPaused, r.Manager = was.RolloutPaused, was.Manager
+	r.RolloutPaused, r.Manager, r.Replaced, r.Aborted = was.RolloutPaused, was.Manager, was.Replaced, was.Aborted
 	return r.Same(was)
 }
 
 // overrides reports whether an entry overrides anything of a static group.
 func (e Entry) overrides() bool {
 	return e.Size != nil || e.InstanceType != nil || e.Vars != nil || e.Rotation != nil || e.RolloutPaused || e.Manager != "" ||
-		len(e.Leaving) > 0
+		e.Aborted != nil || len(e.Leaving) > 0
 }

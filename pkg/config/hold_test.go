@@ -34,6 +34,7 @@ const (
 	jobIs    = `{"template":"knd","size":9,"revision":4}`
 	jobHeld  = `{"template":"knd","size":9,"missing":true,"revision":5}`
 	webIs    = `{"size":2,"revision":5}`
+	aborted  = `"aborted":{"refused":"0123456789abcdef","instead":{"template":"knd","kind":"knd","arch":"amd64","subnet_pool":"workers"}}`
 	removed  = `{"template":"knd","removed":true,"revision":6}`
 	gone     = `{"deleted_at":"2026-03-01T12:00:00Z","config_size":1,"revision":6}`
 	lost     = `{"template":"knd","size":9,"missing":true,"revision":8}`
@@ -176,6 +177,10 @@ func TestHoldStaticGroup(t *testing.T) {
 		"that it was taken back was known":     {known: gone, behind: true, lives: 2, by: 6, want: nothing},
 		"and it was given again":               {known: gone, behind: true, lives: 2, by: 7, want: undefined(8), holds: true},
 		"one without a say, and given again":   {known: `{"revision":5}`, behind: true, lives: 2, by: 7, want: undefined(8), holds: true},
+		"one of before an abort": {
+			rev: 3, found: webIs, known: `{"size":2,` + aborted + `,"revision":6}`, lives: 2, by: 5,
+			want: `{"size":2,` + aborted + `,"revision":6}`, holds: true,
+		},
 		"nothing is known, nor was":            {lives: 1, want: nothing},
 		"nothing is known, and too many live":  {lives: 2, want: undefined(1), holds: true},
 		"it was taken back, and too many live": {rev: 8, found: gone, lives: 3, by: 6, want: gone},

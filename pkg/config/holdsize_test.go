@@ -16,7 +16,7 @@ import (
 func TestHoldAllOverrides(t *testing.T) {
 	for _, override := range []string{
 		`"size":2`, `"instance_type":"c7g.large"`, `"vars":{"a":"b"}`, `"rotation":{}`, `"rollout_paused":true`,
-		`"leaving":["knd01hf7yat00e00r000000000001"]`,
+		`"leaving":["knd01hf7yat00e00r000000000001"]`, aborted,
 	} {
 		h := config.History{Known: at(t, 7, `{`+override+`,"revision":5}`), Living: 1, Lives: true, Certain: true}
 		if r, differs := holdShard(t).HoldGroup(web, config.GroupRecord{}, h); !differs || !r.Missing {

@@ -94,7 +94,7 @@ func CheckLimit(tenant, field string, limit *int, current, wanted int, living Li
 }
 
 func (e Entry) withoutSize() Entry {
-	e.RolloutPaused, e.Manager = false, ""
+	e.RolloutPaused, e.Manager, e.Replaced, e.Aborted = false, "", nil, nil
 	e.Size, e.SizeKept, e.Leaving, e.Removed, e.Missing, e.Undefined, e.Revision = nil, false, nil, false, false, false, 0
 	return e
 }

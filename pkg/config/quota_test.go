@@ -85,6 +85,30 @@ func TestQuota(t *testing.T) {
 	}
 }
 
+// TestQuotaOfAnAbort: what an abort adds to a record counts for no quota, nor does its end.
+func TestQuotaOfAnAbort(t *testing.T) {
+	s := quotaShard(t, `"config_bytes": 1`, `"blue": { "web": { "template": "open", "size": 4 } }`)
+	key := fleet.GroupKey{Tenant: "blue", Name: "jobs"}
+	was := record(t, `{"template":"open","size":3,"revision":8}`)
+	of := built(nil, 1, group(t, s, key, was))
+	was = change(t, s, key, was, config.Change{InstanceType: ptr("huge")})
+	for _, edit := range []func(config.GroupRecord) config.GroupRecord{
+		func(r config.GroupRecord) config.GroupRecord { return abort(t, s, key, r, of) },
+		func(r config.GroupRecord) config.GroupRecord { return retry(t, s, key, r) },
+	} {
+		is := edit(was)
+		if err := s.CheckUsage(key, s.Usage(key, was), was, is, nil); err != nil {
+			t.Errorf("%s: %v", saidBy(is), err)
+		}
+		was = is
+	}
+	plain := was
+	plain.Replaced, plain.Aborted = nil, nil
+	if all, own := s.Usage(key, was), s.Usage(key, plain); all != own || was.Aborted == nil || was.Replaced == nil {
+		t.Errorf("%s: %+v, want %+v", saidBy(was), all, own)
+	}
+}
+
 // TestQuotaBesideWhatLeaves: only growth has to fit beside the leaving instances.
 func TestQuotaBesideWhatLeaves(t *testing.T) {
 	for _, c := range []struct {

@@ -63,7 +63,7 @@ func (s *Shard) resolve(key fleet.GroupKey, entry Entry) (group fleet.Group, wro
 		ignored = s.restricted(static, entry)
 		group, wrong = s.build(key, static, entry)
 		group.FilesHeld = len(wrong) > 0
-		wrong = append(wrong, s.concerned(key, static).becomes(filesGoOn)...)
+		wrong = append(wrong, append(s.concerned(key, static), instead(s, &group, entry.Aborted)...).becomes(filesGoOn)...)
 		group.Static = true
 		group.StaticSize, _ = sizeOf(s.Templates, static, Entry{})
 		if entry.Missing {
@@ -82,7 +82,8 @@ func (s *Shard) resolve(key fleet.GroupKey, entry Entry) (group fleet.Group, wro
 		group, wrong = s.build(key, definition, entry)
 		becomes := s.furnish(&group, entry, len(wrong) == 0)
 		if len(entry.unreadable) == 0 {
-			wrong = append(wrong, append(s.checkOwn(key, definition), s.concerned(key, definition)...).becomes(becomes)...)
+			own := append(s.checkOwn(key, definition), s.concerned(key, definition)...)
+			wrong = append(wrong, append(own, instead(s, &group, entry.Aborted)...).becomes(becomes)...)
 		}
 		if len(wrong) > 0 {
 			wrong = append(wrong, leftFiles(s, group)...)
@@ -142,7 +143,6 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 	}
 	size, isSet := sizeOf(s.Templates, g, entry)
 	out.Size, out.SizeUnset = size, !isSet
-	out.Subnets = slices.Clone(s.Server.SubnetPools[out.SubnetPool].Subnets)
 	wrong := slices.Clone(entry.unreadable)
 	if len(out.Vars) > maxVars {
 		wrong.addf("vars", "%d vars after merging: at most %d are allowed", len(out.Vars), maxVars)
@@ -150,12 +150,18 @@ func (s *Shard) build(key fleet.GroupKey, g Group, entry Entry) (fleet.Group, Pr
 	if out.InstanceType == "" && s.Server.Provider.Kind == ProviderAWS {
 		wrong.addf("instance_type", "required with the provider aws, since the template names none")
 	}
-	hashes, err := s.Hashes(out)
+	out.Subnets = slices.Clone(s.Server.SubnetPools[out.SubnetPool].Subnets)
+	return out, append(wrong, hash(s, &out)...)
+}
+
+// hash sets a group's hashes.
+func hash(s *Shard, g *fleet.Group) (problems Problems) {
+	hashes, err := s.Hashes(*g)
 	if err != nil {
-		wrong.addf("", "hash the definition: %v", err)
+		problems.addf("", "hash the definition: %v", err)
 	}
-	out.Hashes = hashes
-	return out, wrong
+	g.Hashes = hashes
+	return problems
 }
 
 // checkOwn checks the definition of a dynamic group.

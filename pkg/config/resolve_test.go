@@ -184,7 +184,7 @@ func TestBadRecordDisablesItsGroupOnly(t *testing.T) {
 		`"web": { "size": "two" }`:         `web: size: got the string "two": want a whole number`,
 		`"web": { "size": -1 }`:            `web: size: -1 is outside the limits: want 0 to 10000`,
 		`"web": { "size": 1e9 }`:           `web: size: 1000000000 is outside the limits: want 0 to 10000`,
-		`"web": { "Size": 1 }`:             `web: Size: unknown field (have: args, config_size, deleted_at, drain_timeout, `,
+		`"web": { "Size": 1 }`:             `web: Size: unknown field (have: aborted, args, config_size, deleted_at, drain_timeout, `,
 		`"web": { "size": 1, "size": 2 }`:  `web: size: given more than once: again at line 1, column `,
 		`"web": null`:                      `web: null is not a value here`,
 		`"web": []`:                        `web: got an array: want an object`,

@@ -23,6 +23,10 @@ func (t Tenants) Allow(tenant string) bool {
 	return t.every() || slices.Contains(t, tenant)
 }
 
+func (t Tenants) all(is func(string) bool) bool {
+	return !slices.ContainsFunc(t, func(tenant string) bool { return !is(tenant) })
+}
+
 func (t Tenants) every() bool { return len(t) == 1 && t[0] == everyTenant }
 
 // Access is which tenants may use a secret, or the objects below a prefix of the bucket.

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -111,11 +113,16 @@ func (v *validator) images() {
 
 // text checks one template.
 func (v *validator) text(path, text string, nonce bool) {
+	named := imagesIn(text)
 	scope := templateScope{images: v.shard.Images, nonce: nonce}
+	if v.toOwn { // the names of others' images are not shown
+		scope.images = maps.Clone(scope.images)
+		maps.DeleteFunc(scope.images, func(name string, i Image) bool { return !slices.Contains(named, name) && !v.users.all(i.Tenants.Allow) })
+	}
 	for _, wrong := range scope.check(text) {
 		v.addf(path, "%s", wrong)
 	}
-	for _, name := range imagesIn(text) {
+	for _, name := range named {
 		if image, ok := v.shard.Images[name]; ok {
 			accessOf(v).reach(path, "image", name, join("images", name), image.Tenants, v.users)
 		}

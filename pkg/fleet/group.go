@@ -25,6 +25,9 @@ type Group struct {
 	DrainTimeout  time.Duration // 0: delete at once
 	MaxSurge      Surge         // while working instances are replaced
 	RolloutPaused bool          // no working instance is replaced for its definition or age
+	Aborted       bool          // the group's record has an abort of a rollout
+	Refuses       string        // the infra hash of a definition that the group does not become; empty: none
+	Asked         *Asked        // that definition, while it is asked for; nil: the group has what is asked for
 	OnDemand      *OnDemand     // nil: pods get no instances of the group
 	Manager       string        // the only one that changes the group without force; empty: none
 
@@ -46,6 +49,21 @@ type Group struct {
 	// gone without a record of its removal. Empty if it is there. While it is missing no
 	// working instance is removed. A group without a known definition is Disabled too.
 	RecordMissing string
+}
+
+// Asked is what a group that refuses a definition would be built from.
+type Asked struct {
+	InstanceType string
+	SubnetPool   string
+	Infra        string // hash
+}
+
+// AskedFor returns what the config and the group's record ask for.
+func (g *Group) AskedFor() Asked {
+	if g.Asked != nil {
+		return *g.Asked
+	}
+	return Asked{g.InstanceType, g.SubnetPool, g.Hashes.Infra}
 }
 
 // AwaitsFiles reports whether an instance that has no files is not ready.
