@@ -59,6 +59,8 @@ func Access() Table {
 		nstancev1.OperatorService_UpsertGroup_FullMethodName:        {Operator, true},
 		nstancev1.OperatorService_DeleteGroup_FullMethodName:        {Operator, true},
 		nstancev1.OperatorService_ResetGroup_FullMethodName:         {Operator, true},
+		nstancev1.OperatorService_AbortRollout_FullMethodName:       {Operator, true},
+		nstancev1.OperatorService_RetryRollout_FullMethodName:       {Operator, true},
 		nstancev1.OperatorService_ListInstances_FullMethodName:      {Operator, true},
 		nstancev1.OperatorService_CreateInstance_FullMethodName:     {Operator, true},
 		nstancev1.OperatorService_DeleteInstance_FullMethodName:     {Operator, true},

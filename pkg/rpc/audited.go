@@ -23,6 +23,8 @@ func Audited() map[string]audit.Kind {
 		nstancev1.OperatorService_UpsertGroup_FullMethodName:        audit.Change,
 		nstancev1.OperatorService_DeleteGroup_FullMethodName:        audit.Change,
 		nstancev1.OperatorService_ResetGroup_FullMethodName:         audit.Change,
+		nstancev1.OperatorService_AbortRollout_FullMethodName:       audit.Change,
+		nstancev1.OperatorService_RetryRollout_FullMethodName:       audit.Change,
 		nstancev1.OperatorService_CreateInstance_FullMethodName:     audit.Change,
 		nstancev1.OperatorService_DeleteInstance_FullMethodName:     audit.Change,
 		nstancev1.OperatorService_AcknowledgeDrained_FullMethodName: audit.Change,

@@ -84,6 +84,8 @@ func accessTable() map[string]answers {
 		"OperatorService/UpsertGroup":        forOperators(bad, bad),
 		"OperatorService/DeleteGroup":        forOperators(bad, bad),
 		"OperatorService/ResetGroup":         forOperators(bad, bad),
+		"OperatorService/AbortRollout":       forOperators(bad, bad),
+		"OperatorService/RetryRollout":       forOperators(bad, bad),
 		"OperatorService/ListInstances":      forOperators(codes.OK, codes.OK),
 		"OperatorService/CreateInstance":     forOperators(bad, bad),
 		"OperatorService/DeleteInstance":     forOperators(bad, bad),

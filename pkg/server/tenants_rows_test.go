@@ -191,6 +191,20 @@ func (c *crossing) resetGroup() {
 	})
 }
 
+func (c *crossing) abortRollout() {
+	c.groupsAlike(func(ctx context.Context, key string) error {
+		_, err := c.client.AbortRollout(ctx, &nstancev1.AbortRolloutRequest{Key: key})
+		return err
+	})
+}
+
+func (c *crossing) retryRollout() {
+	c.groupsAlike(func(ctx context.Context, key string) error {
+		_, err := c.client.RetryRollout(ctx, &nstancev1.RetryRolloutRequest{Key: key})
+		return err
+	})
+}
+
 func (c *crossing) listInstances() {
 	for _, group := range []string{"", "web"} {
 		resp, err := c.client.ListInstances(within(c.t), &nstancev1.ListInstancesRequest{Group: group, IncludeDeleted: true})

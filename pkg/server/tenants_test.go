@@ -52,6 +52,8 @@ func tenantTable() map[string]func(*crossing) {
 		"OperatorService/UpsertGroup":        (*crossing).upsertGroup,
 		"OperatorService/DeleteGroup":        (*crossing).deleteGroup,
 		"OperatorService/ResetGroup":         (*crossing).resetGroup,
+		"OperatorService/AbortRollout":       (*crossing).abortRollout,
+		"OperatorService/RetryRollout":       (*crossing).retryRollout,
 		"OperatorService/ListInstances":      (*crossing).listInstances,
 		"OperatorService/CreateInstance":     (*crossing).createInstance,
 		"OperatorService/DeleteInstance":     (*crossing).deleteInstance,

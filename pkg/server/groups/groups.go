@@ -21,18 +21,21 @@ import (
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/plan"
 	"github.com/nstance/nstance/pkg/server/problems"
-	"github.com/nstance/nstance/pkg/server/reconcile"
 	"github.com/nstance/nstance/pkg/server/writes"
 )
 
 // Config configures groups. All fields but Past and First are required.
 type Config struct {
-	Records  writes.Records
-	Fence    Fence
-	Static   *config.Shard // that the term begins with
-	Past     *config.Shard // the last accepted config, if the term begins with another; nil: there is none
-	First    bool          // no config that was accepted before can be read
-	Checks   func(*config.Shard) config.Checks
+	Records writes.Records
+	Fence   Fence
+	Static  *config.Shard // that the term begins with
+	Past    *config.Shard // the last accepted config, if the term begins with another; nil: there is none
+	First   bool          // no config that was accepted before can be read
+	Checks  func(*config.Shard) config.Checks
+	// Counted reports whether all machines are known, and their records can be read.
+	Counted func() bool
+	// Before returns the config that was accepted before the present one; nil if it is not known.
+	Before   func() *config.Shard
 	Problems *problems.Set
 	// Changed is called when the given groups have to be reconciled; no key means all.
 	Changed func(...fleet.GroupKey)
@@ -77,10 +80,7 @@ type Groups struct {
 	problems   map[fleet.GroupKey]config.Problems
 }
 
-var (
-	_ operators.Groups = (*Groups)(nil)
-	_ reconcile.Groups = (*Groups)(nil)
-)
+var _ operators.Groups = (*Groups)(nil)
 
 // Upsert implements operators.Groups.
 func (g *Groups) Upsert(ctx context.Context, key fleet.GroupKey, c config.Change, ifETag *string) (managedBefore string, err error) {
@@ -153,7 +153,8 @@ func editError(err error) error {
 		return rpc.NotFound.Errorf("%w", err)
 	case errors.Is(err, config.ErrExists):
 		return rpc.Exists.Errorf("%w", err)
-	case errors.Is(err, config.ErrRestricted), errors.Is(err, config.ErrRemoved), errors.Is(err, config.ErrUnknownGroup):
+	case errors.Is(err, config.ErrRestricted), errors.Is(err, config.ErrRemoved), errors.Is(err, config.ErrUnknownGroup),
+		errors.Is(err, config.ErrNoRollout), errors.Is(err, config.ErrNoDefinition):
 		return rpc.Precondition.Errorf("%w", err)
 	case errors.As(err, new(*config.QuotaError)):
 		return rpc.Exhausted.Errorf("%w", err)

@@ -75,6 +75,10 @@ func sentence(method, kind, name string, changes []fleet.Change) string {
 		text = "the deletion of group " + name + " was requested"
 	case "ResetGroup":
 		text = "group " + name + " was reset"
+	case "AbortRollout":
+		text = "the rollout of group " + name + " was aborted"
+	case "RetryRollout":
+		text = "the rollout of group " + name + " was retried"
 	case "RefreshConfig":
 		text = "the static config was replaced"
 	case "CreateInstance":

@@ -127,6 +127,7 @@ func (a *acceptance) accept(ctx context.Context, c candidate) error {
 			return err
 		}
 		defer release()
+		c.Accepted = a.succeed(c.Accepted)
 		if err := a.store(ctx, c, last); err != nil {
 			return err
 		}
@@ -215,7 +216,7 @@ func (a *acceptance) record(ctx context.Context, c Accepted, last appliedConfig)
 	if a.applied.proven && bytes.Equal(last.body, c.body) {
 		return nil
 	}
-	over, body := a.applied.over(), config.WithHeader(a.applied.next(), c.body)
+	over, body := a.applied.over(), config.WithBefore(a.applied.next(), c.before, c.body)
 	err := a.cfg.Fence.Act(ctx, func(ctx context.Context) error {
 		etag, err := object.PutConfirmed(ctx, a.cfg.Store, a.applied.key, body, over)
 		if err == nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
 	"github.com/nstance/nstance/pkg/server/agents"
+	"github.com/nstance/nstance/pkg/server/groups"
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/problems"
 	"github.com/nstance/nstance/pkg/server/reconcile"
@@ -18,7 +19,8 @@ import (
 // Operators returns the term as the operator service sees it.
 func (t *Term) Operators() operators.Shard {
 	return operators.Shard{
-		Admit: t.admission.call, Groups: t.groups, Instances: t.records, Health: t.health, FilesUpToDate: t.files.UpToDate, Problems: t.shown,
+		Admit: t.admission.call, Groups: t.groups, Rollouts: groups.Rollouts{Groups: t.groups}, Instances: t.records,
+		Health: t.health, FilesUpToDate: t.files.UpToDate, Problems: t.shown,
 		Provider: t.cfg.Boot.Server.Provider, Capacity: t.types.capacity, CreatesFailing: t.loop.CreatesFailing,
 		OnDemand: t.onDemand, Registry: t.registry, Static: t.refresh, Watches: t.watches, Transitions: t.transitions,
 		Events: t.history, Edits: t.cfg.Edits, Outage: t.cfg.Outage,

@@ -40,6 +40,9 @@ type Accepted struct {
 	// shrunk are the groups that it made smaller by half or more, sorted by key.
 	shrunk []operators.Shrunk
 
+	// before is the text that was accepted before it, and earlier parses it (Static.after).
+	before  config.Packed
+	earlier func() *config.Shard
 	// last is applied/ as it was read with it.
 	last appliedConfig
 	// untold: a takeover chose another text than that of applied/, and has not accepted it yet.
@@ -93,8 +96,9 @@ type appliedConfig struct {
 	shard  *config.Shard // nil: there is none, or it can't be read
 	body   []byte        // without the header
 	header config.Header
-	etag   object.ETag // empty: there is none
-	err    error       // why shard is nil
+	before config.Packed // the text that was accepted before body
+	etag   object.ETag   // empty: there is none
+	err    error         // why shard is nil
 }
 
 // Static reads the static config of a shard. It is safe for concurrent use.
@@ -127,7 +131,7 @@ func (c *Static) Read(ctx context.Context) (Accepted, error) {
 	case err == nil && readErr != nil:
 		return Accepted{}, readErr
 	case err == nil:
-		return beside(last, Accepted{shard: shard, body: o.Body, info: o.Info}), nil
+		return c.beside(last, Accepted{shard: shard, body: o.Body, info: o.Info}), nil
 	case errors.Is(err, object.ErrRefused) && last.shard != nil:
 		err = config.Problems{{Message: err.Error()}}
 	case !errors.As(err, new(config.Problems)):
@@ -144,20 +148,21 @@ func (c *Static) Read(ctx context.Context) (Accepted, error) {
 		return Accepted{}, fmt.Errorf("%w; the last accepted one, %s, can't run, too: %w", err, appliedKey(c.Shard), last.err)
 	}
 	c.Logger.Error("config can't run, the last accepted one stays active", slog.Any("error", err))
-	return Accepted{
+	return c.after(last.before, Accepted{
 		shard: last.shard, body: last.body, info: o.Info, fromApplied: true, problems: problemsOf(err), last: last,
-	}, nil
+	}), nil
 }
 
 // beside returns a valid config with the last accepted one as its alternative. If the valid
 // one may remove groups that have instances, the two are swapped: the texts alone can't decide
 // that, and no group is removed until it is decided.
-func beside(last appliedConfig, next Accepted) Accepted {
+func (c *Static) beside(last appliedConfig, next Accepted) Accepted {
 	next.last = last
+	next = c.after(last.beforeOf(next.body), next)
 	if last.shard == nil || bytes.Equal(last.body, next.body) {
 		return next
 	}
-	held := Accepted{shard: last.shard, body: last.body, info: next.info, fromApplied: true, last: last}
+	held := c.after(last.before, Accepted{shard: last.shard, body: last.body, info: next.info, fromApplied: true, last: last})
 	if mayRemove(last.shard, next.shard) {
 		held.other = &next
 		return held
@@ -226,7 +231,7 @@ func (c *Static) readApplied(ctx context.Context) (appliedConfig, error) {
 		err = readable(o.Key, header, c.epoch.Load())
 	}
 	if last.err = err; err == nil {
-		last.header, last.body = header, body
+		last.header, last.body, last.before = header, body, config.PackedBefore(o.Body)
 		last.shard, last.err = c.check(config.ParseAccepted(body))
 	}
 	return last, nil

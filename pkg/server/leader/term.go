@@ -200,8 +200,10 @@ func (t *Term) problemChanged(key fleet.GroupKey) {
 
 func (t *Term) groupsConfig() groups.Config {
 	cfg := groups.Config{
-		Records: t.records, Fence: t.cfg.Fence, Static: t.config.shard(), Checks: t.cfg.Static.Checks, Problems: t.problems,
-		Changed: t.regrouped, Altered: t.altered, Doubt: t.doubts.request, Now: t.cfg.Now, Uniform: t.cfg.Uniform, Logger: t.cfg.Logger,
+		Records: t.records, Fence: t.cfg.Fence, Static: t.config.shard(), Checks: t.cfg.Static.Checks, Before: t.config.earlier,
+		Counted:  func() bool { return t.assembled.Load() && t.refresh.removals.counted() },
+		Problems: t.problems,
+		Changed:  t.regrouped, Altered: t.altered, Doubt: t.doubts.request, Now: t.cfg.Now, Uniform: t.cfg.Uniform, Logger: t.cfg.Logger,
 	}
 	now := t.config.now()
 	if other := now.other; other != nil && !now.fromApplied { // config/ was not accepted yet, so its sizes explain no instance

@@ -35,7 +35,7 @@ func allowed(g fleet.Group, i fleet.Instance) error {
 	case i.Namespace != "" && len(o.NamespaceLabels) == 0 && !o.AllowsNamespace(i.Namespace, nil):
 		return rpc.Precondition.Errorf("namespace: group %s creates no instances for pods of %s: its on_demand.namespaces are %s",
 			g.Key.Name, i.Namespace, strings.Join(o.Namespaces, ", "))
-	case !o.AllowsType(i.Provider.InstanceType, g.InstanceType):
+	case !o.AllowsType(i.Provider.InstanceType, g.InstanceType) && i.Provider.InstanceType != g.AskedFor().InstanceType:
 		types := append([]string{g.InstanceType}, o.InstanceTypes...)
 		return &rpc.ViolationsError{Message: "invalid instance", Violations: []rpc.Violation{{
 			Field: "instance_type",

@@ -53,10 +53,11 @@ func changesOf(before, after fleet.Group) []audit.Detail {
 	changes := []audit.Detail{
 		{Name: "template", From: before.Template, To: after.Template},
 		{Name: "size", From: strconv.Itoa(before.Size), To: strconv.Itoa(after.Size)},
-		{Name: "instance_type", From: before.InstanceType, To: after.InstanceType},
-		{Name: "subnet_pool", From: before.SubnetPool, To: after.SubnetPool},
+		{Name: "instance_type", From: before.AskedFor().InstanceType, To: after.AskedFor().InstanceType},
+		{Name: "subnet_pool", From: before.AskedFor().SubnetPool, To: after.AskedFor().SubnetPool},
 		{Name: "max_surge", From: before.MaxSurge.String(), To: after.MaxSurge.String()},
 		{Name: "rollout_paused", From: strconv.FormatBool(before.RolloutPaused), To: strconv.FormatBool(after.RolloutPaused)},
+		{Name: "refuses", From: before.Refuses, To: after.Refuses},
 		{Name: "manager", From: before.Manager, To: after.Manager},
 		{Name: "on_demand", From: onDemandText(before.OnDemand), To: onDemandText(after.OnDemand)},
 		{Name: "removed", From: strconv.FormatBool(before.Removed), To: strconv.FormatBool(after.Removed)},
@@ -100,6 +101,8 @@ func upserted(c config.Change) wish {
 	return func(g fleet.Group) fleet.Group {
 		setIfGiven(&g.Template, c.Template)
 		g.Size = c.SizeFrom(g.Size, g.Leaving)
+		asked := g.AskedFor()
+		g.InstanceType, g.SubnetPool, g.Asked = asked.InstanceType, asked.SubnetPool, nil
 		setIfGiven(&g.InstanceType, c.InstanceType)
 		setIfGiven(&g.SubnetPool, c.SubnetPool)
 		setIfGiven(&g.MaxSurge, c.MaxSurge)
@@ -141,13 +144,25 @@ func reset(by config.By) wish {
 	return func(g fleet.Group) fleet.Group {
 		switch {
 		case g.Static:
-			g.Size, g.RolloutPaused, g.Manager = g.StaticSize, false, ""
+			g.Size, g.RolloutPaused, g.Refuses, g.Manager = g.StaticSize, false, "", ""
 		case g.RecordMissing != "":
 			g.Manager = by.Manager
 		}
 		g.RecordMissing = ""
 		return g
 	}
+}
+
+// aborted is the wish to abort a rollout. The definition before is not known here.
+func aborted(g fleet.Group) fleet.Group {
+	g.Refuses = g.AskedFor().Infra
+	return g
+}
+
+// retried is the wish to retry a rollout.
+func retried(g fleet.Group) fleet.Group {
+	g.Refuses = ""
+	return g
 }
 
 // changed calls change, and notes the wanted change of the group before the call and the

@@ -129,6 +129,35 @@ func (s *Service) ResetGroup(ctx context.Context, req *nstancev1.ResetGroupReque
 	return &nstancev1.ResetGroupResponse{Group: status}, nil
 }
 
+// AbortRollout takes a group back to the definition before its rollout. The change is durable when it
+// returns.
+func (s *Service) AbortRollout(ctx context.Context, req *nstancev1.AbortRolloutRequest) (*nstancev1.AbortRolloutResponse, error) {
+	status, err := s.rollout(ctx, req.GetKey(), req.IfEtag, aborted, Rollouts.Abort)
+	return &nstancev1.AbortRolloutResponse{Group: status}, err
+}
+
+// RetryRollout rolls out what a group has refused since its rollout was aborted. The change is durable when
+// it returns.
+func (s *Service) RetryRollout(ctx context.Context, req *nstancev1.RetryRolloutRequest) (*nstancev1.RetryRolloutResponse, error) {
+	status, err := s.rollout(ctx, req.GetKey(), req.IfEtag, retried, Rollouts.Retry)
+	return &nstancev1.RetryRolloutResponse{Group: status}, err
+}
+
+// rollout makes a change of a group's rollout.
+func (s *Service) rollout(
+	ctx context.Context, name string, etag *string, want wish, change func(Rollouts, context.Context, fleet.GroupKey, *string) error,
+) (*nstancev1.GroupStatus, error) {
+	shard, key, err := s.openGroup(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	onGroup(ctx, key)
+	if err := changed(ctx, shard, key, want, func() error { return change(shard.Rollouts, ctx, key, etag) }); err != nil {
+		return nil, err
+	}
+	return groupStatus(shard, key)
+}
+
 // openGroup is open for a call about one group.
 func (s *Service) openGroup(ctx context.Context, name string) (Shard, fleet.GroupKey, error) {
 	shard, tenant, err := s.open(ctx)

@@ -41,6 +41,7 @@ type Shard struct {
 	// tenant or the tenant's quota is used up.
 	Admit     func(tenant string) error
 	Groups    Groups
+	Rollouts  Rollouts
 	Instances Instances
 	Health    func(id fleet.InstanceID) Health
 	Provider  config.Provider // creates the shard's machines
@@ -101,6 +102,14 @@ type Groups interface {
 	// Reset drops the overrides of a static group, or releases a group that is held because
 	// its record is missing. It is durable when it returns nil.
 	Reset(ctx context.Context, key fleet.GroupKey, by config.By) error
+}
+
+// Rollouts are the rollouts of groups.
+type Rollouts interface {
+	// Abort makes a group refuse its present definition, and Retry ends that. They are durable when they
+	// return nil. ifETag is as in Groups.Upsert.
+	Abort(ctx context.Context, key fleet.GroupKey, ifETag *string) error
+	Retry(ctx context.Context, key fleet.GroupKey, ifETag *string) error
 }
 
 // Instances are the records of the shard's instances.

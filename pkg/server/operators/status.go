@@ -40,9 +40,12 @@ func ETag(g fleet.Group) string {
 		Static        bool            `json:",omitzero"`
 		StaticSize    int             `json:",omitzero"`
 		Disabled      string          `json:",omitzero"`
+		Asked         *fleet.Asked    `json:",omitempty"`
+		Refuses       string          `json:",omitzero"`
 	}{
 		g.Key, g.Template, g.Size, g.InstanceType, g.SubnetPool, g.Subnets, g.Vars, g.LoadBalancers, g.DrainTimeout, g.MaxSurge,
-		g.OnDemand, g.FilesOptional, g.RolloutPaused, g.Manager, g.Hashes, g.Static, g.StaticSize, g.Disabled,
+		g.OnDemand, g.FilesOptional, g.RolloutPaused, g.Manager, g.Hashes, g.Static, g.StaticSize, g.Disabled, g.Asked,
+		g.Refuses,
 	})
 	sum := sha256.Sum256(said)
 	return fmt.Sprintf("%d-%x", g.Revision, sum[:6])
@@ -51,13 +54,14 @@ func ETag(g fleet.Group) string {
 // groupStatus returns the status of one group.
 func groupStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error) {
 	g, defined := shard.Groups.Group(key)
+	asked := g.AskedFor()
 	vars, err := structpb.NewStruct(g.Vars)
 	if err != nil {
 		return nil, rpc.Invalid.Errorf("vars of group %s: %w", key.Name, err)
 	}
 	st := &nstancev1.GroupStatus{
 		Key: key.Name, Tenant: key.Tenant, Template: g.Template, Size: int32(g.Size),
-		InstanceType: g.InstanceType, SubnetPool: g.SubnetPool, Vars: vars,
+		InstanceType: asked.InstanceType, SubnetPool: asked.SubnetPool, Vars: vars,
 		IsStatic: g.Static, StaticSize: int32(g.StaticSize), MaxSurge: g.MaxSurge.String(),
 		OnDemand: showOnDemand(g.OnDemand), RolloutPaused: g.RolloutPaused, Manager: g.Manager,
 	}
@@ -130,6 +134,9 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus, waits unr
 	if g.RolloutPaused && !g.Removed {
 		out = append(out, rolloutPaused(st))
 	}
+	if g.Refuses != "" && !g.Removed {
+		out = append(out, rolloutAborted(g, st))
+	}
 	if o := shard.Outage(); o.Lasts() {
 		out = append(out, storageUnreachable(o))
 	}
@@ -164,6 +171,15 @@ func trueCondition(kind, reason, message string) *nstancev1.Condition {
 func rolloutPaused(st *nstancev1.GroupStatus) *nstancev1.Condition {
 	return trueCondition("RolloutPaused", "Requested", fmt.Sprintf("working instances that are outdated are not replaced until the "+
 		"rollout is resumed: %d of %d were made from another definition", st.ActualSize-st.UpToDateSize, st.ActualSize))
+}
+
+func rolloutAborted(g fleet.Group, st *nstancev1.GroupStatus) *nstancev1.Condition {
+	if g.Asked == nil {
+		return trueCondition("RolloutAborted", "AnotherDefinition", fmt.Sprintf("definition %s is refused until all instances have another "+
+			"one, or its rollout is retried", g.Refuses))
+	}
+	return trueCondition("RolloutAborted", "Refused", fmt.Sprintf("definition %s, which is asked for, is refused; machines are built from "+
+		"%s, as before: %d of %d instances have another one", g.Refuses, g.Hashes.Infra, st.ActualSize-st.UpToDateSize, st.ActualSize))
 }
 
 // ConditionStorageUnreachable is the type of the condition that the leader can't write to object

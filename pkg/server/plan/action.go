@@ -28,6 +28,8 @@ const (
 	Forget Kind = "forget"
 	// ClearLeaving removes ids of instances that are gone from the group's leaving list.
 	ClearLeaving Kind = "settle"
+	// ForgetAbort drops an abort that is not in effect any more from the group's record.
+	ForgetAbort Kind = "forget-abort"
 	// Wake requests another decision at At. At most one, and the last action.
 	Wake Kind = "wake"
 )
@@ -45,12 +47,13 @@ type Decision struct {
 	Converged bool
 }
 
-// Action is one step. ID is empty for Create, Forget, ClearLeaving and Wake.
+// Action is one step. ID is empty for Create, Forget, ClearLeaving, ForgetAbort and Wake.
 type Action struct {
 	Kind      Kind
 	ID        fleet.InstanceID
 	Reason    string
 	At        time.Time          // Drain: delete at; Wake: when
 	IDs       []fleet.InstanceID // ClearLeaving
+	Refused   string             // ForgetAbort: what the group refused
 	Immediate bool               // Create: replaces an Immediate instance, without delay
 }

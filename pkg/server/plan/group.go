@@ -30,6 +30,29 @@ func (d *decision) clearLeaving() {
 	}
 }
 
+// forgetAbort drops an abort once another definition than the refused one has been rolled out: the group
+// has all its instances, and they have it. Until then that could have been a mistake.
+func forgetAbort(d *decision) {
+	g := d.view.Group
+	if !g.Aborted || g.Asked != nil || d.held() || d.view.Filled > 0 {
+		return
+	}
+	have := 0
+	for n := range d.view.Instances {
+		i := &d.view.Instances[n]
+		switch {
+		case i.OnDemand || i.Phase == fleet.Deleted:
+		case i.Phase != fleet.Running || i.Hashes.Outdated(g.Hashes):
+			return
+		default:
+			have++
+		}
+	}
+	if have > 0 && have >= g.Size {
+		d.act(Action{Kind: ForgetAbort, Refused: g.Refuses})
+	}
+}
+
 // held reports whether the group's record is missing: no working instance is removed then.
 func (t *tally) held() bool { return t.view.Group.RecordMissing != "" }
 

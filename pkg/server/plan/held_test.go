@@ -29,6 +29,28 @@ func TestHeld(t *testing.T) {
 	}
 }
 
+// TestAbortIsForgotten: an abort ends once all instances have another definition than the refused one, and not
+// while that is asked for.
+func TestAbortIsForgotten(t *testing.T) {
+	for name, c := range map[string]struct{ state, want string }{
+		"none was aborted":             {"size=1 infra=new | a running infra=new", ""},
+		"in effect":                    {"size=1 infra=old refuses=new aborted | a running infra=old", ""},
+		"another one is rolled out":    {"size=1 infra=next refuses=new | a running infra=next", "forget-abort"},
+		"another one is being made":    {"size=2 infra=next refuses=new | a running infra=next | b pending infra=next", ""},
+		"one drains":                   {"size=1 infra=next refuses=new | a running infra=next | b draining infra=old", ""},
+		"one is outdated, and paused":  {"size=1 infra=next refuses=new paused | a running infra=old", ""},
+		"without instances":            {"size=0 infra=next refuses=new", ""},
+		"fewer than its size, refused": {"size=2 infra=next refuses=new holdoff=1m | a running infra=next", "wake +1m0s"},
+		"a place is taken, none known": {"size=1 filled=1 infra=next refuses=new | a running infra=next", ""},
+		"retried, and rolled out":      {"size=1 infra=next refuses= | a running infra=next", "forget-abort"},
+		"disabled":                     {"disabled size=1 infra=next refuses=new | a running infra=next", ""},
+		"held":                         {"held size=1 infra=next refuses=new | a running infra=next", ""},
+		"an on-demand one is outdated": {"size=1 infra=next refuses=new | a running infra=next | b running ondemand infra=old", "forget-abort"},
+	} {
+		t.Run(name, func(t *testing.T) { expect(t, c.state, c.want) })
+	}
+}
+
 // TestHeldIsForgotten: a group that is known only by its instances ends with the last of them; one
 // whose definition is known does not.
 func TestHeldIsForgotten(t *testing.T) {

@@ -141,7 +141,7 @@ func broken(v plan.View, d plan.Decision) string {
 				return "a wake that is not last, or not ahead"
 			}
 			continue
-		case plan.ClearLeaving, plan.Forget:
+		case plan.ClearLeaving, plan.ForgetAbort, plan.Forget:
 			continue
 		default: // actions on an instance
 		}

@@ -29,6 +29,7 @@ func Next(v View) Decision {
 		d.resume() // before scaleUp: both draw from the same limit
 		d.scaleUp()
 		d.clearLeaving()
+		forgetAbort(d)
 	}
 	d.forget()
 	return Decision{Actions: d.result(), Surge: d.used(), Starved: d.starved, Converged: d.converged()}
@@ -217,7 +218,7 @@ func compareAge(a, b fleet.InstanceID) int {
 }
 
 func (d *decision) result() []Action {
-	order := [...]Kind{Create, Resume, Drain, Delete, Tombstone, ClearLeaving, Prune, Forget}
+	order := [...]Kind{Create, Resume, Drain, Delete, Tombstone, ClearLeaving, ForgetAbort, Prune, Forget}
 	slices.SortStableFunc(d.actions, func(a, b Action) int {
 		return cmp.Or(slices.Index(order[:], a.Kind)-slices.Index(order[:], b.Kind), compareAge(a.ID, b.ID))
 	})

@@ -30,6 +30,7 @@ func anyView() *rapid.Generator[plan.View] {
 				FilesOptional: rapid.Bool().Draw(t, "files optional"),
 				MaxSurge:      rapid.SampledFrom([]fleet.Surge{{}, {Count: 2}, {Percent: 50}}).Draw(t, "surge"),
 				RolloutPaused: rapid.Bool().Draw(t, "paused"),
+				Aborted:       rapid.Bool().Draw(t, "aborted"),
 				DrainTimeout:  rapid.SampledFrom([]time.Duration{0, 5 * time.Minute}).Draw(t, "drain"),
 			},
 		}

@@ -82,6 +82,10 @@ func parseGroup(t *testing.T, v *plan.View, word string) {
 		g.DrainTimeout = span(t, value)
 	case "infra":
 		g.Hashes.Infra = value
+	case "refuses":
+		g.Aborted, g.Refuses = true, value
+	case "aborted":
+		g.Asked = &fleet.Asked{Infra: g.Refuses}
 	case "files":
 		g.Files, g.FilesOptional = map[string]fleet.File{"app.conf": {Kind: "string"}}, value == "optional"
 	case "holdoff":

@@ -29,6 +29,8 @@ func (w *world) apply(a plan.Action) {
 		w.begin(m, func() { w.forgetMachine(m) })
 	case plan.ClearLeaving:
 		w.group.Leaving = slices.DeleteFunc(slices.Clone(w.group.Leaving), func(id fleet.InstanceID) bool { return slices.Contains(a.IDs, id) })
+	case plan.ForgetAbort:
+		w.group.Refuses = ""
 	case plan.Forget:
 		w.forgotten = true
 	case plan.Wake: // handled by decide

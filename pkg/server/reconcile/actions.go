@@ -32,6 +32,7 @@ type (
 	tombstone    plan.Action
 	prune        plan.Action
 	clearLeaving plan.Action
+	forgetAbort  plan.Action
 	forget       plan.Action
 	wake         plan.Action
 	unexpected   plan.Action
@@ -53,6 +54,8 @@ func actionOf(a plan.Action) action {
 		return prune(a)
 	case plan.ClearLeaving:
 		return clearLeaving(a)
+	case plan.ForgetAbort:
+		return forgetAbort(a)
 	case plan.Forget:
 		return forget(a)
 	case plan.Wake:
@@ -98,6 +101,10 @@ func (a prune) apply(ctx context.Context, h *handout) {
 
 func (a clearLeaving) apply(ctx context.Context, h *handout) {
 	h.work(ctx, "", func() error { return h.loop.cfg.Groups.ClearLeaving(ctx, h.view.Group.Key, a.IDs) })
+}
+
+func (a forgetAbort) apply(ctx context.Context, h *handout) {
+	h.work(ctx, "", func() error { return h.loop.cfg.Groups.ForgetAbort(ctx, h.view.Group.Key, a.Refused) })
 }
 
 func (forget) apply(ctx context.Context, h *handout) {

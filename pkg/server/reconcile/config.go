@@ -81,6 +81,8 @@ type Groups interface {
 	Forget(ctx context.Context, key fleet.GroupKey) error
 	// ClearLeaving removes ids from a group's leaving list, durably.
 	ClearLeaving(ctx context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error
+	// ForgetAbort drops an abort that is not in effect from a group's record, durably.
+	ForgetAbort(ctx context.Context, key fleet.GroupKey, refused string) error
 }
 
 // Builder renders the spec of a VM, including its registration nonce. The loop sets

@@ -75,6 +75,8 @@ func (w *wanted) Forget(_ context.Context, key fleet.GroupKey) error {
 	return nil
 }
 
+func (w *wanted) ForgetAbort(context.Context, fleet.GroupKey, string) error { return nil }
+
 func (w *wanted) ClearLeaving(_ context.Context, key fleet.GroupKey, ids []fleet.InstanceID) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

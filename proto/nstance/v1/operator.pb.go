@@ -2581,6 +2581,200 @@ func (x *ResetGroupResponse) GetGroup() *GroupStatus {
 	return nil
 }
 
+type AbortRolloutRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// If set, the rollout is aborted only if this is the group's etag. Otherwise ABORTED.
+	IfEtag        *string `protobuf:"bytes,2,opt,name=if_etag,json=ifEtag,proto3,oneof" json:"if_etag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortRolloutRequest) Reset() {
+	*x = AbortRolloutRequest{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortRolloutRequest) ProtoMessage() {}
+
+func (x *AbortRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortRolloutRequest.ProtoReflect.Descriptor instead.
+func (*AbortRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *AbortRolloutRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AbortRolloutRequest) GetIfEtag() string {
+	if x != nil && x.IfEtag != nil {
+		return *x.IfEtag
+	}
+	return ""
+}
+
+type AbortRolloutResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortRolloutResponse) Reset() {
+	*x = AbortRolloutResponse{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortRolloutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortRolloutResponse) ProtoMessage() {}
+
+func (x *AbortRolloutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortRolloutResponse.ProtoReflect.Descriptor instead.
+func (*AbortRolloutResponse) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *AbortRolloutResponse) GetGroup() *GroupStatus {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+type RetryRolloutRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// As in AbortRolloutRequest.
+	IfEtag        *string `protobuf:"bytes,2,opt,name=if_etag,json=ifEtag,proto3,oneof" json:"if_etag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryRolloutRequest) Reset() {
+	*x = RetryRolloutRequest{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryRolloutRequest) ProtoMessage() {}
+
+func (x *RetryRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryRolloutRequest.ProtoReflect.Descriptor instead.
+func (*RetryRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *RetryRolloutRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *RetryRolloutRequest) GetIfEtag() string {
+	if x != nil && x.IfEtag != nil {
+		return *x.IfEtag
+	}
+	return ""
+}
+
+type RetryRolloutResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryRolloutResponse) Reset() {
+	*x = RetryRolloutResponse{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryRolloutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryRolloutResponse) ProtoMessage() {}
+
+func (x *RetryRolloutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryRolloutResponse.ProtoReflect.Descriptor instead.
+func (*RetryRolloutResponse) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *RetryRolloutResponse) GetGroup() *GroupStatus {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
 type ListInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all groups.
@@ -2597,7 +2791,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +2803,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +2816,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListInstancesRequest) GetGroup() string {
@@ -2664,7 +2858,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2870,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2883,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*InstanceStatus {
@@ -2758,7 +2952,7 @@ type InstanceStatus struct {
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2964,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2977,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *InstanceStatus) GetId() string {
@@ -3007,7 +3201,7 @@ type DrainStatus struct {
 
 func (x *DrainStatus) Reset() {
 	*x = DrainStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +3213,7 @@ func (x *DrainStatus) String() string {
 func (*DrainStatus) ProtoMessage() {}
 
 func (x *DrainStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +3226,7 @@ func (x *DrainStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStatus.ProtoReflect.Descriptor instead.
 func (*DrainStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DrainStatus) GetReason() string {
@@ -3073,7 +3267,7 @@ type CreateInstanceRequest struct {
 
 func (x *CreateInstanceRequest) Reset() {
 	*x = CreateInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3279,7 @@ func (x *CreateInstanceRequest) String() string {
 func (*CreateInstanceRequest) ProtoMessage() {}
 
 func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3292,7 @@ func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceRequest.ProtoReflect.Descriptor instead.
 func (*CreateInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CreateInstanceRequest) GetGroup() string {
@@ -3145,7 +3339,7 @@ type CreateInstanceResponse struct {
 
 func (x *CreateInstanceResponse) Reset() {
 	*x = CreateInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3351,7 @@ func (x *CreateInstanceResponse) String() string {
 func (*CreateInstanceResponse) ProtoMessage() {}
 
 func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3364,7 @@ func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceResponse.ProtoReflect.Descriptor instead.
 func (*CreateInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CreateInstanceResponse) GetInstance() *InstanceStatus {
@@ -3193,7 +3387,7 @@ type DeleteInstanceRequest struct {
 
 func (x *DeleteInstanceRequest) Reset() {
 	*x = DeleteInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3399,7 @@ func (x *DeleteInstanceRequest) String() string {
 func (*DeleteInstanceRequest) ProtoMessage() {}
 
 func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3412,7 @@ func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteInstanceRequest) GetTarget() isDeleteInstanceRequest_Target {
@@ -3271,7 +3465,7 @@ type DeleteInstanceResponse struct {
 
 func (x *DeleteInstanceResponse) Reset() {
 	*x = DeleteInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3283,7 +3477,7 @@ func (x *DeleteInstanceResponse) String() string {
 func (*DeleteInstanceResponse) ProtoMessage() {}
 
 func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3296,7 +3490,7 @@ func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 type GetInstanceStatusRequest struct {
@@ -3308,7 +3502,7 @@ type GetInstanceStatusRequest struct {
 
 func (x *GetInstanceStatusRequest) Reset() {
 	*x = GetInstanceStatusRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3320,7 +3514,7 @@ func (x *GetInstanceStatusRequest) String() string {
 func (*GetInstanceStatusRequest) ProtoMessage() {}
 
 func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3333,7 +3527,7 @@ func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetInstanceStatusRequest) GetId() string {
@@ -3352,7 +3546,7 @@ type GetInstanceStatusResponse struct {
 
 func (x *GetInstanceStatusResponse) Reset() {
 	*x = GetInstanceStatusResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3558,7 @@ func (x *GetInstanceStatusResponse) String() string {
 func (*GetInstanceStatusResponse) ProtoMessage() {}
 
 func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3571,7 @@ func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetInstanceStatusResponse) GetInstance() *InstanceStatus {
@@ -3396,7 +3590,7 @@ type AcknowledgeDrainedRequest struct {
 
 func (x *AcknowledgeDrainedRequest) Reset() {
 	*x = AcknowledgeDrainedRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3602,7 @@ func (x *AcknowledgeDrainedRequest) String() string {
 func (*AcknowledgeDrainedRequest) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3615,7 @@ func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AcknowledgeDrainedRequest) GetId() string {
@@ -3439,7 +3633,7 @@ type AcknowledgeDrainedResponse struct {
 
 func (x *AcknowledgeDrainedResponse) Reset() {
 	*x = AcknowledgeDrainedResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3645,7 @@ func (x *AcknowledgeDrainedResponse) String() string {
 func (*AcknowledgeDrainedResponse) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3658,7 @@ func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{46}
 }
 
 type WatchGroupsRequest struct {
@@ -3478,7 +3672,7 @@ type WatchGroupsRequest struct {
 
 func (x *WatchGroupsRequest) Reset() {
 	*x = WatchGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[43]
+	mi := &file_nstance_v1_operator_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3490,7 +3684,7 @@ func (x *WatchGroupsRequest) String() string {
 func (*WatchGroupsRequest) ProtoMessage() {}
 
 func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[43]
+	mi := &file_nstance_v1_operator_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3503,7 +3697,7 @@ func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WatchGroupsRequest) GetOmitInstances() bool {
@@ -3526,7 +3720,7 @@ type WatchGroupsResponse struct {
 
 func (x *WatchGroupsResponse) Reset() {
 	*x = WatchGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[44]
+	mi := &file_nstance_v1_operator_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +3732,7 @@ func (x *WatchGroupsResponse) String() string {
 func (*WatchGroupsResponse) ProtoMessage() {}
 
 func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[44]
+	mi := &file_nstance_v1_operator_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +3745,7 @@ func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{44}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchGroupsResponse) GetType() EventType {
@@ -3588,7 +3782,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[45]
+	mi := &file_nstance_v1_operator_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3794,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[45]
+	mi := &file_nstance_v1_operator_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3807,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{45}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchInstancesRequest) GetAll() bool {
@@ -3648,7 +3842,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[46]
+	mi := &file_nstance_v1_operator_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3854,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[46]
+	mi := &file_nstance_v1_operator_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +3867,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{46}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WatchInstancesResponse) GetType() EventType {
@@ -3712,7 +3906,7 @@ type WatchErrorsRequest struct {
 
 func (x *WatchErrorsRequest) Reset() {
 	*x = WatchErrorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[47]
+	mi := &file_nstance_v1_operator_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3724,7 +3918,7 @@ func (x *WatchErrorsRequest) String() string {
 func (*WatchErrorsRequest) ProtoMessage() {}
 
 func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[47]
+	mi := &file_nstance_v1_operator_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3737,7 +3931,7 @@ func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsRequest.ProtoReflect.Descriptor instead.
 func (*WatchErrorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{47}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{51}
 }
 
 type WatchErrorsResponse struct {
@@ -3758,7 +3952,7 @@ type WatchErrorsResponse struct {
 
 func (x *WatchErrorsResponse) Reset() {
 	*x = WatchErrorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[48]
+	mi := &file_nstance_v1_operator_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3770,7 +3964,7 @@ func (x *WatchErrorsResponse) String() string {
 func (*WatchErrorsResponse) ProtoMessage() {}
 
 func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[48]
+	mi := &file_nstance_v1_operator_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3783,7 +3977,7 @@ func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsResponse.ProtoReflect.Descriptor instead.
 func (*WatchErrorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{48}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchErrorsResponse) GetAt() *timestamppb.Timestamp {
@@ -3861,7 +4055,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[49]
+	mi := &file_nstance_v1_operator_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3873,7 +4067,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[49]
+	mi := &file_nstance_v1_operator_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3886,7 +4080,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{49}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Event) GetId() string {
@@ -3979,7 +4173,7 @@ type EventChange struct {
 
 func (x *EventChange) Reset() {
 	*x = EventChange{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[50]
+	mi := &file_nstance_v1_operator_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3991,7 +4185,7 @@ func (x *EventChange) String() string {
 func (*EventChange) ProtoMessage() {}
 
 func (x *EventChange) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[50]
+	mi := &file_nstance_v1_operator_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4004,7 +4198,7 @@ func (x *EventChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventChange.ProtoReflect.Descriptor instead.
 func (*EventChange) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{50}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *EventChange) GetName() string {
@@ -4046,7 +4240,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[51]
+	mi := &file_nstance_v1_operator_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4058,7 +4252,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[51]
+	mi := &file_nstance_v1_operator_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4071,7 +4265,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{51}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListEventsRequest) GetSince() *timestamppb.Timestamp {
@@ -4122,7 +4316,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[52]
+	mi := &file_nstance_v1_operator_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4134,7 +4328,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[52]
+	mi := &file_nstance_v1_operator_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4147,7 +4341,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{52}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -4187,7 +4381,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[53]
+	mi := &file_nstance_v1_operator_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4393,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[53]
+	mi := &file_nstance_v1_operator_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,7 +4406,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{53}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WatchEventsRequest) GetSince() *timestamppb.Timestamp {
@@ -4257,7 +4451,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[54]
+	mi := &file_nstance_v1_operator_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4269,7 +4463,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[54]
+	mi := &file_nstance_v1_operator_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4282,7 +4476,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{54}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WatchEventsResponse) GetType() EventType {
@@ -4320,7 +4514,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[55]
+	mi := &file_nstance_v1_operator_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4332,7 +4526,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[55]
+	mi := &file_nstance_v1_operator_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4345,7 +4539,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{55}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListOperatorsRequest) GetIncludeRemoved() bool {
@@ -4380,7 +4574,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[56]
+	mi := &file_nstance_v1_operator_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4392,7 +4586,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[56]
+	mi := &file_nstance_v1_operator_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4405,7 +4599,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{56}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*OperatorStatus {
@@ -4439,7 +4633,7 @@ type OperatorStatus struct {
 
 func (x *OperatorStatus) Reset() {
 	*x = OperatorStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[57]
+	mi := &file_nstance_v1_operator_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4451,7 +4645,7 @@ func (x *OperatorStatus) String() string {
 func (*OperatorStatus) ProtoMessage() {}
 
 func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[57]
+	mi := &file_nstance_v1_operator_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4464,7 +4658,7 @@ func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStatus.ProtoReflect.Descriptor instead.
 func (*OperatorStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{57}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *OperatorStatus) GetId() string {
@@ -4518,7 +4712,7 @@ type RemoveOperatorRequest struct {
 
 func (x *RemoveOperatorRequest) Reset() {
 	*x = RemoveOperatorRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[58]
+	mi := &file_nstance_v1_operator_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4530,7 +4724,7 @@ func (x *RemoveOperatorRequest) String() string {
 func (*RemoveOperatorRequest) ProtoMessage() {}
 
 func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[58]
+	mi := &file_nstance_v1_operator_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4543,7 +4737,7 @@ func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{58}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RemoveOperatorRequest) GetId() string {
@@ -4562,7 +4756,7 @@ type RemoveOperatorResponse struct {
 
 func (x *RemoveOperatorResponse) Reset() {
 	*x = RemoveOperatorResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[59]
+	mi := &file_nstance_v1_operator_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4574,7 +4768,7 @@ func (x *RemoveOperatorResponse) String() string {
 func (*RemoveOperatorResponse) ProtoMessage() {}
 
 func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[59]
+	mi := &file_nstance_v1_operator_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4587,7 +4781,7 @@ func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{59}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RemoveOperatorResponse) GetOperator() *OperatorStatus {
@@ -4803,6 +4997,20 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\amanager\x18\x02 \x01(\tR\amanager\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\"C\n" +
 	"\x12ResetGroupResponse\x12-\n" +
+	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"Q\n" +
+	"\x13AbortRolloutRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
+	"\aif_etag\x18\x02 \x01(\tH\x00R\x06ifEtag\x88\x01\x01B\n" +
+	"\n" +
+	"\b_if_etag\"E\n" +
+	"\x14AbortRolloutResponse\x12-\n" +
+	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"Q\n" +
+	"\x13RetryRolloutRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
+	"\aif_etag\x18\x02 \x01(\tH\x00R\x06ifEtag\x88\x01\x01B\n" +
+	"\n" +
+	"\b_if_etag\"E\n" +
+	"\x14RetryRolloutResponse\x12-\n" +
 	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\x91\x01\n" +
 	"\x14ListInstancesRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12'\n" +
@@ -4982,7 +5190,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11EVENT_TYPE_UPSERT\x10\x01\x12\x15\n" +
 	"\x11EVENT_TYPE_DELETE\x10\x02\x12\x1b\n" +
-	"\x17EVENT_TYPE_SNAPSHOT_END\x10\x032\x8c\x0f\n" +
+	"\x17EVENT_TYPE_SNAPSHOT_END\x10\x032\xb2\x10\n" +
 	"\x0fOperatorService\x12{\n" +
 	"\x10RenewCertificate\x122.nstance.v1.OperatorServiceRenewCertificateRequest\x1a3.nstance.v1.OperatorServiceRenewCertificateResponse\x12Z\n" +
 	"\x0fGetConfigStatus\x12\".nstance.v1.GetConfigStatusRequest\x1a#.nstance.v1.GetConfigStatusResponse\x12T\n" +
@@ -4994,7 +5202,9 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\vUpsertGroup\x12\x1e.nstance.v1.UpsertGroupRequest\x1a\x1f.nstance.v1.UpsertGroupResponse\x12N\n" +
 	"\vDeleteGroup\x12\x1e.nstance.v1.DeleteGroupRequest\x1a\x1f.nstance.v1.DeleteGroupResponse\x12K\n" +
 	"\n" +
-	"ResetGroup\x12\x1d.nstance.v1.ResetGroupRequest\x1a\x1e.nstance.v1.ResetGroupResponse\x12T\n" +
+	"ResetGroup\x12\x1d.nstance.v1.ResetGroupRequest\x1a\x1e.nstance.v1.ResetGroupResponse\x12Q\n" +
+	"\fAbortRollout\x12\x1f.nstance.v1.AbortRolloutRequest\x1a .nstance.v1.AbortRolloutResponse\x12Q\n" +
+	"\fRetryRollout\x12\x1f.nstance.v1.RetryRolloutRequest\x1a .nstance.v1.RetryRolloutResponse\x12T\n" +
 	"\rListInstances\x12 .nstance.v1.ListInstancesRequest\x1a!.nstance.v1.ListInstancesResponse\x12W\n" +
 	"\x0eCreateInstance\x12!.nstance.v1.CreateInstanceRequest\x1a\".nstance.v1.CreateInstanceResponse\x12W\n" +
 	"\x0eDeleteInstance\x12!.nstance.v1.DeleteInstanceRequest\x1a\".nstance.v1.DeleteInstanceResponse\x12`\n" +
@@ -5023,7 +5233,7 @@ func file_nstance_v1_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_nstance_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_nstance_v1_operator_proto_goTypes = []any{
 	(RefreshOutcome)(0), // 0: nstance.v1.RefreshOutcome
 	(GroupChange)(0),    // 1: nstance.v1.GroupChange
@@ -5060,47 +5270,51 @@ var file_nstance_v1_operator_proto_goTypes = []any{
 	(*DeleteGroupResponse)(nil),                     // 32: nstance.v1.DeleteGroupResponse
 	(*ResetGroupRequest)(nil),                       // 33: nstance.v1.ResetGroupRequest
 	(*ResetGroupResponse)(nil),                      // 34: nstance.v1.ResetGroupResponse
-	(*ListInstancesRequest)(nil),                    // 35: nstance.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),                   // 36: nstance.v1.ListInstancesResponse
-	(*InstanceStatus)(nil),                          // 37: nstance.v1.InstanceStatus
-	(*DrainStatus)(nil),                             // 38: nstance.v1.DrainStatus
-	(*CreateInstanceRequest)(nil),                   // 39: nstance.v1.CreateInstanceRequest
-	(*CreateInstanceResponse)(nil),                  // 40: nstance.v1.CreateInstanceResponse
-	(*DeleteInstanceRequest)(nil),                   // 41: nstance.v1.DeleteInstanceRequest
-	(*DeleteInstanceResponse)(nil),                  // 42: nstance.v1.DeleteInstanceResponse
-	(*GetInstanceStatusRequest)(nil),                // 43: nstance.v1.GetInstanceStatusRequest
-	(*GetInstanceStatusResponse)(nil),               // 44: nstance.v1.GetInstanceStatusResponse
-	(*AcknowledgeDrainedRequest)(nil),               // 45: nstance.v1.AcknowledgeDrainedRequest
-	(*AcknowledgeDrainedResponse)(nil),              // 46: nstance.v1.AcknowledgeDrainedResponse
-	(*WatchGroupsRequest)(nil),                      // 47: nstance.v1.WatchGroupsRequest
-	(*WatchGroupsResponse)(nil),                     // 48: nstance.v1.WatchGroupsResponse
-	(*WatchInstancesRequest)(nil),                   // 49: nstance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),                  // 50: nstance.v1.WatchInstancesResponse
-	(*WatchErrorsRequest)(nil),                      // 51: nstance.v1.WatchErrorsRequest
-	(*WatchErrorsResponse)(nil),                     // 52: nstance.v1.WatchErrorsResponse
-	(*Event)(nil),                                   // 53: nstance.v1.Event
-	(*EventChange)(nil),                             // 54: nstance.v1.EventChange
-	(*ListEventsRequest)(nil),                       // 55: nstance.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),                      // 56: nstance.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),                      // 57: nstance.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),                     // 58: nstance.v1.WatchEventsResponse
-	(*ListOperatorsRequest)(nil),                    // 59: nstance.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),                   // 60: nstance.v1.ListOperatorsResponse
-	(*OperatorStatus)(nil),                          // 61: nstance.v1.OperatorStatus
-	(*RemoveOperatorRequest)(nil),                   // 62: nstance.v1.RemoveOperatorRequest
-	(*RemoveOperatorResponse)(nil),                  // 63: nstance.v1.RemoveOperatorResponse
-	nil,                                             // 64: nstance.v1.OnDemand.NamespaceLabelsEntry
-	(*Identity)(nil),                                // 65: nstance.v1.Identity
-	(*timestamppb.Timestamp)(nil),                   // 66: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),                         // 67: google.protobuf.Struct
-	(*durationpb.Duration)(nil),                     // 68: google.protobuf.Duration
+	(*AbortRolloutRequest)(nil),                     // 35: nstance.v1.AbortRolloutRequest
+	(*AbortRolloutResponse)(nil),                    // 36: nstance.v1.AbortRolloutResponse
+	(*RetryRolloutRequest)(nil),                     // 37: nstance.v1.RetryRolloutRequest
+	(*RetryRolloutResponse)(nil),                    // 38: nstance.v1.RetryRolloutResponse
+	(*ListInstancesRequest)(nil),                    // 39: nstance.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),                   // 40: nstance.v1.ListInstancesResponse
+	(*InstanceStatus)(nil),                          // 41: nstance.v1.InstanceStatus
+	(*DrainStatus)(nil),                             // 42: nstance.v1.DrainStatus
+	(*CreateInstanceRequest)(nil),                   // 43: nstance.v1.CreateInstanceRequest
+	(*CreateInstanceResponse)(nil),                  // 44: nstance.v1.CreateInstanceResponse
+	(*DeleteInstanceRequest)(nil),                   // 45: nstance.v1.DeleteInstanceRequest
+	(*DeleteInstanceResponse)(nil),                  // 46: nstance.v1.DeleteInstanceResponse
+	(*GetInstanceStatusRequest)(nil),                // 47: nstance.v1.GetInstanceStatusRequest
+	(*GetInstanceStatusResponse)(nil),               // 48: nstance.v1.GetInstanceStatusResponse
+	(*AcknowledgeDrainedRequest)(nil),               // 49: nstance.v1.AcknowledgeDrainedRequest
+	(*AcknowledgeDrainedResponse)(nil),              // 50: nstance.v1.AcknowledgeDrainedResponse
+	(*WatchGroupsRequest)(nil),                      // 51: nstance.v1.WatchGroupsRequest
+	(*WatchGroupsResponse)(nil),                     // 52: nstance.v1.WatchGroupsResponse
+	(*WatchInstancesRequest)(nil),                   // 53: nstance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),                  // 54: nstance.v1.WatchInstancesResponse
+	(*WatchErrorsRequest)(nil),                      // 55: nstance.v1.WatchErrorsRequest
+	(*WatchErrorsResponse)(nil),                     // 56: nstance.v1.WatchErrorsResponse
+	(*Event)(nil),                                   // 57: nstance.v1.Event
+	(*EventChange)(nil),                             // 58: nstance.v1.EventChange
+	(*ListEventsRequest)(nil),                       // 59: nstance.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),                      // 60: nstance.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),                      // 61: nstance.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),                     // 62: nstance.v1.WatchEventsResponse
+	(*ListOperatorsRequest)(nil),                    // 63: nstance.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),                   // 64: nstance.v1.ListOperatorsResponse
+	(*OperatorStatus)(nil),                          // 65: nstance.v1.OperatorStatus
+	(*RemoveOperatorRequest)(nil),                   // 66: nstance.v1.RemoveOperatorRequest
+	(*RemoveOperatorResponse)(nil),                  // 67: nstance.v1.RemoveOperatorResponse
+	nil,                                             // 68: nstance.v1.OnDemand.NamespaceLabelsEntry
+	(*Identity)(nil),                                // 69: nstance.v1.Identity
+	(*timestamppb.Timestamp)(nil),                   // 70: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),                         // 71: google.protobuf.Struct
+	(*durationpb.Duration)(nil),                     // 72: google.protobuf.Duration
 }
 var file_nstance_v1_operator_proto_depIdxs = []int32{
-	65, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
-	66, // 1: nstance.v1.GetShardStatusResponse.leading_since:type_name -> google.protobuf.Timestamp
-	66, // 2: nstance.v1.GetShardStatusResponse.lease_renewed_at:type_name -> google.protobuf.Timestamp
-	66, // 3: nstance.v1.GetShardStatusResponse.lease_ends_at:type_name -> google.protobuf.Timestamp
-	66, // 4: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
+	69, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
+	70, // 1: nstance.v1.GetShardStatusResponse.leading_since:type_name -> google.protobuf.Timestamp
+	70, // 2: nstance.v1.GetShardStatusResponse.lease_renewed_at:type_name -> google.protobuf.Timestamp
+	70, // 3: nstance.v1.GetShardStatusResponse.lease_ends_at:type_name -> google.protobuf.Timestamp
+	70, // 4: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
 	13, // 5: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
 	12, // 6: nstance.v1.GetConfigStatusResponse.awaits_confirmation:type_name -> nstance.v1.GroupRemoval
 	11, // 7: nstance.v1.GetConfigStatusResponse.size_overrides:type_name -> nstance.v1.SizeOverride
@@ -5115,97 +5329,103 @@ var file_nstance_v1_operator_proto_depIdxs = []int32{
 	1,  // 16: nstance.v1.GroupPreview.change:type_name -> nstance.v1.GroupChange
 	24, // 17: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
 	24, // 18: nstance.v1.GetGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	67, // 19: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
+	71, // 19: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
 	28, // 20: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
 	26, // 21: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
 	27, // 22: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
 	25, // 23: nstance.v1.GroupStatus.on_demand:type_name -> nstance.v1.OnDemand
-	68, // 24: nstance.v1.GroupStatus.drain_timeout:type_name -> google.protobuf.Duration
-	64, // 25: nstance.v1.OnDemand.namespace_labels:type_name -> nstance.v1.OnDemand.NamespaceLabelsEntry
-	66, // 26: nstance.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	67, // 27: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
+	72, // 24: nstance.v1.GroupStatus.drain_timeout:type_name -> google.protobuf.Duration
+	68, // 25: nstance.v1.OnDemand.namespace_labels:type_name -> nstance.v1.OnDemand.NamespaceLabelsEntry
+	70, // 26: nstance.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	71, // 27: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
 	25, // 28: nstance.v1.UpsertGroupRequest.on_demand:type_name -> nstance.v1.OnDemand
 	24, // 29: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
 	24, // 30: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	37, // 31: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
-	2,  // 32: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
-	66, // 33: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
-	66, // 34: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
-	66, // 35: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
-	66, // 36: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
-	38, // 37: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
-	66, // 38: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
-	66, // 39: nstance.v1.InstanceStatus.certificate_expires_at:type_name -> google.protobuf.Timestamp
-	66, // 40: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
-	66, // 41: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
-	67, // 42: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
-	37, // 43: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
-	37, // 44: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
-	3,  // 45: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
-	24, // 46: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
-	3,  // 47: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
-	37, // 48: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
-	66, // 49: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
-	66, // 50: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
-	54, // 51: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
-	66, // 52: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
-	53, // 53: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
-	66, // 54: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
-	3,  // 55: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
-	53, // 56: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
-	61, // 57: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
-	66, // 58: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
-	66, // 59: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
-	61, // 60: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
-	4,  // 61: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
-	8,  // 62: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
-	14, // 63: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
-	16, // 64: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
-	20, // 65: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
-	22, // 66: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
-	29, // 67: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
-	31, // 68: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
-	33, // 69: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
-	35, // 70: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
-	39, // 71: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
-	41, // 72: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
-	43, // 73: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
-	45, // 74: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
-	47, // 75: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
-	49, // 76: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
-	51, // 77: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
-	6,  // 78: nstance.v1.OperatorService.GetShardStatus:input_type -> nstance.v1.GetShardStatusRequest
-	55, // 79: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
-	57, // 80: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
-	59, // 81: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
-	62, // 82: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
-	5,  // 83: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
-	9,  // 84: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
-	15, // 85: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
-	17, // 86: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
-	21, // 87: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
-	23, // 88: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
-	30, // 89: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
-	32, // 90: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
-	34, // 91: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
-	36, // 92: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
-	40, // 93: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
-	42, // 94: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
-	44, // 95: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
-	46, // 96: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
-	48, // 97: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
-	50, // 98: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
-	52, // 99: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
-	7,  // 100: nstance.v1.OperatorService.GetShardStatus:output_type -> nstance.v1.GetShardStatusResponse
-	56, // 101: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
-	58, // 102: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
-	60, // 103: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
-	63, // 104: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
-	83, // [83:105] is the sub-list for method output_type
-	61, // [61:83] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	24, // 31: nstance.v1.AbortRolloutResponse.group:type_name -> nstance.v1.GroupStatus
+	24, // 32: nstance.v1.RetryRolloutResponse.group:type_name -> nstance.v1.GroupStatus
+	41, // 33: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
+	2,  // 34: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
+	70, // 35: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
+	70, // 36: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
+	70, // 37: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
+	70, // 38: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
+	42, // 39: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
+	70, // 40: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
+	70, // 41: nstance.v1.InstanceStatus.certificate_expires_at:type_name -> google.protobuf.Timestamp
+	70, // 42: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
+	70, // 43: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
+	71, // 44: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
+	41, // 45: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
+	41, // 46: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
+	3,  // 47: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
+	24, // 48: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
+	3,  // 49: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
+	41, // 50: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
+	70, // 51: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
+	70, // 52: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
+	58, // 53: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
+	70, // 54: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
+	57, // 55: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
+	70, // 56: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
+	3,  // 57: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
+	57, // 58: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
+	65, // 59: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
+	70, // 60: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
+	70, // 61: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
+	65, // 62: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
+	4,  // 63: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
+	8,  // 64: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
+	14, // 65: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
+	16, // 66: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
+	20, // 67: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
+	22, // 68: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
+	29, // 69: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
+	31, // 70: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
+	33, // 71: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
+	35, // 72: nstance.v1.OperatorService.AbortRollout:input_type -> nstance.v1.AbortRolloutRequest
+	37, // 73: nstance.v1.OperatorService.RetryRollout:input_type -> nstance.v1.RetryRolloutRequest
+	39, // 74: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
+	43, // 75: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
+	45, // 76: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
+	47, // 77: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
+	49, // 78: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
+	51, // 79: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
+	53, // 80: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
+	55, // 81: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
+	6,  // 82: nstance.v1.OperatorService.GetShardStatus:input_type -> nstance.v1.GetShardStatusRequest
+	59, // 83: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
+	61, // 84: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
+	63, // 85: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
+	66, // 86: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
+	5,  // 87: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
+	9,  // 88: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
+	15, // 89: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
+	17, // 90: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
+	21, // 91: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
+	23, // 92: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
+	30, // 93: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
+	32, // 94: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
+	34, // 95: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
+	36, // 96: nstance.v1.OperatorService.AbortRollout:output_type -> nstance.v1.AbortRolloutResponse
+	38, // 97: nstance.v1.OperatorService.RetryRollout:output_type -> nstance.v1.RetryRolloutResponse
+	40, // 98: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
+	44, // 99: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
+	46, // 100: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
+	48, // 101: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
+	50, // 102: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
+	52, // 103: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
+	54, // 104: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
+	56, // 105: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
+	7,  // 106: nstance.v1.OperatorService.GetShardStatus:output_type -> nstance.v1.GetShardStatusResponse
+	60, // 107: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
+	62, // 108: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
+	64, // 109: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
+	67, // 110: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
+	87, // [87:111] is the sub-list for method output_type
+	63, // [63:87] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_nstance_v1_operator_proto_init() }
@@ -5216,9 +5436,11 @@ func file_nstance_v1_operator_proto_init() {
 	file_nstance_v1_registration_proto_init()
 	file_nstance_v1_operator_proto_msgTypes[12].OneofWrappers = []any{}
 	file_nstance_v1_operator_proto_msgTypes[25].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[31].OneofWrappers = []any{}
 	file_nstance_v1_operator_proto_msgTypes[33].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[35].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[37].OneofWrappers = []any{
+	file_nstance_v1_operator_proto_msgTypes[37].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[39].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[41].OneofWrappers = []any{
 		(*DeleteInstanceRequest_Id)(nil),
 		(*DeleteInstanceRequest_IdempotencyKey)(nil),
 	}
@@ -5228,7 +5450,7 @@ func file_nstance_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nstance_v1_operator_proto_rawDesc), len(file_nstance_v1_operator_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   61,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

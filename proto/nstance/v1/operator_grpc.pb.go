@@ -28,6 +28,8 @@ const (
 	OperatorService_UpsertGroup_FullMethodName        = "/nstance.v1.OperatorService/UpsertGroup"
 	OperatorService_DeleteGroup_FullMethodName        = "/nstance.v1.OperatorService/DeleteGroup"
 	OperatorService_ResetGroup_FullMethodName         = "/nstance.v1.OperatorService/ResetGroup"
+	OperatorService_AbortRollout_FullMethodName       = "/nstance.v1.OperatorService/AbortRollout"
+	OperatorService_RetryRollout_FullMethodName       = "/nstance.v1.OperatorService/RetryRollout"
 	OperatorService_ListInstances_FullMethodName      = "/nstance.v1.OperatorService/ListInstances"
 	OperatorService_CreateInstance_FullMethodName     = "/nstance.v1.OperatorService/CreateInstance"
 	OperatorService_DeleteInstance_FullMethodName     = "/nstance.v1.OperatorService/DeleteInstance"
@@ -81,6 +83,15 @@ type OperatorServiceClient interface {
 	// its last known record; FAILED_PRECONDITION if none is known. Other groups are left
 	// as they are.
 	ResetGroup(ctx context.Context, in *ResetGroupRequest, opts ...grpc.CallOption) (*ResetGroupResponse, error)
+	// AbortRollout makes a group refuse its present definition: machines are built from the
+	// one that most of its outdated instances have, which stay. That lasts as long as the
+	// config and the group's record ask for what is refused, until RetryRollout. Every caller
+	// may abort, whatever manages the group. FAILED_PRECONDITION if no instance is outdated,
+	// or if the definition of most of them is not known any more; UNAVAILABLE while not all
+	// machines are known.
+	AbortRollout(ctx context.Context, in *AbortRolloutRequest, opts ...grpc.CallOption) (*AbortRolloutResponse, error)
+	// RetryRollout lets a group have the definition that it refuses. Every caller may.
+	RetryRollout(ctx context.Context, in *RetryRolloutRequest, opts ...grpc.CallOption) (*RetryRolloutResponse, error)
 	// ListInstances lists the instances of the caller's tenant sorted by id, which is by
 	// kind and then by age, page by page.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
@@ -214,6 +225,26 @@ func (c *operatorServiceClient) ResetGroup(ctx context.Context, in *ResetGroupRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResetGroupResponse)
 	err := c.cc.Invoke(ctx, OperatorService_ResetGroup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) AbortRollout(ctx context.Context, in *AbortRolloutRequest, opts ...grpc.CallOption) (*AbortRolloutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AbortRolloutResponse)
+	err := c.cc.Invoke(ctx, OperatorService_AbortRollout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorServiceClient) RetryRollout(ctx context.Context, in *RetryRolloutRequest, opts ...grpc.CallOption) (*RetryRolloutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RetryRolloutResponse)
+	err := c.cc.Invoke(ctx, OperatorService_RetryRollout_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -424,6 +455,15 @@ type OperatorServiceServer interface {
 	// its last known record; FAILED_PRECONDITION if none is known. Other groups are left
 	// as they are.
 	ResetGroup(context.Context, *ResetGroupRequest) (*ResetGroupResponse, error)
+	// AbortRollout makes a group refuse its present definition: machines are built from the
+	// one that most of its outdated instances have, which stay. That lasts as long as the
+	// config and the group's record ask for what is refused, until RetryRollout. Every caller
+	// may abort, whatever manages the group. FAILED_PRECONDITION if no instance is outdated,
+	// or if the definition of most of them is not known any more; UNAVAILABLE while not all
+	// machines are known.
+	AbortRollout(context.Context, *AbortRolloutRequest) (*AbortRolloutResponse, error)
+	// RetryRollout lets a group have the definition that it refuses. Every caller may.
+	RetryRollout(context.Context, *RetryRolloutRequest) (*RetryRolloutResponse, error)
 	// ListInstances lists the instances of the caller's tenant sorted by id, which is by
 	// kind and then by age, page by page.
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
@@ -499,6 +539,12 @@ func (UnimplementedOperatorServiceServer) DeleteGroup(context.Context, *DeleteGr
 }
 func (UnimplementedOperatorServiceServer) ResetGroup(context.Context, *ResetGroupRequest) (*ResetGroupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResetGroup not implemented")
+}
+func (UnimplementedOperatorServiceServer) AbortRollout(context.Context, *AbortRolloutRequest) (*AbortRolloutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AbortRollout not implemented")
+}
+func (UnimplementedOperatorServiceServer) RetryRollout(context.Context, *RetryRolloutRequest) (*RetryRolloutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RetryRollout not implemented")
 }
 func (UnimplementedOperatorServiceServer) ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListInstances not implemented")
@@ -718,6 +764,42 @@ func _OperatorService_ResetGroup_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OperatorServiceServer).ResetGroup(ctx, req.(*ResetGroupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_AbortRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AbortRolloutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).AbortRollout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_AbortRollout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).AbortRollout(ctx, req.(*AbortRolloutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperatorService_RetryRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RetryRolloutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServiceServer).RetryRollout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperatorService_RetryRollout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServiceServer).RetryRollout(ctx, req.(*RetryRolloutRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -970,6 +1052,14 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResetGroup",
 			Handler:    _OperatorService_ResetGroup_Handler,
+		},
+		{
+			MethodName: "AbortRollout",
+			Handler:    _OperatorService_AbortRollout_Handler,
+		},
+		{
+			MethodName: "RetryRollout",
+			Handler:    _OperatorService_RetryRollout_Handler,
 		},
 		{
 			MethodName: "ListInstances",
