@@ -33,10 +33,10 @@ func (g Group) MarshalJSON() ([]byte, error) {
 // ListGroups returns the groups of all shards given, ordered by shard and key. On an error it
 // also returns the groups of the shards that answered.
 func (c *Client) ListGroups(ctx context.Context, shards []client.Shard) ([]Group, error) {
-	return c.listGroups(ctx, shards, true)
+	return listGroups(ctx, c, shards, true)
 }
 
-func (c *Client) listGroups(ctx context.Context, shards []client.Shard, instances bool) ([]Group, error) {
+func listGroups(ctx context.Context, c *Client, shards []client.Shard, instances bool) ([]Group, error) {
 	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
 		resp, err := client.Groups(ctx, s, instances)
 		if err != nil {
@@ -109,7 +109,7 @@ func instead(name string, have []string) string {
 
 // orMeant adds to the error of a change the names of groups that a name which no shard has may have
 // meant.
-func (c *Client) orMeant(ctx context.Context, shards []client.Shard, key string, err error) error {
+func orMeant(ctx context.Context, c *Client, shards []client.Shard, key string, err error) error {
 	if err == nil || !everyNotFound(err) {
 		return err
 	}
@@ -143,7 +143,28 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, req *ns
 			Shard: shard, GroupStatus: resp.GetGroup(), AlreadyGone: resp.GetAlreadyGone(), ManagedBefore: resp.GetManagedBefore(),
 		}, err
 	})
-	return changed, c.orMeant(ctx, shards, req.GetKey(), err)
+	return changed, orMeant(ctx, c, shards, req.GetKey(), err)
+}
+
+// AbortRollout takes a group back to the definition before its rollout in every shard given. etag: nil, or the
+// one that the group must have, in its only shard. On an error it also returns the groups of the shards that
+// answered.
+func (c *Client) AbortRollout(ctx context.Context, shards []client.Shard, key string, etag *string) ([]Group, error) {
+	aborted, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (Group, error) {
+		resp, err := s.AbortRollout(ctx, &nstancev1.AbortRolloutRequest{Key: key, IfEtag: etag})
+		return Group{Shard: shard, GroupStatus: resp.GetGroup()}, err
+	})
+	return aborted, orMeant(ctx, c, shards, key, err)
+}
+
+// RetryRollout lets a group have the definition that it refuses, in every shard given. etag and the results are
+// as in AbortRollout.
+func (c *Client) RetryRollout(ctx context.Context, shards []client.Shard, key string, etag *string) ([]Group, error) {
+	retried, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (Group, error) {
+		resp, err := s.RetryRollout(ctx, &nstancev1.RetryRolloutRequest{Key: key, IfEtag: etag})
+		return Group{Shard: shard, GroupStatus: resp.GetGroup()}, err
+	})
+	return retried, orMeant(ctx, c, shards, key, err)
 }
 
 // ResetGroup drops a static group's overrides, or releases a group held for a missing record,
@@ -154,7 +175,7 @@ func (c *Client) ResetGroup(ctx context.Context, shards []client.Shard, key stri
 		resp, err := s.ResetGroup(ctx, &nstancev1.ResetGroupRequest{Key: key, Force: force})
 		return Group{Shard: shard, GroupStatus: resp.GetGroup()}, err
 	})
-	return reset, c.orMeant(ctx, shards, key, err)
+	return reset, orMeant(ctx, c, shards, key, err)
 }
 
 // DeleteGroup deletes a dynamic group in every shard given, and returns the shards that
@@ -164,5 +185,5 @@ func (c *Client) DeleteGroup(ctx context.Context, shards []client.Shard, key str
 		_, err := s.DeleteGroup(ctx, &nstancev1.DeleteGroupRequest{Key: key, Force: force})
 		return shard, err
 	})
-	return deleting, c.orMeant(ctx, shards, key, err)
+	return deleting, orMeant(ctx, c, shards, key, err)
 }

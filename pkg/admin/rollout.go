@@ -11,6 +11,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/client"
 	"github.com/nstance/nstance/pkg/retry"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // rolloutInterval is the polling interval of a rollout, which takes minutes. Each poll lists all groups. The
@@ -43,7 +44,7 @@ func (c *Client) WaitRollout(ctx context.Context, shard client.Shard, etag strin
 // look updates what a rollout still waits for. The config is looked at last: another one that became
 // active meanwhile may be what the groups are listed by.
 func (c *Client) look(ctx context.Context, shard client.Shard, etag string, r *rollout) error {
-	groups, err := c.listGroups(ctx, []client.Shard{shard}, false)
+	groups, err := listGroups(ctx, c, []client.Shard{shard}, false)
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,14 @@ func (r *rollout) remains() string {
 // newest version of their files, and no others but draining ones.
 func rolledOut(g Group) bool {
 	n := g.GetSize()
-	return g.GetActualSize() == n && g.GetPendingSize() == 0 && g.GetUpToDateSize() == n && g.GetFilesUpToDateSize() == n
+	return !Refuses(g) && g.GetActualSize() == n && g.GetPendingSize() == 0 && g.GetUpToDateSize() == n && g.GetFilesUpToDateSize() == n
+}
+
+// Refuses reports whether a group does not become what is asked for, since that rollout was aborted.
+func Refuses(g Group) bool {
+	return slices.ContainsFunc(g.GetConditions(), func(c *nstancev1.Condition) bool {
+		return c.GetType() == "RolloutAborted" && c.GetReason() == "Refused"
+	})
 }
 
 // heldBy returns an error if a group does not get there before it is changed or reset: a disabled one
@@ -128,7 +136,7 @@ func rolledOut(g Group) bool {
 func heldBy(g Group) error {
 	for _, c := range g.GetConditions() {
 		missing := c.GetType() == "GroupRecordMissing" && (g.GetUpToDateSize() < g.GetActualSize() || g.GetActualSize() > g.GetSize())
-		if missing || c.GetType() == "Disabled" {
+		if missing || c.GetType() == "Disabled" || c.GetType() == "RolloutAborted" && Refuses(g) {
 			return fmt.Errorf("group %s stays as it is: %s: %s", g.GetKey(), c.GetType(), strings.TrimSpace(c.GetMessage()))
 		}
 	}

@@ -323,6 +323,36 @@ func (s *shard) GetGroup(_ context.Context, req *nstancev1.GetGroupRequest) (*ns
 	return &nstancev1.GetGroupResponse{Group: g}, nil
 }
 
+func (s *shard) AbortRollout(_ context.Context, req *nstancev1.AbortRolloutRequest) (*nstancev1.AbortRolloutResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.groups[req.GetKey()]
+	switch {
+	case g == nil:
+		return nil, rpc.NotFound.Errorf("abort the rollout of group default/%s: no such group", req.GetKey())
+	case req.IfEtag != nil && req.GetIfEtag() != g.GetEtag():
+		return nil, rpc.Conflict.Errorf("if_etag: %q, but group %s has etag %q", req.GetIfEtag(), req.GetKey(), g.GetEtag())
+	case g.GetUpToDateSize() == g.GetActualSize():
+		return nil, rpc.Precondition.Errorf("abort the rollout of group default/%s: no rollout to abort", req.GetKey())
+	}
+	g.Conditions = append(g.Conditions, &nstancev1.Condition{Type: "RolloutAborted", Status: "True", Message: "as before"})
+	return &nstancev1.AbortRolloutResponse{Group: g}, nil
+}
+
+func (s *shard) RetryRollout(_ context.Context, req *nstancev1.RetryRolloutRequest) (*nstancev1.RetryRolloutResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.groups[req.GetKey()]
+	switch {
+	case g == nil:
+		return nil, rpc.NotFound.Errorf("retry the rollout of group default/%s: no such group", req.GetKey())
+	case req.IfEtag != nil && req.GetIfEtag() != g.GetEtag():
+		return nil, rpc.Conflict.Errorf("if_etag: %q, but group %s has etag %q", req.GetIfEtag(), req.GetKey(), g.GetEtag())
+	}
+	g.Conditions = slices.DeleteFunc(g.GetConditions(), func(c *nstancev1.Condition) bool { return c.GetType() == "RolloutAborted" })
+	return &nstancev1.RetryRolloutResponse{Group: g}, nil
+}
+
 func (s *shard) UpsertGroup(_ context.Context, req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGroupResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

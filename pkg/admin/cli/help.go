@@ -63,6 +63,8 @@ func examples() map[string][]string {
 		"group scale":               {"group scale web 5 --shard us-west-2a --wait", "group scale web 0 --all-shards --yes"},
 		"group create":              {"group create jobs --template worker --size 2 --shard us-west-2a"},
 		"group on-demand":           {`group on-demand jobs '{"namespaces": ["ci"], "max": 10}'`, "group on-demand jobs none"},
+		"group rollout abort":       {"group rollout abort web --shard us-west-2a"},
+		"group rollout retry":       {"group rollout retry web --shard us-west-2a"},
 		"group rollout pause":       {"group rollout pause web --shard us-west-2a"},
 		"group rollout resume":      {"group rollout resume web --shard us-west-2a"},
 		"group delete":              {"group delete jobs --shard us-west-2a"},

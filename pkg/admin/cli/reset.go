@@ -15,9 +15,10 @@ func (a *app) groupReset() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reset GROUP", Short: "Drop a static group's overrides, or release a group held for a missing record",
 		Args: cobra.ExactArgs(1),
-		Long: "Drop the overrides of a static group, a pause of its rollout included, or release a group that is held because\n" +
-			"its record was missing.\n\n" +
-			"If the static config's size is smaller than the group's, the command prompts on a terminal; otherwise it needs --yes.",
+		Long: "Drop the overrides of a static group, a pause or an abort of its rollout included, or release a group that is held\n" +
+			"because its record was missing.\n\n" +
+			"If the static config's size is smaller than the group's, or its rollout was aborted, the command prompts on a terminal;\n" +
+			"otherwise it needs --yes.",
 	}
 	yes, force := yesFlag(cmd), forceFlag(cmd)
 	return a.leaf(cmd, func(cmd *cobra.Command, args []string) error {
@@ -58,6 +59,9 @@ func goesByReset(cmd *cobra.Command, c *admin.Client, shards []client.Shard, gro
 	}
 	var counted map[string][]string
 	for _, g := range groups {
+		if g.GetIsStatic() && admin.Refuses(g) {
+			lines = append(lines, fmt.Sprintf("%s/%s: the rollout that was aborted begins again", g.Shard, g.GetKey()))
+		}
 		if !g.GetIsStatic() || g.GetStaticSize() >= g.GetSize() {
 			continue
 		}

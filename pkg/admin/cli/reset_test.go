@@ -42,6 +42,21 @@ func static(size, config int32) *nstancev1.GroupStatus {
 	return g
 }
 
+// TestResetOfAnAbortRequiresConfirmation: a reset begins an aborted rollout again, which has to be confirmed.
+func TestResetOfAnAbortRequiresConfirmation(t *testing.T) {
+	c := newFixture(t).register()
+	s := c.populatedShard("dev-1").setGroups(static(2, 2))
+	s.groups["web"].Conditions = []*nstancev1.Condition{{Type: "RolloutAborted", Status: "True", Reason: "Refused", Message: "as before"}}
+	c.run("group", "reset", "web").want(t, cli.ExitUsage, "dev-1/web: the rollout that was aborted begins again\n", "add --yes")
+	if _, aborted := s.group("web"); !aborted {
+		t.Error("it was reset")
+	}
+	c.run("group", "reset", "web", "--yes").want(t, cli.ExitOK)
+	if _, aborted := s.group("web"); aborted {
+		t.Error("it was not reset")
+	}
+}
+
 // TestShrinkingResetRequiresConfirmation: a reset that removes instances names the candidates,
 // and requires --yes, or a yes on a terminal.
 func TestShrinkingResetRequiresConfirmation(t *testing.T) {

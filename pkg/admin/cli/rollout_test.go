@@ -98,6 +98,11 @@ func TestRefreshWaitEnds(t *testing.T) {
 			}
 			s.groups["web"] = held("web")
 		}, []string{"dev-1/jobs: 2 of 2 new", "group web stays as it is: Disabled: no such template"}},
+		"aborted": {func(s *shard, _ int) {
+			delete(s.groups, "jobs")
+			s.groups["web"] = rolling("web", 2, 2)
+			s.groups["web"].Conditions = []*nstancev1.Condition{{Type: "RolloutAborted", Status: "True", Reason: "Refused", Message: "as before"}}
+		}, []string{"group web stays as it is: RolloutAborted: as before"}},
 		"no record": {func(s *shard, _ int) {
 			delete(s.groups, "jobs")
 			s.groups["web"].Conditions = []*nstancev1.Condition{{Type: "GroupRecordMissing", Status: "True", Message: "it is missing"}}
@@ -142,6 +147,25 @@ func TestRefusedRefreshWaitsForNothing(t *testing.T) {
 	if c.run("config", "refresh", "--wait").want(t, cli.ExitFailed, "groups: wrong"); s.lists != 0 {
 		t.Errorf("%d looks at the groups", s.lists)
 	}
+}
+
+// TestRolloutAbort: the shard decides whether there is a rollout to abort.
+func TestRolloutAbort(t *testing.T) {
+	c := newFixture(t).register()
+	s := c.shard("dev-1").setGroups(web(3, 3))
+	if out := c.run("group", "rollout", "abort", "web").want(t, cli.ExitOK).out; !strings.Contains(out, "RolloutAborted: as before") {
+		t.Error(out)
+	}
+	if out := c.run("group", "rollout", "retry", "web").want(t, cli.ExitOK).out; strings.Contains(out, "RolloutAborted") {
+		t.Error(out)
+	}
+	c.run("group", "rollout", "retry", "wbe").want(t, cli.ExitFailed, "no such group", "web")
+	s.groups["web"].UpToDateSize = 3
+	c.run("group", "rollout", "abort", "web").want(t, cli.ExitFailed, "shard dev-1", "no rollout to abort")
+	c.run("group", "rollout", "abort", "wbe").want(t, cli.ExitFailed, "no such group", "web")
+	c.run("group", "rollout", "abort").want(t, cli.ExitUsage, "GROUP")
+	c.shard("dev-2").setGroups(web(1, 1))
+	c.run("group", "rollout", "abort", "web").want(t, cli.ExitUsage, "there are 2 shards", "--all-shards")
 }
 
 // TestRolloutPause: a pause and its end change nothing else of a group, and show it.

@@ -34,6 +34,8 @@ func requests() map[string]httpRequest {
 		"group-status":     {method: "GET", path: "/groups/web"},
 		"group-put":        {method: "PUT", path: "/groups/web?shard=one", body: `{"size": 3}`},
 		"group-scale":      {method: "POST", path: "/group/scale?shard=one", body: `{"group": "web", "size": 3}`},
+		"group-abort":      {method: "POST", path: "/groups/web/abort?shard=one"},
+		"group-retry":      {method: "POST", path: "/groups/web/retry?shard=one"},
 		"group-delete":     {method: "DELETE", path: "/groups/jobs?shard=one&yes=true"},
 		"instance-list":    {method: "GET", path: "/instances?deleted=true"},
 		"instance-create":  {method: "POST", path: "/instances?shard=one", body: create},
@@ -185,8 +187,8 @@ func TestDocument(t *testing.T) {
 	if want := []string{
 		"DELETE /groups/{group}", "DELETE /instances/{id}", "GET /config/diff", "GET /config/status", "GET /events", "GET /groups",
 		"GET /groups/{group}", "GET /health", "GET /instances", "GET /instances/{id}", "GET /shards", "GET /status", "POST /config/diff",
-		"POST /config/refresh", "POST /group/scale", "POST /instances", "POST /instances/{id}/ack", "POST /instances/{id}/drain",
-		"PUT /groups/{group}",
+		"POST /config/refresh", "POST /group/scale", "POST /groups/{group}/abort", "POST /groups/{group}/retry", "POST /instances",
+		"POST /instances/{id}/ack", "POST /instances/{id}/drain", "PUT /groups/{group}",
 	}; !slices.Equal(seen, want) {
 		t.Errorf("the document has %q, want %q", seen, want)
 	}

@@ -38,6 +38,11 @@ type Condition struct {
 	IfMatch string `header:"If-Match" doc:"The group's etag, in quotes: change it only if it still has this one. Requires a single shard"`
 }
 
+type rolloutInput struct {
+	DeleteInput
+	Condition
+}
+
 type scaleInput struct {
 	Change
 	Condition
@@ -115,6 +120,17 @@ func (a *API) groups() {
 		return a.upsert(ctx, in.Change, in.IfMatch, req)
 	})
 	huma.Register(a.huma, a.operation(operation{
+		id: "group-abort", method: http.MethodPost, path: "/groups/{group}/abort", conditional: true,
+		summary:     "Go back to the definition before a rollout",
+		description: "The group refuses its present definition, until another one has been rolled out or the rollout is retried.",
+		answers:     types{200: []admin.Group{}, 207: Partial[admin.Group]{}},
+	}), a.rollout(Service.AbortRollout))
+	huma.Register(a.huma, a.operation(operation{
+		id: "group-retry", method: http.MethodPost, path: "/groups/{group}/retry", conditional: true,
+		summary: "Roll out what was aborted after all",
+		answers: types{200: []admin.Group{}, 207: Partial[admin.Group]{}},
+	}), a.rollout(Service.RetryRollout))
+	huma.Register(a.huma, a.operation(operation{
 		id: "group-delete", method: http.MethodDelete, path: "/groups/{group}", summary: "Scale a dynamic group to zero and delete it",
 		description: "It also removes the group's on-demand instances.",
 		answers:     types{202: deleted{}, 207: Partial[deleted]{}},
@@ -148,21 +164,13 @@ func (a *API) upsert(ctx context.Context, in Change, match string, req *nstancev
 	if err != nil {
 		return nil, err
 	}
-	if match != "" {
-		etag, ok := unquote(match)
-		switch {
-		case !ok:
-			return nil, invalidField("If-Match", fmt.Sprintf("%.80q is not valid: want a group's etag in quotes", match))
-		case req.GetCreate():
-			return nil, invalidField("If-Match", "it excludes If-None-Match")
-		}
-		req.IfEtag = &etag
+	if req.IfEtag, err = matching(match, shards); err != nil {
+		return nil, err
 	}
 	switch {
-	case len(shards) < 2:
-	case match != "":
-		return nil, invalidField("If-Match", fmt.Sprintf("%.80s belongs to a group of one shard: add shard=NAME", match))
-	case len(req.GetRemove()) > 0: // a shard without the instance would remove its oldest instead
+	case match != "" && req.GetCreate():
+		return nil, invalidField("If-Match", "it excludes If-None-Match")
+	case len(shards) > 1 && len(req.GetRemove()) > 0: // a shard without the instance would remove its oldest instead
 		return nil, invalidField("body.remove", fmt.Sprintf("%.80q is an instance of one shard: add shard=NAME", req.GetRemove()[0]))
 	}
 	if !req.GetCreate() && req.Size != nil && req.GetSize() == 0 {
@@ -173,6 +181,39 @@ func (a *API) upsert(ctx context.Context, in Change, match string, req *nstancev
 	req.Force = in.Force
 	all, err := a.cfg.Service.UpsertGroup(ctx, shards, req)
 	return withETag(gathered(shards, all, err, match != ""))
+}
+
+// matching returns the etag of an If-Match, if there is one, for a call to shards.
+func matching(match string, shards []client.Shard) (etag *string, err error) {
+	if match == "" {
+		return nil, nil //nolint:nilnil // unconditional
+	}
+	text, ok := unquote(match)
+	switch {
+	case !ok:
+		return nil, invalidField("If-Match", fmt.Sprintf("%.80q is not valid: want a group's etag in quotes", match))
+	case len(shards) > 1:
+		return nil, invalidField("If-Match", fmt.Sprintf("%.80s belongs to a group of one shard: add shard=NAME", match))
+	}
+	return &text, nil
+}
+
+// rollout makes a change of a group's rollout.
+func (a *API) rollout(
+	change func(Service, context.Context, []client.Shard, string, *string) ([]admin.Group, error),
+) func(context.Context, *rolloutInput) (*reply, error) {
+	return func(ctx context.Context, in *rolloutInput) (*reply, error) {
+		shards, err := in.write(a.cfg.Shards)
+		if err != nil {
+			return nil, err
+		}
+		etag, err := matching(in.IfMatch, shards)
+		if err != nil {
+			return nil, err
+		}
+		all, err := change(a.cfg.Service, ctx, shards, in.Group, etag)
+		return withETag(gathered(shards, all, err, etag != nil))
+	}
 }
 
 // unquote returns the etag of an If-Match with one strong etag.

@@ -79,6 +79,16 @@ func (s *shards) UpsertGroup(ctx context.Context, of []client.Shard, req *nstanc
 	return s.ListGroups(ctx, of)
 }
 
+func (s *shards) AbortRollout(ctx context.Context, of []client.Shard, _ string, _ *string) ([]admin.Group, error) {
+	s.changes++
+	return s.ListGroups(ctx, of)
+}
+
+func (s *shards) RetryRollout(ctx context.Context, of []client.Shard, _ string, _ *string) ([]admin.Group, error) {
+	s.changes++
+	return s.ListGroups(ctx, of)
+}
+
 func (s *shards) DeleteGroup(_ context.Context, of []client.Shard, _ string, _ bool) (all []string, err error) {
 	s.changes++
 	for _, x := range of {

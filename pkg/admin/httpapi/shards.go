@@ -21,6 +21,8 @@ type Service interface {
 	ListGroups(ctx context.Context, shards []client.Shard) ([]admin.Group, error)
 	GroupStatus(ctx context.Context, shards []client.Shard, key string) ([]admin.Group, error)
 	UpsertGroup(ctx context.Context, shards []client.Shard, req *nstancev1.UpsertGroupRequest) ([]admin.Group, error)
+	AbortRollout(ctx context.Context, shards []client.Shard, key string, etag *string) ([]admin.Group, error)
+	RetryRollout(ctx context.Context, shards []client.Shard, key string, etag *string) ([]admin.Group, error)
 	DeleteGroup(ctx context.Context, shards []client.Shard, key string, force bool) ([]string, error)
 	Counted(ctx context.Context, shards []client.Shard, group string, onDemand bool) (map[string][]string, error)
 	ListInstances(ctx context.Context, shards []client.Shard, group string, deleted bool) ([]admin.Instance, error)
