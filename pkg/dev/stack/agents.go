@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
@@ -37,6 +36,11 @@ type stackProvider interface {
 	Close()
 }
 
+// stopper is a provider that can end VMs so that they are listed as stopped.
+type stopper interface {
+	Stop(ctx context.Context, refs []provider.Ref) []error
+}
+
 func openProvider(cfg Config, shard string) (stackProvider, error) {
 	scope := scopeOf(shard)
 	if cfg.Provider == "docker" {
@@ -62,9 +66,8 @@ func recordProvider(cfg Config) error {
 	return nil
 }
 
-// removeAgents deletes every agent that a stack in this folder started, and waits until they are
-// gone.
-func removeAgents(ctx context.Context, cfg Config) error {
+// endAgents ends every agent that a stack in this folder started, and waits until they have ended.
+func endAgents(ctx context.Context, cfg Config) error {
 	noted, err := os.ReadFile(providerFile(cfg))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -74,43 +77,70 @@ func removeAgents(ctx context.Context, cfg Config) error {
 	}
 	cfg.Provider = string(noted)
 	var errs []error
+	kept := false
 	for _, s := range cfg.shards() {
-		if err := removeShard(ctx, cfg, s.id); err != nil {
-			errs = append(errs, fmt.Errorf("remove agents of %s: %w", s.id, err))
+		agents, err := endShard(ctx, cfg, s.id)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("end agents of %s: %w", s.id, err))
 		}
+		kept = kept || agents
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(errs...); err != nil || kept {
 		return err
 	}
 	return os.Remove(providerFile(cfg))
 }
 
-func removeShard(ctx context.Context, cfg Config, shard string) error {
+// hasRecords reports whether the bucket has records of a shard's instances.
+func hasRecords(cfg Config, shard string) bool {
+	records, err := os.ReadDir(filepath.Join(cfg.Temp, "dev-s3", "instance", shard))
+	return err == nil && len(records) > 0
+}
+
+// endShard ends a shard's agents. Processes that have a record in the bucket are stopped, and stay in their
+// folders: so the next server finds that they have ended, and replaces them at once. Those that are gone
+// without a trace might only not be shown, and it would wait for their agents.
+func endShard(ctx context.Context, cfg Config, shard string) (kept bool, err error) {
 	p, err := openProvider(cfg, shard)
 	if err != nil {
-		return err
+		return false, err
 	}
+	defer p.Close()
+	keeper, ok := p.(stopper)
+	kept = ok && hasRecords(cfg, shard)
 	for {
 		vms, err := p.List(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
-		var left []provider.Ref
-		for _, vm := range vms {
-			if vm.State.Exists() {
-				left = append(left, vm.Ref())
-			}
+		alive, others := left(vms, kept)
+		if len(alive)+len(others) == 0 {
+			return kept, nil
 		}
-		if len(left) == 0 {
-			return nil
+		errs := p.Delete(ctx, others)
+		if kept {
+			errs = append(errs, keeper.Stop(ctx, alive)...)
 		}
-		for refs := range slices.Chunk(left, provider.MaxBatch) {
-			if err := errors.Join(p.Delete(ctx, refs)...); err != nil {
-				return err
-			}
+		if err := errors.Join(errs...); err != nil {
+			return false, err
 		}
 		if retry.Wait(ctx, 50*time.Millisecond) != nil {
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
+}
+
+// left returns up to a batch of the agents that are alive and to be kept as stopped ones, and of those that
+// are to be deleted.
+func left(vms []provider.VM, kept bool) (alive, others []provider.Ref) {
+	for _, vm := range vms {
+		switch {
+		case !vm.State.Exists(), kept && (vm.State == provider.StateStopped || vm.State == provider.StateFailed):
+		case kept && vm.State.Alive():
+			alive = append(alive, vm.Ref())
+		default:
+			others = append(others, vm.Ref())
+		}
+	}
+	return alive[:min(len(alive), provider.MaxBatch)], others[:min(len(others), provider.MaxBatch)]
 }

@@ -31,7 +31,7 @@ func Clean(ctx context.Context, cfg Config) error {
 		}
 		errs = append(errs, endProcess(ctx, file, cfg.Bin))
 	}
-	errs = append(errs, removeAgents(ctx, cfg))
+	errs = append(errs, endAgents(ctx, cfg))
 	if last != "" {
 		errs = append(errs, endProcess(ctx, last, cfg.Bin))
 	}

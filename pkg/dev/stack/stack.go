@@ -155,7 +155,7 @@ func (s *Stack) Run(ctx context.Context) error {
 	return err
 }
 
-// stopAll stops the servers first, so that none replaces the agents that are deleted next, then the
+// stopAll stops the servers first, so that none replaces the agents that are ended next, then the
 // agents, then object storage.
 func (s *Stack) stopAll(ctx context.Context) {
 	var servers sync.WaitGroup
@@ -165,7 +165,7 @@ func (s *Stack) stopAll(ctx context.Context) {
 	servers.Wait()
 	ctx, cancel := context.WithTimeout(ctx, stopGrace)
 	defer cancel()
-	if err := removeAgents(ctx, s.cfg); err != nil {
+	if err := endAgents(ctx, s.cfg); err != nil {
 		s.cfg.Logger.Error("agents may be left behind", slog.Any("error", err))
 	}
 	s.components[0].stop(syscall.SIGTERM)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/nstance/nstance/pkg/provider"
 )
@@ -15,10 +16,17 @@ import (
 // Close or the server's end, a repeated Delete through any Provider over the same Dir resumes
 // them.
 func (p *Provider) Delete(ctx context.Context, refs []provider.Ref) []error {
-	return provider.DeleteEach(refs, atOnce, func(ref provider.Ref) error { return p.remove(ctx, ref) })
+	return provider.DeleteEach(refs, atOnce, func(ref provider.Ref) error { return p.each(ctx, ref, "delete", p.delete) })
 }
 
-func (p *Provider) remove(ctx context.Context, ref provider.Ref) error {
+// Stop ends the processes of instances and keeps their folders, so that they are listed as stopped. It
+// returns when they have ended; after the grace period they are killed. Idempotent.
+func (p *Provider) Stop(ctx context.Context, refs []provider.Ref) []error {
+	return provider.DeleteEach(refs, atOnce, func(ref provider.Ref) error { return p.each(ctx, ref, "stop", p.halt) })
+}
+
+// each calls do for each folder of an instance.
+func (p *Provider) each(ctx context.Context, ref provider.Ref, what string, do func(context.Context, folder, *birth) error) error {
 	found, err := p.find(ctx, ref)
 	if err != nil {
 		return err
@@ -28,15 +36,17 @@ func (p *Provider) remove(ctx context.Context, ref provider.Ref) error {
 			return err
 		}
 		f, _ := p.folder(vm.ProviderID) // the VM was found in it
-		if err := p.delete(ctx, f); err != nil {
-			return fmt.Errorf("delete process of instance %s: %w", vm.ID, err)
+		err := p.ends.locked(ctx, f, do)
+		p.touch(f.name)
+		if err != nil {
+			return fmt.Errorf("%s process of instance %s: %w", what, vm.ID, err)
 		}
 	}
 	return nil
 }
 
-func (p *Provider) delete(ctx context.Context, f folder) error {
-	defer p.touch(f.name)
+// locked calls do with the folder's lock held, and its process if there is one.
+func (e ender) locked(ctx context.Context, f folder, do func(context.Context, folder, *birth) error) error {
 	lock, err := f.lock(ctx, false)
 	if absent(err) {
 		return nil // deleted concurrently
@@ -48,28 +58,48 @@ func (p *Provider) delete(ctx context.Context, f folder) error {
 	if err := provider.Permit(ctx); err != nil { // again, as taking the lock may have taken long
 		return err
 	}
-	if err := p.ends.endUnrecorded(ctx, f); err != nil {
+	if err := e.endUnrecorded(ctx, f); err != nil {
 		return err
 	}
 	if err := f.adopt(ctx); err != nil {
 		return err
 	}
 	b, born, err := f.birth()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !born || !b.alive():
+		return do(ctx, f, nil)
+	default:
+		return do(ctx, f, &b)
 	}
+}
+
+func (p *Provider) delete(ctx context.Context, f folder, b *birth) error {
 	if err := f.mark(); err != nil {
 		// On a full disk the deletion continues without its mark.
 		p.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "marking the deletion failed", slog.String("instance", f.name), slog.Any("error", err))
 	}
-	if !born || !b.alive() {
+	if b == nil {
 		return p.ends.discard(ctx, f)
 	}
 	if err := b.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	p.follow(f, b) //nolint:contextcheck // outlives the request
+	p.follow(f, *b)
 	return nil
+}
+
+func (p *Provider) halt(ctx context.Context, f folder, b *birth) error {
+	if b != nil {
+		if err := b.signal(syscall.SIGTERM); err != nil {
+			return err
+		}
+		if err := awaitEnd(ctx, *b, p.cfg.StopGrace); err != nil {
+			return err
+		}
+	}
+	return p.ends.endUser(ctx, f)
 }
 
 // mark records that the instance is being deleted.
@@ -103,18 +133,8 @@ func (p *Provider) follow(f folder, b birth) {
 
 // end waits for the process to end, kills it if it does not, and removes the folder.
 func (p *Provider) end(f folder, b birth) error {
-	grace, cancel := context.WithTimeout(p.background, p.cfg.StopGrace)
-	defer cancel()
-	if awaitExit(grace, b) != nil {
-		if err := p.background.Err(); err != nil {
-			return err
-		}
-		if err := b.kill(); err != nil {
-			return err
-		}
-		if err := awaitExit(p.background, b); err != nil {
-			return err
-		}
+	if err := awaitEnd(p.background, b, p.cfg.StopGrace); err != nil {
+		return err
 	}
 	lock, err := f.lock(p.background, false)
 	if absent(err) {
@@ -128,4 +148,20 @@ func (p *Provider) end(f folder, b birth) error {
 		return err // not the process to delete
 	}
 	return p.ends.discard(p.background, f)
+}
+
+// awaitEnd waits for a process to end, and kills it after a grace period.
+func awaitEnd(ctx context.Context, b birth, after time.Duration) error {
+	grace, cancel := context.WithTimeout(ctx, after)
+	defer cancel()
+	if awaitExit(grace, b) == nil {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := b.kill(); err != nil {
+		return err
+	}
+	return awaitExit(ctx, b)
 }
