@@ -89,7 +89,8 @@ func command(started func()) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&cfg.Shard, "shard", os.Getenv("NSTANCE_SHARD"), "ID of the shard (NSTANCE_SHARD)")
 	f.StringVar(&cfg.ID, "id", host, "name of this server")
-	f.StringVar(&cfg.StorageProvider, "storage-provider", "s3", "s3 or dir")
+	f.StringVar(&cfg.StorageProvider, "storage-provider", cmp.Or(os.Getenv("NSTANCE_STORAGE_PROVIDER"), "s3"),
+		"s3 or dir (NSTANCE_STORAGE_PROVIDER)")
 	f.StringVar(&cfg.StorageBucket, "storage-bucket", os.Getenv("NSTANCE_STORAGE_BUCKET"),
 		"bucket name; a directory with provider dir (NSTANCE_STORAGE_BUCKET)")
 	f.BoolVar(&cfg.InsecureStorage, "insecure-storage", false,

@@ -36,3 +36,23 @@ func TestRun(t *testing.T) {
 		}
 	}
 }
+
+// TestEnvironment: the flags that say where a shard's data is have their defaults in the environment.
+func TestEnvironment(t *testing.T) {
+	for _, c := range []struct{ name, value, says string }{
+		{"NSTANCE_SHARD", "A", `--shard: "A"`},
+		{"NSTANCE_STORAGE_PROVIDER", "tape", `--storage-provider: "tape"`},
+		{"NSTANCE_STORAGE_BUCKET", "", "--storage-bucket"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("NSTANCE_SHARD", "a")
+			t.Setenv("NSTANCE_STORAGE_PROVIDER", "dir")
+			t.Setenv("NSTANCE_STORAGE_BUCKET", t.TempDir())
+			t.Setenv(c.name, c.value)
+			var said strings.Builder
+			if code := run(t.Context(), nil, &said, &said); code != exitUsage || !strings.Contains(said.String(), c.says) {
+				t.Errorf("code %d, want %d, says %q, want %q", code, exitUsage, said.String(), c.says)
+			}
+		})
+	}
+}
