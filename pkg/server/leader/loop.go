@@ -34,7 +34,7 @@ func (t *Term) loopConfig() reconcile.Config {
 		},
 		LoadBalancers: t.loadBalancers,
 		NotLeader:     func(err error) bool { return errors.Is(err, election.ErrNotLeader) },
-		Problems:      t.problems, Changed: t.changed, Record: t.history.Record,
+		Problems:      t.problems, Changed: t.changed, Record: t.history.Record, Rotating: t.rotations.decided,
 		Replacing: func(id fleet.InstanceID, lost time.Time) { t.cfg.Replacements.Created(id, lost, t.cfg.Now()) },
 		Starts:    t.cfg.Starts,
 		Logger:    t.cfg.Logger,

@@ -22,7 +22,7 @@ func (t *Term) Operators() operators.Shard {
 		Admit: t.admission.call, Groups: t.groups, Rollouts: groups.Rollouts{Groups: t.groups}, Instances: t.records,
 		Health: t.health, FilesUpToDate: t.files.UpToDate, Problems: t.shown,
 		Provider: t.cfg.Boot.Server.Provider, Capacity: t.types.capacity, CreatesFailing: t.loop.CreatesFailing,
-		OnDemand: t.onDemand, Registry: t.registry, Static: t.refresh, Watches: t.watches, Transitions: t.transitions,
+		Rotation: t.rotations.get, OnDemand: t.onDemand, Registry: t.registry, Static: t.refresh, Watches: t.watches, Transitions: t.transitions,
 		Events: t.history, Edits: t.cfg.Edits, Outage: t.cfg.Outage,
 	}
 }

@@ -65,6 +65,7 @@ type Term struct {
 
 	admission *admission
 	clocks    *clocks
+	rotations *rotations
 }
 
 // TakeOver reads everything that decisions depend on: config, records and groups. Meanwhile it
@@ -142,6 +143,7 @@ func (t *Term) assemble() (err error) {
 		return err
 	}
 	t.clocks = newClocks(t)
+	t.rotations = newRotations(func(key fleet.GroupKey) { t.watches.Changed(key, "") })
 	t.doubts, t.builder = newDoubts(), t.newBuilder()
 	t.keys = identities.NewKeys(t.records.IsLiving, t.records.Instances())
 	if t.groups, err = groups.New(t.ctx, t.groupsConfig()); err != nil {

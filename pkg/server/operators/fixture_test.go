@@ -33,6 +33,7 @@ type shard struct {
 	behind    map[fleet.InstanceID]bool // lack the newest version of their files
 	capacity  map[string]operators.Capacity
 	failing   map[fleet.GroupKey]fleet.CreatesFailing
+	rotations map[fleet.GroupKey]fleet.Rotation
 	problems  broadcast.Feed[fleet.Problem]
 	trouble   fleet.Problem  // of every group
 	left      fleet.GroupKey // a group without definition
@@ -177,13 +178,13 @@ func newFixture(t *testing.T) *fixture {
 	s := &shard{
 		groups: map[fleet.GroupKey]fleet.Group{}, instances: map[fleet.InstanceID]fleet.Instance{},
 		health: map[fleet.InstanceID]operators.Health{}, capacity: map[string]operators.Capacity{},
-		failing: map[fleet.GroupKey]fleet.CreatesFailing{},
+		failing: map[fleet.GroupKey]fleet.CreatesFailing{}, rotations: map[fleet.GroupKey]fleet.Rotation{},
 	}
 	f := &fixture{shard: s, t: t, end: end, cut: make(chan struct{}), transitions: operators.NewTransitions(time.Now)}
 	parts := operators.Shard{
 		Admit: func(string) error { return nil }, Groups: desired{shard: s}, Instances: s, OnDemand: single{shard: s},
 		Health: s.Health, FilesUpToDate: s.filesUpToDate, Problems: s, Capacity: s.capacityOf, CreatesFailing: s.createsFailing,
-		Transitions: f.transitions, Outage: s.outageNow,
+		Rotation: s.rotationOf, Transitions: f.transitions, Outage: s.outageNow,
 		Provider: config.Provider{Kind: "aws", Region: "eu-central-1", Zone: "eu-central-1a"},
 	}
 	f.watches = operators.NewWatches(operators.WatchesConfig{

@@ -55,6 +55,8 @@ type Shard struct {
 	Outage func() outage.Outage
 	// CreatesFailing returns how the creates of a group fail, if they do; nil: unknown.
 	CreatesFailing func(key fleet.GroupKey) (f fleet.CreatesFailing, failing bool)
+	// Rotation returns how far a group is with the replacement of instances that work; nil: unknown.
+	Rotation func(key fleet.GroupKey) fleet.Rotation
 	// Transitions are those of the conditions of this term's groups.
 	Transitions *Transitions
 
@@ -64,6 +66,14 @@ type Shard struct {
 	Watches  *Watches
 	Events   Events
 	Edits    Edits // optional
+}
+
+// rotation returns the rotation of a group as far as it is known.
+func (s Shard) rotation(key fleet.GroupKey) (r fleet.Rotation) {
+	if s.Rotation != nil {
+		r = s.Rotation(key)
+	}
+	return r
 }
 
 // edit makes a change of a group, or of every group with the zero key, as an edit.

@@ -139,6 +139,8 @@ func conditions(shard Shard, g fleet.Group, st *nstancev1.GroupStatus, waits unr
 	}
 	if o := shard.Outage(); o.Lasts() {
 		out = append(out, storageUnreachable(o))
+	} else if c, ok := rotating(g, shard.rotation(g.Key)); ok {
+		out = append(out, c)
 	}
 	f, failing := fleet.CreatesFailing{}, false
 	if shard.CreatesFailing != nil {

@@ -45,6 +45,8 @@ type Decision struct {
 	// Converged means that the group has a pace, is at size and has no instance on
 	// probation, so the back-off may end.
 	Converged bool
+	// Rotation is how far the group is with the replacement of instances that work.
+	Rotation fleet.Rotation
 }
 
 // Action is one step. ID is empty for Create, Forget, ClearLeaving, ForgetAbort and Wake.

@@ -32,7 +32,7 @@ func Next(v View) Decision {
 		forgetAbort(d)
 	}
 	d.forget()
-	return Decision{Actions: d.result(), Surge: d.used(), Starved: d.starved, Converged: d.converged()}
+	return Decision{Actions: d.result(), Surge: d.used(), Starved: d.starved, Converged: d.converged(), Rotation: rotation(&d.tally)}
 }
 
 // one decides about an instance as far as that does not depend on others, and adds it to the
@@ -112,6 +112,7 @@ type tally struct {
 	unhealthy int      // of live
 	bare      int      // of live
 	stale     int      // of live, and not going
+	obsolete  int      // of live: stale, or urgently replaced instead
 	records   int      // all but tombstones, on-demand ones included
 	present   int      // like len(live), but also counted if the group is disabled
 	draining  int      // managed and draining, for any reason
@@ -143,6 +144,7 @@ type member struct {
 	ready     bool // running, connected, reported since takeover, and not bare
 	going     bool // has an action already, or is busy
 	stale     bool // works, and is to be replaced within the surge
+	obsolete  bool // outdated or too old: stale, or urgently replaced instead
 	proven    bool // ready and settled
 }
 

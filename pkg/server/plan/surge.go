@@ -20,8 +20,9 @@ func (d *decision) markStale() {
 		}
 		old = old && d.aged(m, age)
 		if old || m.outdated {
-			m.stale = true
+			m.stale, m.obsolete = true, true
 			d.stale++
+			d.obsolete++
 		}
 	}
 }

@@ -145,6 +145,8 @@ type Config struct {
 	// its VM or its health. An empty id means the whole group, a zero key every group. It
 	// must not block, and must be safe for concurrent use. Optional.
 	Changed func(key fleet.GroupKey, id fleet.InstanceID)
+	// Rotating is called with each decision about a group. It must not block. Optional.
+	Rotating func(key fleet.GroupKey, r fleet.Rotation)
 	// Record is called with each decision once it is durable. It must not block, and must be safe
 	// for concurrent use. Optional.
 	Record func(fleet.Event)

@@ -253,6 +253,9 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 	l.apply(ctx, v, l.certainty.only(ctx, v, d.Actions), defined)
 	l.balance(ctx, v, defined)
 	l.watchDeletions(key, now)
+	if l.cfg.Rotating != nil {
+		l.cfg.Rotating(key, d.Rotation)
+	}
 	if g, _ := l.cfg.Groups.Group(key); g.Size == 0 && defined || !defined && len(v.Instances) == 0 {
 		l.pacer.Drop(key) // no creates
 	} else if d.Converged {
