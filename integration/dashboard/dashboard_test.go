@@ -50,6 +50,7 @@ func TestLive(t *testing.T) {
 	}
 	s.rollout("one", "web", 3)
 	b.has(webRow, "3 of 5 up to date")
+	b.has(webRow, "2 instances are to be replaced, and the next one waits for another to be ready")
 
 	v.stop()
 	b.has("#connection", "Not connected")

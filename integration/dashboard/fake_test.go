@@ -94,6 +94,10 @@ func (s *shards) manage(shard, key, manager string) {
 func (s *shards) put(shard string, g *nstancev1.GroupStatus) {
 	g.Etag = "etag-" + strconv.Itoa(len(s.events))
 	g.Conditions = []*nstancev1.Condition{{Type: "Ready", Status: "True", Reason: "AtSize", Message: "all instances run"}}
+	if left := g.GetActualSize() - g.GetUpToDateSize(); left > 0 {
+		g.Conditions = append(g.Conditions, &nstancev1.Condition{Type: "Rotating", Status: "True", Reason: "AwaitsReplacement",
+			Message: fmt.Sprintf("%d instances are to be replaced, and the next one waits for another to be ready", left)})
+	}
 	s.groups[shard+"/"+g.GetKey()] = &admin.Group{Shard: shard, GroupStatus: g}
 	s.tell(admin.Event{Kind: admin.EventGroup, Shard: shard, Group: s.groups[shard+"/"+g.GetKey()]})
 }

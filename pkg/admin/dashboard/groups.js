@@ -49,12 +49,14 @@ function rollout(group) {
   const outdated = group.actual_size - group.up_to_date_size;
   const moving = [[group.pending_size, 'pending'], [group.draining_size, 'draining']]
     .filter(([n]) => n > 0).map(([n, words]) => `${n} ${words}`).concat(group.rollout_paused ? ['paused'] : []).join(', ');
+  const rotating = (group.conditions || []).find((each) => each.type === 'Rotating');
   const notes = el('span', { class: 'note dim' }, moving);
-  if (outdated <= 0) return el('td', {}, group.actual_size > 0 ? 'up to date' : '', notes);
+  const why = rotating && el('span', { class: 'note dim' }, rotating.message);
+  if (outdated <= 0) return el('td', {}, group.actual_size > 0 ? 'up to date' : '', notes, why);
   const text = `${group.up_to_date_size} of ${group.actual_size} up to date`;
   const label = `Rollout of ${group.key}: ${text}`;
   return el('td', {}, el('progress', { max: group.actual_size, value: group.up_to_date_size, 'aria-label': label }),
-    el('span', { class: 'note' }, text), notes);
+    el('span', { class: 'note' }, text), notes, why);
 }
 
 function fill(row, group, { scale, pause }) {
