@@ -37,6 +37,8 @@ func rows(siegeTime time.Duration) []row {
 		{name: "kubernetes", what: "the operator on a real control plane, shards in memory", bound: 30 * time.Minute, run: measureKubernetes},
 		{name: "stack", what: "the development stack with Kubernetes", bound: 20 * time.Minute, run: measureStack},
 		{name: "footprint", what: "real binaries: idle RSS, compressed size, what AWS adds", bound: 20 * time.Minute, run: measureFootprint},
+		{name: "growth", what: "an event in shards of three sizes", bound: 20 * time.Minute, run: measureGrowth},
+		{name: "life", what: "object-storage writes of an instance's whole life", bound: 10 * time.Minute, run: measureLife},
 		{name: "idle", what: "object-storage requests of an idle shard", bound: 10 * time.Minute, run: measureIdle},
 	}
 }

@@ -36,7 +36,8 @@ type shard struct {
 	Provider  map[string]any `json:"provider,omitempty"` // nil: the fake provider
 	Unlimited bool           `json:"unlimited"`          // create rate
 	NoDrain   bool           `json:"no_drain"`
-	Files     bool           `json:"files"` // of the template: one that depends on a var, two that don't
+	Files     bool           `json:"files"`                // of the template: one that depends on a var, two that don't
+	MoreFiles int            `json:"more_files,omitempty"` // more that don't
 	// RegistrationTimeout is a duration; empty: the default.
 	RegistrationTimeout string `json:"registration_timeout,omitempty"`
 	Settle              string `json:"settle,omitempty"` // likewise
@@ -73,11 +74,15 @@ func (s shard) config() ([]byte, error) {
 	template := map[string]any{"kind": kind, "arch": "amd64", "subnet_pool": "workers"}
 	if s.Files {
 		template["vars"] = map[string]any{"color": "none"}
-		template["files"] = map[string]any{
+		files := map[string]any{
 			"app.conf": map[string]any{"kind": "string", "content": "color = {{ .Vars.color }}\n"},
 			"app.json": map[string]any{"kind": "json", "content": map[string]any{"id": "{{ .Instance.ID }}"}},
 			"app.env":  map[string]any{"kind": "env", "values": map[string]any{"SHARD": "{{ .Server.Shard }}"}},
 		}
+		for n := range s.MoreFiles {
+			files[fmt.Sprintf("more-%d.conf", n)] = map[string]any{"kind": "string", "content": "{{ .Instance.ID }} of {{ .Server.Shard }}\n"}
+		}
+		template["files"] = files
 	}
 	groups := map[string]any{}
 	for _, key := range s.keys() {
