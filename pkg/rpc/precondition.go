@@ -1,6 +1,9 @@
 package rpc
 
 import (
+	"fmt"
+	"strings"
+
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -34,15 +37,16 @@ type PreconditionError struct {
 }
 
 func (e *PreconditionError) Error() string {
-	text := e.Message
+	var text strings.Builder // of thousands of failures, if a config removes as many groups
+	text.WriteString(e.Message)
 	for i, f := range e.Failures {
 		sep := "; "
 		if i == 0 {
 			sep = ": "
 		}
-		text += sep + f.Subject + " (" + f.Description + ")"
+		fmt.Fprintf(&text, "%s%s (%s)", sep, f.Subject, f.Description)
 	}
-	return text
+	return text.String()
 }
 
 // Unwrap makes it an error of kind Precondition.

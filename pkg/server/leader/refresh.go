@@ -116,11 +116,14 @@ func (r *refresher) refresh(
 func (r *refresher) become(ctx context.Context, next Accepted) (did operators.ConfigPreview, err error) {
 	now := r.config.now()
 	permits := func(last appliedConfig) error {
-		did = r.preview(now, next) // of what is there when it is permitted
-		if err := r.removals.permits(now.shard, next.shard, next.accepted); err != nil || bytes.Equal(last.body, now.body) {
-			return err
+		err := r.removals.permits(now.shard, next.shard, next.accepted)
+		if err == nil && !bytes.Equal(last.body, now.body) {
+			err = r.removals.unasked(last, next) // a group of it may live on although the running config lacks it
 		}
-		return r.removals.unasked(last, next) // a group of it may live on although the running config lacks it
+		if err == nil {
+			did = r.preview(now, next) // of what is there when it is permitted
+		}
+		return err
 	}
 	if err := r.accepts.accept(ctx, candidate{next, permits, r.removals.counted(), r.swap}); err != nil {
 		if awaits := awaitedBy(err); len(awaits) > 0 {
