@@ -14,7 +14,7 @@ const growthAgents = 100
 
 // changesAmongFiles changes a var that one of so many files uses, for each of 100 agents.
 func changesAmongFiles(ctx context.Context, b *bench, name string, files int) ([]figure, error) {
-	s, err := b.memoryServer(ctx, name, shard{Size: growthAgents, Files: true, MoreFiles: files - 3}, fleet.Running)
+	s, err := b.memoryServer(ctx, name+"_server", shard{Size: growthAgents, Files: true, MoreFiles: files - 3}, fleet.Running)
 	if err != nil {
 		return nil, err
 	}
@@ -62,5 +62,7 @@ func changesAmongFiles(ctx context.Context, b *bench, name string, files int) ([
 		return nil, err
 	}
 	used := (ended.Value - began.Value) * 1000 / (pushedRounds * growthAgents)
-	return []figure{newFigure(name+"_cpu", used, "ms", pushedRounds*growthAgents).atMost(0.5).noted("the server's, for each agent")}, nil
+	figures := []figure{newFigure(name+"_cpu", used, "ms", pushedRounds*growthAgents).atMost(0.5).noted("the server's, for each agent")}
+	b.judge(ctx, name+"_server", figures)
+	return figures, nil
 }

@@ -16,12 +16,12 @@ func (c Checks) refused(s *Shard, g fleet.Group) (Problems, error) {
 	if c.Machine == nil {
 		return nil, nil
 	}
-	facts := s.sampleFacts(g)
-	args, err := RenderArgs(g.Args, facts)
+	values := (*Templates)(nil).For(s.sampleFacts(g))
+	args, err := values.Args(g.Args)
 	if err != nil {
 		return nil, err
 	}
-	userdata, err := RenderUserdata(g.Userdata, facts)
+	userdata, err := values.Userdata(g.Userdata)
 	return c.Machine(g, args, userdata), err
 }
 
@@ -62,7 +62,7 @@ func (j *judgements) of(s *Shard, checks Checks, g fleet.Group) Problems {
 		return wrong
 	}
 	wrong, _ := checks.refused(s, g) // what can't be rendered yet is checked when it is
-	if text, err := renderUserdata(g.Userdata, s.sampleFacts(g)); err == nil {
+	if text, err := (*Templates)(nil).For(s.sampleFacts(g)).userdata(g.Userdata); err == nil {
 		wrong = append(misread(text), wrong...)
 	}
 	if *j == nil {

@@ -55,8 +55,9 @@ func FuzzParse(f *testing.F) {
 		checkReach(t, shard, groups)
 		for _, g := range groups {
 			// Rendering may fail, since vars are only known here, but it terminates.
-			_, _ = config.RenderArgs(g.Args, config.Facts{Vars: g.Vars})
-			_, _ = config.RenderUserdata(g.Userdata, config.Facts{Vars: g.Vars})
+			values := config.NewTemplates().For(config.Facts{Vars: g.Vars})
+			_, _ = values.Args(g.Args)
+			_, _ = values.Userdata(g.Userdata)
 		}
 	})
 }
@@ -105,7 +106,7 @@ func checkReach(t *testing.T, shard *config.Shard, groups map[fleet.GroupKey]fle
 				t.Fatalf("group %s has file %q: %v", key, name, err)
 			}
 		}
-		for _, image := range shard.ImagesOf(g) {
+		for _, image := range config.NewTemplates().ImagesOf(shard, g) {
 			if !shard.Images[image].Tenants.Allow(key.Tenant) {
 				t.Fatalf("group %s has image %q", key, image)
 			}

@@ -9,6 +9,7 @@ import (
 )
 
 func TestImagesOf(t *testing.T) {
+	templates := config.NewTemplates()
 	s := &config.Shard{
 		Images: map[string]config.Image{
 			"a": {}, "b-1": {}, "c": {Tenants: config.Tenants{"*"}}, "theirs": {Tenants: config.Tenants{"prod"}},
@@ -39,17 +40,17 @@ func TestImagesOf(t *testing.T) {
 			"values":   {Files: map[string]fleet.File{"x": {Kind: "env", Values: map[string]any{"K": text}}}},
 		} {
 			g.Key.Tenant = "default"
-			if got := s.ImagesOf(g); !slices.Equal(got, want) {
+			if got := templates.ImagesOf(s, g); !slices.Equal(got, want) {
 				t.Errorf("%s %s: %v, want %v", where, text, got, want)
 			}
 		}
 	}
 	g := fleet.Group{Key: fleet.GroupKey{Tenant: "default"}, Files: map[string]fleet.File{"x.crt": {Kind: "certificate", Template: "cert"}}}
-	if got := s.ImagesOf(g); !slices.Equal(got, []string{"c"}) {
+	if got := templates.ImagesOf(s, g); !slices.Equal(got, []string{"c"}) {
 		t.Errorf("by a certificate: %v", got)
 	}
 	any := fleet.Group{Key: fleet.GroupKey{Tenant: "prod"}, Args: map[string]any{"x": "{{ index .Image .Vars.which }}"}}
-	if got := s.ImagesOf(any); !slices.Equal(got, []string{"c", "theirs"}) {
+	if got := templates.ImagesOf(s, any); !slices.Equal(got, []string{"c", "theirs"}) {
 		t.Errorf("what prod may pick by a var: %v, want its own and the shared one", got)
 	}
 }

@@ -91,30 +91,15 @@ func withoutNulls(m map[string]any) map[string]any {
 	return out
 }
 
-// RenderArgs renders every string in args, at any depth; keys and other values are unchanged.
-// The result shares no memory with args. Errors name the path of the string within args.
-func RenderArgs(args map[string]any, f Facts) (map[string]any, error) {
-	v, err := newRenderer(f, false).value("args", Merge(args))
-	if err != nil {
-		return nil, err
-	}
-	return v.(map[string]any), nil
-}
-
-// RenderValue renders every string in v, which is a string, or an object or array of strings;
-// errors use path as its name. The nonce is not available.
-func RenderValue(path string, v any, f Facts) (any, error) {
-	return newRenderer(f, false).value(path, copyValue(v))
-}
-
 type renderer struct {
-	data   map[string]any
-	bytes  int // bytes left
-	writes int // writes left
+	templates *Templates
+	data      map[string]any
+	bytes     int // bytes left
+	writes    int // writes left
 }
 
-func newRenderer(f Facts, nonce bool) *renderer {
-	return &renderer{data: f.data(nonce), bytes: maxRendered, writes: maxWrites}
+func newRenderer(templates *Templates, data map[string]any) *renderer {
+	return &renderer{templates: templates, data: data, bytes: maxRendered, writes: maxWrites}
 }
 
 // value renders in place.
@@ -142,7 +127,7 @@ func (r *renderer) text(path, text string) (string, error) {
 	if !strings.Contains(text, "{{") {
 		return text, nil
 	}
-	t, err := parseTemplate(text)
+	t, err := r.templates.parse(text)
 	if err != nil {
 		return "", fmt.Errorf("render %s: %w", path, err)
 	}

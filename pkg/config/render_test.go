@@ -50,7 +50,7 @@ func TestRender(t *testing.T) {
 		`{{ range $i, $v := .Vars.list }}{{ if $i }}{{ break }}{{ end }}{{ $v }}{{ end }}`: "a",
 		`{{ range .Vars.list }}{{ continue }}{{ end }}done`:                                "done",
 	} {
-		got, err := config.RenderValue("x", text, facts())
+		got, err := config.NewTemplates().For(facts()).Render("x", text)
 		if err != nil || got != want {
 			t.Errorf("%q gives %q, %v: want %q", text, got, err, want)
 		}
@@ -88,7 +88,7 @@ func TestRenderRefuses(t *testing.T) {
 			"at most 262144 are allowed",
 		"{{ " + strings.Repeat("(", 100_000) + " }}": "template line 1",
 	} {
-		got, err := config.RenderValue("args.x", text, facts())
+		got, err := config.NewTemplates().For(facts()).Render("args.x", text)
 		if err == nil || got != nil && got != "" || !strings.Contains(err.Error(), want) ||
 			!strings.HasPrefix(err.Error(), "render args.x: ") || len(err.Error()) > 500 {
 			t.Errorf("%.100q gives %q, %v: want an error with %q", text, got, err, want)
@@ -103,7 +103,7 @@ func TestRenderArgs(t *testing.T) {
 		"deep": map[string]any{"list": []any{"{{ .Instance.Arch }}", map[string]any{"zone": "{{ .Provider.Zone }}"}, 2.5}},
 	}
 	before := config.Merge(args)
-	got, err := config.RenderArgs(args, facts())
+	got, err := config.NewTemplates().For(facts()).Args(args)
 	want := map[string]any{
 		"{{ .Instance.ID }}": "knd1",
 		"n":                  int64(3), "null": nil, "ok": true,
@@ -115,11 +115,11 @@ func TestRenderArgs(t *testing.T) {
 	if !reflect.DeepEqual(args, before) {
 		t.Errorf("the args changed: %v", args)
 	}
-	_, err = config.RenderArgs(map[string]any{"a": []any{"x", map[string]any{"b.c": "{{ .Vars.nope }}"}}}, facts())
+	_, err = config.NewTemplates().For(facts()).Args(map[string]any{"a": []any{"x", map[string]any{"b.c": "{{ .Vars.nope }}"}}})
 	if err == nil || !strings.HasPrefix(err.Error(), `render args.a[1]["b.c"]: template line 1`) {
 		t.Errorf("the error is %v: want the path", err)
 	}
-	_, err = config.RenderArgs(map[string]any{"a": "{{ range 150000 }}{{end}}", "b": "{{ range 150000 }}{{end}}"}, facts())
+	_, err = config.NewTemplates().For(facts()).Args(map[string]any{"a": "{{ range 150000 }}{{end}}", "b": "{{ range 150000 }}{{end}}"})
 	if err == nil || !strings.Contains(err.Error(), "loops more than") {
 		t.Errorf("the error is %v: want one limit for all args together", err)
 	}
@@ -140,25 +140,25 @@ func TestRenderUserdata(t *testing.T) {
 		},
 	} {
 		u.Encoding = encoding
-		out, err := config.RenderUserdata(u, facts())
+		out, err := config.NewTemplates().For(facts()).Userdata(u)
 		if err != nil {
 			t.Fatalf("%s: %v", encoding, err)
 		}
 		if text, err := decode(out); err != nil || string(text) != want {
 			t.Errorf("%s decodes to %q, %v", encoding, text, err)
 		}
-		if again, _ := config.RenderUserdata(u, facts()); !bytes.Equal(out, again) {
+		if again, _ := config.NewTemplates().For(facts()).Userdata(u); !bytes.Equal(out, again) {
 			t.Errorf("%s differs from one rendering to the next", encoding)
 		}
 	}
 	u.Encoding = "rot13"
-	if _, err := config.RenderUserdata(u, facts()); err == nil || !strings.Contains(err.Error(), "want plain or gzip") {
+	if _, err := config.NewTemplates().For(facts()).Userdata(u); err == nil || !strings.Contains(err.Error(), "want plain or gzip") {
 		t.Errorf("an unknown encoding gives %v", err)
 	}
 	u.Encoding = "plain"
 	none := facts()
 	none.Nonce = ""
-	if _, err := config.RenderUserdata(u, none); err == nil || !strings.Contains(err.Error(), `no entry for key "Nonce"`) {
+	if _, err := config.NewTemplates().For(none).Userdata(u); err == nil || !strings.Contains(err.Error(), `no entry for key "Nonce"`) {
 		t.Errorf("a missing nonce gives %v", err)
 	}
 }

@@ -167,9 +167,9 @@ func (s templateScope) image(name string) string {
 
 // indexed checks index .Image "name", which names that are not identifiers need.
 func (s templateScope) indexed(n *parse.CommandNode, root bool) string {
-	field, name, ok := imageByName(n)
-	if ok && root && !isVariable(field) && n.Args[0].String() == "index" {
-		return s.image(name)
+	field, f, ok := factByName(n)
+	if ok && f.group == "Image" && root && !isVariable(field) && n.Args[0].String() == "index" {
+		return s.image(f.name)
 	}
 	return ""
 }

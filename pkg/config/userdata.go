@@ -18,21 +18,6 @@ const (
 	encodingGzip   = "gzip"
 )
 
-// RenderUserdata renders the content and encodes the result: plain, or gzip without a timestamp,
-// so that the result is deterministic. It is what the machine gets: a provider whose API wants
-// another encoding adds it.
-func RenderUserdata(u fleet.Userdata, f Facts) ([]byte, error) {
-	text, err := renderUserdata(u, f)
-	if err != nil {
-		return nil, err
-	}
-	return encode(u, text)
-}
-
-func renderUserdata(u fleet.Userdata, f Facts) (string, error) {
-	return newRenderer(f, true).text("userdata", u.Content)
-}
-
 func encode(u fleet.Userdata, text string) ([]byte, error) {
 	switch u.Encoding {
 	case encodingPlain, "":

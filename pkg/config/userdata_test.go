@@ -132,7 +132,7 @@ func TestSampleIsAsLongAsAnyInstance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		one, err := config.RenderUserdata(fleet.Userdata{Encoding: encoding, Content: content}, facts)
+		one, err := config.NewTemplates().For(facts).Userdata(fleet.Userdata{Encoding: encoding, Content: content})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,8 +40,8 @@ func (w wanted) Group(key fleet.GroupKey) (fleet.Group, bool) {
 
 func (w wanted) Static() *config.Shard { return w.static }
 
-func (w wanted) Facts(_ context.Context, i fleet.Instance, g fleet.Group) (config.Facts, error) {
-	return config.Facts{Instance: config.InstanceFacts{ID: string(i.ID)}, Vars: g.Vars}, nil
+func (w wanted) Values(_ context.Context, i fleet.Instance, g fleet.Group) (config.Values, error) {
+	return config.NewTemplates().For(config.Facts{Instance: config.InstanceFacts{ID: string(i.ID)}, Vars: g.Vars}), nil
 }
 
 func (w wanted) Get(context.Context, string) ([]byte, error) { return nil, fmt.Errorf("no secrets") }

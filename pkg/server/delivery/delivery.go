@@ -26,9 +26,9 @@ type Shard interface {
 	Group(key fleet.GroupKey) (fleet.Group, bool)
 	// Static returns the running static config.
 	Static() *config.Shard
-	// Facts returns what the instance's files may refer to, given the group as rendered for
+	// Values returns what renders the instance's files, with all that they may refer to, given the group for
 	// that instance. Unlike the other methods it may block, until ctx ends.
-	Facts(ctx context.Context, i fleet.Instance, g fleet.Group) (config.Facts, error)
+	Values(ctx context.Context, i fleet.Instance, g fleet.Group) (config.Values, error)
 }
 
 // Reasons of problems.

@@ -35,13 +35,14 @@ const (
 
 // fixture is everything that a delivery uses: a config, records, a store and secrets.
 type fixture struct {
-	t     testing.TB
-	ctx   context.Context
-	inner *mem.Store
-	lists *objecttest.Listing // over inner
-	store *objecttest.Counting
-	ca    *pki.CA
-	d     *delivery.Delivery
+	t         testing.TB
+	ctx       context.Context
+	inner     *mem.Store
+	lists     *objecttest.Listing // over inner
+	store     *objecttest.Counting
+	ca        *pki.CA
+	d         *delivery.Delivery
+	templates *config.Templates
 
 	mu         sync.Mutex
 	static     *config.Shard
@@ -83,18 +84,25 @@ func newFixtureIn(t testing.TB, ctx context.Context, files string) *fixture { //
 	}
 	lists := objecttest.NewListing(inner)
 	f := &fixture{
-		t: t, ctx: ctx, inner: inner, lists: lists, store: objecttest.NewCounting(lists), ca: ca,
+		t: t, ctx: ctx, templates: config.NewTemplates(), inner: inner, lists: lists, store: objecttest.NewCounting(lists), ca: ca,
 		instances: map[fleet.InstanceID]fleet.Instance{}, secrets: map[string]string{"db": "password"},
 		owners: map[string]fleet.InstanceID{}, bound: map[string]fleet.InstanceID{},
 	}
 	f.put("files/net.json", `{"mtu": 1500}`)
 	f.define(files, "info")
+	f.d = f.newDelivery()
+	return f
+}
+
+// newDelivery returns a delivery of a new term.
+func (f *fixture) newDelivery() *delivery.Delivery {
+	f.t.Helper()
 	l, err := ledger.Open(ledger.Config{Store: f.store, Shard: "dev-1", Writer: "w", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	f.d, err = delivery.New(ctx, delivery.Config{
-		Shard: f, CA: ca, Secrets: f, Storage: f.store, Permit: f.permit, Claim: f.claim, Bind: f.bind,
+	d, err := delivery.New(f.ctx, delivery.Config{
+		Shard: f, CA: f.ca, Secrets: f, Storage: f.store, Permit: f.permit, Claim: f.claim, Bind: f.bind,
 		Log: func(ctx context.Context, b ledger.CertificateBatch) error {
 			if err := locked(f, func() error { return f.noLog }); err != nil {
 				return err
@@ -107,9 +115,9 @@ func newFixtureIn(t testing.TB, ctx context.Context, files string) *fixture { //
 		Now:     time.Now, Random: rand.Reader,
 	})
 	if err != nil {
-		t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	return f
+	return d
 }
 
 // trace checks that the span of each delivery ends once, and no sooner than the next begins.
@@ -245,9 +253,10 @@ func (f *fixture) Static() *config.Shard {
 	return locked(f, func() *config.Shard { return f.static })
 }
 
-// Facts implements delivery.Shard.
-func (f *fixture) Facts(_ context.Context, i fleet.Instance, g fleet.Group) (config.Facts, error) {
-	return config.Facts{Instance: config.InstanceFacts{ID: string(i.ID), Hostname: i.Hostname, IP4: i.IPs[0]}, Vars: g.Vars}, nil
+// Values implements delivery.Shard.
+func (f *fixture) Values(_ context.Context, i fleet.Instance, g fleet.Group) (config.Values, error) {
+	facts := config.InstanceFacts{ID: string(i.ID), Hostname: i.Hostname, IP4: i.IPs[0]}
+	return f.templates.For(config.Facts{Instance: facts, Vars: g.Vars}), nil
 }
 
 // Get implements delivery.Secrets.

@@ -24,7 +24,7 @@ type Decision struct {
 }
 
 // Judge compares the desired set with an instance's report. It is a pure function. report must
-// be sorted by name.
+// be tidy.
 //
 // A certificate is up to date if it is for the submitted key, has more than a third of its
 // life left (or can't be valid for longer, because the CA is not), and has the desired
@@ -32,14 +32,16 @@ type Decision struct {
 // if the report has the desired config hash.
 func Judge(want *Set, report *FileReport, known Known, now time.Time) Decision {
 	d := Decision{Push: report.ConfigHash != want.Hash}
-	for _, f := range want.Files {
-		st := report.file(f.Name)
+	for f, st := range want.in(report) {
+		if st == nil {
+			st = &FileStatus{Name: f.Name} // missing
+		}
 		switch {
 		case f.Left:
 		case f.Key != "":
-			d.certificate(f, st, report.ConfigHash == want.Hash, known, now)
+			d.certificate(*f, *st, report.ConfigHash == want.Hash, known, now)
 		case st.State != Present || st.SHA256 != f.Sum:
-			d.Send = append(d.Send, f)
+			d.Send = append(d.Send, *f)
 		}
 	}
 	d.Push = (d.Push || len(d.Send) > 0) && len(d.Await) == 0

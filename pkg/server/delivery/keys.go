@@ -29,6 +29,16 @@ var ErrNoKeyStream = errors.New("no key stream is open: open one and submit the 
 // P-256 key in PEM.
 const maxPublicKey = 1024
 
+// HasCertificates reports whether any of a group's files is a certificate.
+func HasCertificates(g fleet.Group) bool {
+	for _, f := range g.Files {
+		if f.Kind == KindCertificate {
+			return true
+		}
+	}
+	return false
+}
+
 // keyRequests returns the keys that a group's files need, sorted by name.
 func keyRequests(g fleet.Group) []KeyRequest {
 	var out []KeyRequest

@@ -10,28 +10,34 @@ import (
 	"github.com/nstance/nstance/pkg/server/ledger"
 )
 
-// push sends an instance the files that differ. r is the set if it was just rendered, or nil;
-// a large set is rendered (again) only when it is its turn to be sent, so that the contents
-// for a thousand instances are never in memory at once.
+// push sends an instance the files that differ. r is what was just rendered of the set, or nil; if more
+// of it has to be sent, or that is large, the set is rendered only when it is its turn, so that the
+// contents for a thousand instances are never in memory at once.
 func (d *Delivery) push(s *session, i fleet.Instance, g fleet.Group, v version, r *rendering) error {
+	if r != nil && r.bytes <= smallSet {
+		if o := d.order(s, v, r); o == nil || o.complete() {
+			return d.carryOut(s, i, o)
+		}
+	}
 	d.mu.Lock()
 	size := s.want.size
 	d.mu.Unlock()
 	if size > smallSet {
-		r = nil
 		release, err := acquire(d.ctx, d.pushing, min(size, maxPushBytes))
 		if err != nil {
 			return err
 		}
 		defer release()
 	}
-	if r == nil {
-		var err error
-		if r, err = d.render(i, g); err != nil {
-			return err
-		}
+	whole, err := d.render(i, g, nil)
+	if err != nil {
+		return err
 	}
-	o := d.order(s, v, r)
+	return d.carryOut(s, i, d.order(s, v, whole))
+}
+
+// carryOut issues the certificates of a push, logs them and sends it; nil: nothing is to be sent.
+func (d *Delivery) carryOut(s *session, i fleet.Instance, o *order) error {
 	if o == nil {
 		return nil
 	}
@@ -55,6 +61,11 @@ type order struct {
 	keys   map[string]pki.LeafKey
 	push   Push
 	sent   map[string]Issued
+}
+
+// complete reports whether everything to be sent has its content.
+func (o *order) complete() bool {
+	return !slices.ContainsFunc(o.send, func(f Wanted) bool { _, ok := o.made[f.Name]; return !ok })
 }
 
 // order judges the instance again with the rendered set; nil if there is nothing to push any

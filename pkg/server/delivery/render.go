@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -44,12 +45,14 @@ func (e *fileError) Unwrap() error { return e.err }
 type content struct {
 	body    []byte           // of all kinds but certificates
 	request *pki.LeafRequest // of a certificate, without key and time
+	kept    bool             // it is that of the set before, and was not rendered
 }
 
-// rendering is a set with everything needed to send it.
+// rendering is a set with what was rendered of it: files that are as before have no content.
 type rendering struct {
 	set      *Set
 	contents map[string]content
+	bytes    int // of contents
 }
 
 // recipe holds the inputs of a rendering.
@@ -57,29 +60,33 @@ type recipe struct {
 	cluster      string
 	group        fleet.Group
 	certificates map[string]config.Certificate
-	facts        config.Facts
+	values       config.Values
+	before       *Set                         // the instance's last set, of which what can't have changed is kept; nil: all is rendered
 	permit       func(*pki.LeafRequest) error // returns an error if the instance must not have a certificate
 	// allowed returns an error if the tenant may not have a file any more: a newer config may
 	// have revoked it after the group was defined.
 	allowed func(fleet.File) error
 	// fetch returns a secret or an object, or a *sourceError.
-	fetch func(source) ([]byte, error)
+	fetch func(source) (fetched, error)
 }
 
 // render renders the whole set; the error says which file can't be rendered.
 func (r recipe) render() (*rendering, error) {
-	out := &rendering{set: &Set{Hash: r.group.Hashes.Runtime}, contents: make(map[string]content, len(r.group.Files))}
+	out := &rendering{contents: map[string]content{}, set: &Set{
+		Hash: r.group.Hashes.Runtime, Files: make([]Wanted, 0, len(r.group.Files)), from: origin{r.group.Files, r.values.Facts()},
+	}}
 	names := slices.Sorted(maps.Keys(r.group.Files))
 	if len(names) > files.MaxFiles {
 		return nil, fmt.Errorf("%d files: at most %d are allowed", len(names), files.MaxFiles)
 	}
+	same := r.sameAs(r.before)
 	for _, name := range names {
 		f := r.group.Files[name]
 		if r.group.Disabled != "" && r.allowed(f) != nil { // reported as the group's problem
 			out.set.Files = append(out.set.Files, Wanted{Name: name, Left: true})
 			continue
 		}
-		c, wanted, err := r.file(name, f)
+		c, wanted, err := r.file(name, f, same)
 		if err != nil {
 			reason := ReasonFiles
 			if errors.As(err, new(*unreachable)) {
@@ -89,8 +96,11 @@ func (r recipe) render() (*rendering, error) {
 		}
 		wanted.Name = name
 		out.set.Files = append(out.set.Files, wanted)
-		out.contents[name] = c
-		if out.set.size += int64(len(c.body)); out.set.size > files.MaxSetSize-certificateRoom {
+		if !c.kept {
+			out.contents[name] = c
+			out.bytes += len(c.body)
+		}
+		if out.set.size += int64(wanted.size); out.set.size > files.MaxSetSize-certificateRoom {
 			err := fmt.Errorf("the files up to this one have %d bytes: at most %d are allowed", out.set.size, files.MaxSetSize-certificateRoom)
 			return nil, &fileError{name: name, reason: ReasonFiles, err: err}
 		}
@@ -102,36 +112,65 @@ func (r recipe) render() (*rendering, error) {
 // kilobytes each.
 const certificateRoom = 1 << 20
 
-func (r recipe) file(name string, f fleet.File) (content, Wanted, error) {
+// sameAs returns which files have the same content as in the set before, whatever it is.
+func (r recipe) sameAs(before *Set) func(name string, f fleet.File) (Wanted, bool) {
+	if before == nil {
+		return func(string, fleet.File) (Wanted, bool) { return Wanted{}, false }
+	}
+	changed := r.values.Since(before.from.facts)
+	return func(name string, f fleet.File) (Wanted, bool) {
+		w, ok := before.wanted(name)
+		kept := ok && !w.Left && !fetches(f.Kind) && f.Kind != KindCertificate && reflect.DeepEqual(before.from.files[name], f)
+		return w, kept && !changed.Affects(f.Content) && !changed.Affects(f.Values)
+	}
+}
+
+// fetches reports whether files of a kind have the content of a source.
+func fetches(kind string) bool { return kind == kindSecret || kind == kindStorage }
+
+func (r recipe) file(name string, f fleet.File, same func(string, fleet.File) (Wanted, bool)) (content, Wanted, error) {
 	if err := r.allowed(f); err != nil {
 		return content{}, Wanted{}, err
 	}
 	if f.Kind == KindCertificate {
 		return r.certificate(f)
 	}
-	body, err := r.body(f)
+	before, kept := same(name, f)
+	if kept {
+		return content{kept: true}, before, nil
+	}
+	got, err := r.content(f)
 	if err != nil {
 		return content{}, Wanted{}, err
 	}
 	// The agent makes the same check; don't send what it would always refuse.
-	if err := files.CheckContent(name, body); err != nil {
-		return content{}, Wanted{}, err
+	if got.sum != before.Sum {
+		if err := files.CheckContent(name, got.body); err != nil {
+			return content{}, Wanted{}, err
+		}
 	}
-	return content{body: body}, Wanted{Sum: sha256.Sum256(body)}, nil
+	return content{body: got.body}, Wanted{Sum: got.sum, size: len(got.body)}, nil
+}
+
+// content fetches or renders a file.
+func (r recipe) content(f fleet.File) (fetched, error) {
+	if fetches(f.Kind) {
+		return r.fetch(source{kind: f.Kind, name: f.Source})
+	}
+	body, err := r.body(f)
+	return fetched{body, sha256.Sum256(body)}, err
 }
 
 func (r recipe) body(f fleet.File) ([]byte, error) {
 	field, value := "content", f.Content
 	switch f.Kind {
-	case kindSecret, kindStorage:
-		return r.fetch(source{kind: f.Kind, name: f.Source})
 	case kindEnv:
 		field, value = "values", f.Values
 	case kindJSON, kindString:
 	default:
 		return nil, fmt.Errorf("kind %.40q is not known", f.Kind)
 	}
-	v, err := config.RenderValue(field, value, r.facts)
+	v, err := r.values.Render(field, value)
 	switch {
 	case err != nil:
 		return nil, err
@@ -165,9 +204,9 @@ func (r recipe) certificate(f fleet.File) (content, Wanted, error) {
 	if !ok || f.Key == nil {
 		return content{}, Wanted{}, fmt.Errorf("certificate template %.80q is not there", f.Template)
 	}
-	v, err := config.RenderValue("certificates."+f.Template, map[string]any{
+	v, err := r.values.Render("certificates."+f.Template, map[string]any{
 		"cn": t.CN, "organization": list(t.Organization), "dns": list(t.DNS), "ip": list(t.IP), "uri": list(t.URI),
-	}, r.facts)
+	})
 	if err != nil {
 		return content{}, Wanted{}, err
 	}

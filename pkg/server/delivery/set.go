@@ -3,11 +3,14 @@ package delivery
 import (
 	"cmp"
 	"crypto/sha256"
+	"iter"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/files"
+	"github.com/nstance/nstance/pkg/fleet"
 )
 
 // Sum is a SHA-256 digest.
@@ -19,6 +22,13 @@ type Set struct {
 	Files []Wanted // sorted by name
 
 	size int64 // bytes of all contents except certificates
+	from origin
+}
+
+// origin is what the contents of a set, except certificates, secrets and objects, were rendered from.
+type origin struct {
+	files map[string]fleet.File // shared by the instances of a group
+	facts config.Facts
 }
 
 // Wanted is one file of a set.
@@ -31,20 +41,52 @@ type Wanted struct {
 	TTL time.Duration // of a certificate: its lifetime
 	// Left: the instance may no longer get this file, and keeps the one that it has.
 	Left bool
+
+	size int // of the content, in bytes; 0 for a certificate
+}
+
+// wanted returns a file of the set; ok is false if it has none of that name.
+func (s *Set) wanted(name string) (f Wanted, ok bool) {
+	n, ok := slices.BinarySearchFunc(s.Files, name, func(f Wanted, name string) int { return cmp.Compare(f.Name, name) })
+	if !ok {
+		return Wanted{}, false
+	}
+	return s.Files[n], true
 }
 
 // names returns the names of the whole set, without left files that are not on the machine,
 // since they are not sent.
 func (s *Set) names(report *FileReport) []string {
 	out := make([]string, 0, len(s.Files))
-	cut := report.ConfigHash != "" && slices.ContainsFunc(s.Files, func(f Wanted) bool { return !f.Left && !report.speaksOf(f.Name) })
-	for _, f := range s.Files {
-		st := report.file(f.Name)
-		if !f.Left || st.SHA256 != (Sum{}) || cut && !report.speaksOf(f.Name) { // a long report is truncated
+	cut := false // a long report is truncated
+	for f, st := range s.in(report) {
+		cut = cut || report.ConfigHash != "" && !f.Left && st == nil
+	}
+	for f, st := range s.in(report) {
+		if !f.Left || st != nil && st.SHA256 != (Sum{}) || cut && st == nil {
 			out = append(out, f.Name)
 		}
 	}
 	return out
+}
+
+// in returns the files of the set with their status in a tidy report: nil if it does not contain the file.
+func (s *Set) in(report *FileReport) iter.Seq2[*Wanted, *FileStatus] {
+	return func(yield func(*Wanted, *FileStatus) bool) {
+		at := 0
+		for n := range s.Files {
+			for at < len(report.Files) && report.Files[at].Name < s.Files[n].Name {
+				at++
+			}
+			var st *FileStatus
+			if at < len(report.Files) && report.Files[at].Name == s.Files[n].Name {
+				st = &report.Files[at]
+			}
+			if !yield(&s.Files[n], st) {
+				return
+			}
+		}
+	}
 }
 
 // id identifies a set.
@@ -115,11 +157,6 @@ func (r *FileReport) file(name string) FileStatus {
 		return FileStatus{Name: name}
 	}
 	return r.Files[n]
-}
-
-// speaksOf reports whether a tidy report contains a file.
-func (r *FileReport) speaksOf(name string) bool {
-	return slices.ContainsFunc(r.Files, func(f FileStatus) bool { return f.Name == name })
 }
 
 // failed returns the first file that the agent failed to write, or nil.

@@ -1,8 +1,8 @@
 package delivery
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -60,9 +60,15 @@ type sources struct {
 	bytes int
 }
 
-// reading is the cached state of one source. Its content is immutable.
+// fetched is the content of a source, or of a rendered file. It is immutable.
+type fetched struct {
+	body []byte
+	sum  Sum
+}
+
+// reading is the cached state of one source.
 type reading struct {
-	content  []byte
+	content  fetched
 	etag     object.ETag   // of an object
 	err      error         // of the last read
 	until    time.Time     // when it expires; zero: expired
@@ -74,7 +80,7 @@ type reading struct {
 }
 
 // get returns a source's content, which must not be modified.
-func (s *sources) get(ctx context.Context, src source) ([]byte, error) {
+func (s *sources) get(ctx context.Context, src source) (fetched, error) {
 	for {
 		s.mu.Lock()
 		r := s.known[src]
@@ -97,7 +103,7 @@ func (s *sources) get(ctx context.Context, src source) ([]byte, error) {
 		select {
 		case <-under:
 		case <-ctx.Done():
-			return nil, &unreachable{ctx.Err()}
+			return fetched{}, &unreachable{ctx.Err()}
 		}
 	}
 }
@@ -106,13 +112,14 @@ func (s *sources) get(ctx context.Context, src source) ([]byte, error) {
 func (s *sources) read(ctx context.Context, src source, r *reading) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	content, etag, err := s.fetch(ctx, src, r)
+	body, etag, err := s.fetch(ctx, src, r)
+	content := fetched{body, sha256.Sum256(body)}
 	s.mu.Lock()
 	under, altered := r.under, false
 	r.under = nil
 	if err == nil {
-		altered = r.readOnce && !bytes.Equal(content, r.content)
-		s.bytes += len(content) - len(r.content)
+		altered = r.readOnce && content.sum != r.content.sum
+		s.bytes += len(content.body) - len(r.content.body)
 		r.content, r.etag, r.err, r.failures, r.readOnce = content, etag, nil, 0, true
 		r.until = s.now().Add(sourceLife)
 	} else {
@@ -153,7 +160,7 @@ func (s *sources) fetch(ctx context.Context, src source, old *reading) ([]byte, 
 			return nil, "", err
 		}
 		if info.ETag == old.etag && old.readOnce {
-			return old.content, old.etag, nil
+			return old.content.body, old.etag, nil
 		}
 	}
 	o, err := s.storage.Get(ctx, src.name)
@@ -205,7 +212,7 @@ func (s *sources) makeRoom() {
 				return
 			}
 			if r.under == nil && (!expired || !now.Before(r.until)) {
-				s.bytes -= len(r.content)
+				s.bytes -= len(r.content.body)
 				delete(s.known, src)
 			}
 		}

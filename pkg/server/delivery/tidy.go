@@ -40,7 +40,7 @@ func (s *sources) tidy(now time.Time) {
 	maps.DeleteFunc(s.known, func(_ source, r *reading) bool {
 		idle := r.under == nil && now.Sub(r.usedAt) > 2*sourceLife
 		if idle {
-			s.bytes -= len(r.content)
+			s.bytes -= len(r.content.body)
 		}
 		return idle
 	})

@@ -59,7 +59,7 @@ func (d *Delivery) deliver(s *session, i fleet.Instance, g fleet.Group) {
 		d.mu.Unlock()
 		return
 	}
-	want := s.want
+	want, before := s.want, s.want
 	if !s.renderedFrom(v, now) {
 		want = nil
 	}
@@ -67,7 +67,7 @@ func (d *Delivery) deliver(s *session, i fleet.Instance, g fleet.Group) {
 	var r *rendering
 	if want == nil {
 		var err error
-		if r, err = d.render(i, g); !d.setRendering(s, v, r, err, now) {
+		if r, err = d.render(i, g, before); !d.setRendering(s, v, r, err, now) {
 			d.reportFile(g.Key, err)
 			return
 		}
@@ -84,14 +84,15 @@ func (d *Delivery) deliver(s *session, i fleet.Instance, g fleet.Group) {
 	}
 }
 
-// render renders an instance's set; the number of concurrent renderings is limited.
-func (d *Delivery) render(i fleet.Instance, g fleet.Group) (*rendering, error) {
+// render renders an instance's set, or what may differ from its set before; the number of concurrent
+// renderings is limited.
+func (d *Delivery) render(i fleet.Instance, g fleet.Group, before *Set) (*rendering, error) {
 	static := d.cfg.Shard.Static()
 	g, err := static.ForInstance(g, i)
 	if err != nil {
 		return nil, err
 	}
-	facts, err := d.cfg.Shard.Facts(d.ctx, i, g)
+	values, err := d.cfg.Shard.Values(d.ctx, i, g)
 	if err != nil {
 		return nil, err
 	}
@@ -104,10 +105,10 @@ func (d *Delivery) render(i fleet.Instance, g fleet.Group) (*rendering, error) {
 	}
 	defer release()
 	return recipe{
-		cluster: static.Cluster.ID, group: g, certificates: static.Certificates, facts: facts,
+		cluster: static.Cluster.ID, group: g, certificates: static.Certificates, values: values, before: before,
 		permit:  func(r *pki.LeafRequest) error { return d.cfg.Permit(i.ID, r) },
 		allowed: func(f fleet.File) error { return static.CheckFile(i.Tenant, f) },
-		fetch:   func(src source) ([]byte, error) { return d.sources.get(d.ctx, src) },
+		fetch:   func(src source) (fetched, error) { return d.sources.get(d.ctx, src) },
 	}.render()
 }
 
@@ -115,7 +116,7 @@ func (d *Delivery) render(i fleet.Instance, g fleet.Group) (*rendering, error) {
 // others could run. Errors are left to the rendering, which knows the file's name.
 func (d *Delivery) prefetch(g fleet.Group) error {
 	for _, f := range g.Files {
-		if f.Kind == kindSecret || f.Kind == kindStorage {
+		if fetches(f.Kind) {
 			_, _ = d.sources.get(d.ctx, source{kind: f.Kind, name: f.Source})
 		}
 	}

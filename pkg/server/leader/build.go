@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
@@ -15,9 +16,11 @@ import (
 
 // builder renders the specs of VMs and the facts of instances' files. Safe for concurrent use.
 type builder struct {
-	cfg    Config
-	config *running
-	images *images.Cache
+	cfg       Config
+	config    *running
+	images    *images.Cache
+	templates *config.Templates
+	ca        atomic.Pointer[string] // the CA bundle as the last facts have it
 }
 
 var _ reconcile.Builder = (*builder)(nil)
@@ -43,11 +46,12 @@ func (b *builder) Build(ctx context.Context, i fleet.Instance, g fleet.Group) (p
 	if facts.Image, err = b.images.Resolve(ctx, b.imagesOf(g)); err != nil {
 		return provider.Spec{}, err
 	}
-	args, err := config.RenderArgs(g.Args, facts)
+	values := b.templates.For(facts)
+	args, err := values.Args(g.Args)
 	if err != nil {
 		return provider.Spec{}, err
 	}
-	userdata, err := config.RenderUserdata(g.Userdata, facts)
+	userdata, err := values.Userdata(g.Userdata)
 	if err != nil {
 		return provider.Spec{}, err
 	}
@@ -82,7 +86,7 @@ func (b *builder) facts(i fleet.Instance, g fleet.Group, token string) config.Fa
 		Instance: config.InstanceFacts{
 			ID: string(i.ID), Kind: g.Kind, Arch: g.Arch, Type: instanceType(i, g), Hostname: string(i.ID), FQDN: string(i.ID),
 		},
-		Cluster: config.ClusterFacts{ID: b.cfg.Boot.Cluster.ID, CACert: string(b.cfg.Bundle())},
+		Cluster: config.ClusterFacts{ID: b.cfg.Boot.Cluster.ID, CACert: b.caText()},
 		Server: config.ServerFacts{
 			Shard: b.cfg.Static.Shard, RegistrationAddr: strings.Join(at.Registration, ","), AgentAddr: strings.Join(at.Agent, ","),
 			OperatorAddr: b.cfg.OperatorAddr,
@@ -91,6 +95,18 @@ func (b *builder) facts(i fleet.Instance, g fleet.Group, token string) config.Fa
 		Vars:     g.Vars,
 		Nonce:    token,
 	}
+}
+
+// caText returns the CA bundle, PEM: the same string each time, since what is known of each instance has
+// its facts.
+func (b *builder) caText() string {
+	pem := b.cfg.Bundle()
+	if last := b.ca.Load(); last != nil && *last == string(pem) {
+		return *last
+	}
+	text := string(pem)
+	b.ca.Store(&text)
+	return text
 }
 
 func instanceType(i fleet.Instance, g fleet.Group) string {

@@ -2,9 +2,7 @@ package leader
 
 import (
 	"context"
-	"maps"
 	"net/netip"
-	"slices"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
@@ -46,10 +44,10 @@ func (d desiredFiles) Instance(id fleet.InstanceID) (fleet.Instance, bool) { ret
 // Static implements delivery.Shard.
 func (d desiredFiles) Static() *config.Shard { return d.config.shard() }
 
-// Facts implements delivery.Shard. Besides what is known when a machine is built, files may
+// Values implements delivery.Shard. Besides what is known when a machine is built, files may
 // use the host name, the addresses and the provider ID in the instance's record; none is taken
 // from what the machine itself claims.
-func (d desiredFiles) Facts(ctx context.Context, i fleet.Instance, g fleet.Group) (config.Facts, error) {
+func (d desiredFiles) Values(ctx context.Context, i fleet.Instance, g fleet.Group) (config.Values, error) {
 	f := d.facts(i, g, "")
 	if i.Hostname != "" {
 		f.Instance.Hostname, f.Instance.FQDN = i.Hostname, i.Hostname
@@ -57,14 +55,14 @@ func (d desiredFiles) Facts(ctx context.Context, i fleet.Instance, g fleet.Group
 	f.Instance.IP4, f.Instance.IP6 = addresses(i.IPs)
 	f.Instance.NodeProviderID = fleet.NodeProviderID(f.Provider.Kind, f.Provider.Zone, i.Provider.ID)
 	g.Args, g.Userdata = nil, fleet.Userdata{} // an image used only by machines must not block files
-	if slices.ContainsFunc(slices.Collect(maps.Values(g.Files)), func(f fleet.File) bool { return f.Kind == delivery.KindCertificate }) {
+	if delivery.HasCertificates(g) {
 		if err := d.known.RefreshServers(ctx); err != nil {
-			return config.Facts{}, err
+			return config.Values{}, err
 		}
 	}
 	var err error
 	f.Image, err = d.images.Resolve(ctx, d.imagesOf(g))
-	return f, err
+	return d.templates.For(f), err
 }
 
 // addresses returns the first address of each family, and a loopback or link-local one only if

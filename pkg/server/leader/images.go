@@ -17,7 +17,7 @@ const ReasonImage = "ImageError"
 // newBuilder returns the term's builder with its image cache, which follows the running config.
 func (t *Term) newBuilder() *builder {
 	resolver, _ := provider.ImageResolverOf(t.cfg.Provider)
-	return &builder{cfg: t.cfg, config: t.config, images: images.New(images.Config{
+	return &builder{cfg: t.cfg, config: t.config, templates: config.NewTemplates(), images: images.New(images.Config{
 		Resolver: resolver,
 		Interval: func() time.Duration { return time.Duration(t.config.shard().Server.ImageRefreshInterval) },
 		Timeout:  t.config.requestTimeout,
@@ -32,7 +32,7 @@ func (t *Term) newBuilder() *builder {
 func (b *builder) imagesOf(g fleet.Group) map[string]images.Image {
 	shard := b.config.shard()
 	used := map[string]images.Image{}
-	for _, name := range shard.ImagesOf(g) {
+	for _, name := range b.templates.ImagesOf(shard, g) {
 		used[name] = imageOf(shard.Images[name])
 	}
 	return used
