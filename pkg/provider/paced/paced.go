@@ -163,9 +163,10 @@ func (p *Provider) createNow(ctx context.Context, spec provider.Spec) (provider.
 	return p.cfg.Provider.Create(ctx, spec)
 }
 
-// Delete deletes a VM, batched with other concurrent deletes.
-func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
-	return p.removes.all(ctx, ref)[0]
+// AskToDelete deletes a VM, batched with other concurrent deletes. It returns at once; answered is called
+// once, by another goroutine.
+func (p *Provider) AskToDelete(ctx context.Context, ref provider.Ref, answered func(error)) {
+	p.removes.add(ctx, []provider.Ref{ref}, func(_ int, err error) { answered(err) })
 }
 
 // DeleteAlone deletes a VM in a call of its own.

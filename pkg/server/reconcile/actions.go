@@ -84,7 +84,9 @@ func (a drain) apply(ctx context.Context, h *handout) {
 
 func (a remove) apply(ctx context.Context, h *handout) {
 	basis := h.basis(plan.Action(a))
-	h.work(ctx, a.ID, func() error { return h.loop.remove(ctx, plan.Action(a), basis) })
+	h.loop.steps.begin(ctx, h.view.Group.Key, a.ID, h.view.Now, func(ended func(error)) {
+		h.loop.remove(ctx, plan.Action(a), basis, ended)
+	})
 }
 
 func (a tombstone) apply(ctx context.Context, h *handout) {

@@ -16,37 +16,56 @@ import (
 	"github.com/nstance/nstance/pkg/server/problems"
 )
 
-// remove moves the record to deleting and then asks the provider to delete the VM. The poller
-// then waits for its end; the tombstone is a separate action. basis says why.
-func (l *Loop) remove(ctx context.Context, a plan.Action, basis func() string) error {
+// remove moves the record to deleting and then asks the provider to delete the VM, without waiting for the
+// answer. The poller then waits for its end; the tombstone is a separate action. basis says why.
+func (l *Loop) remove(ctx context.Context, a plan.Action, basis func() string, ended func(error)) {
+	r, err := l.condemn(ctx, a, basis)
+	if err != nil || r.Phase != fleet.Deleting {
+		ended(err)
+		return
+	}
+	ask := func() {
+		l.cloud.AskToDelete(ctx, provider.RefOf(r), func(err error) { ended(l.askedToDelete(r, err)) })
+	}
+	g := l.desired(r.GroupKey())
+	first := l.observed.PollFirst(r, time.Now())
+	if !first && l.balancer.Idle(g) {
+		ask()
+		return
+	}
+	l.workers.Go(func() {
+		l.balancer.Deregister(ctx, g, r) // before the machine is deleted
+		if first {
+			describe(ctx, l, r)
+		}
+		ask()
+	})
+}
+
+// condemn moves the record to deleting. It returns the record, which has another phase if that came too late.
+func (l *Loop) condemn(ctx context.Context, a plan.Action, basis func() string) (fleet.Instance, error) {
 	was, _ := l.cfg.Ledger.Get(a.ID)
 	why := l.observed.Get(a.ID).Explain(a.Reason)
 	s := step{to: fleet.Deleting, reason: why, basis: basis, also: l.failureOf(a)}
 	if err := l.records.move(ctx, a.ID, s); err != nil {
-		return err
+		return fleet.Instance{}, err
 	}
 	if was.OnDemand || !l.pacer.Failing(was.GroupKey()) { // otherwise problems.ReasonCreatesFailing covers it
 		l.reports.fail(ctx, observe.DiedYoung(was, a.Reason, why), was.GroupKey(), a.ID)
 	}
 	r, ok := l.cfg.Ledger.Get(a.ID)
 	if !ok || r.Phase != fleet.Deleting {
-		return nil
+		return r, nil
 	}
 	l.deletions.Start(was, r, time.Now())
 	// A retry time of the create does not apply to the delete.
 	l.observed.RetryAt(a.ID, time.Time{})
 	l.reports.changed(r.GroupKey(), a.ID) // closes its streams before the provider is called
-	g, _ := l.cfg.Groups.Group(r.GroupKey())
-	l.balancer.Deregister(ctx, g, r) // before the machine is deleted
-	l.describeFirst(ctx, r)
-	return l.askedToDelete(r, l.cloud.Delete(ctx, provider.RefOf(r)))
+	return r, nil
 }
 
-// describeFirst polls a VM just before it is deleted, if its create may still be in progress.
-func (l *Loop) describeFirst(ctx context.Context, r fleet.Instance) {
-	if !l.observed.PollFirst(r, time.Now()) {
-		return
-	}
+// describe polls a VM just before it is deleted, since its create may still be in progress.
+func describe(ctx context.Context, l *Loop, r fleet.Instance) {
 	if got := l.cloud.Get(ctx, provider.RefOf(r))[0]; got.Err == nil { // best effort
 		now := time.Now()
 		mark(l.schedule, now, l.observed.See(now, answerAbout(r, got))...)

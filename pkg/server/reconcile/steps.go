@@ -13,12 +13,21 @@ import (
 	"github.com/nstance/nstance/pkg/server/schedule"
 )
 
-// steps runs the steps of instances and groups in workers.
+// maxSteps limits the steps that run at the same time. It is more than maxWrites, so that there is always
+// one that can write.
+const maxSteps = 2 * maxWrites
+
+// steps runs the steps of instances and groups in workers: those of a large group wait in a queue, which
+// costs less than a goroutine each.
 type steps struct {
 	observed *observe.State
 	schedule *schedule.Schedule
 	reports  *reporter
 	workers  *sync.WaitGroup
+
+	mu      sync.Mutex
+	queue   []func()
+	running int // workers
 }
 
 // stepBackoff is the back-off of cheap steps of one instance that failed in the store or the
@@ -28,24 +37,62 @@ func stepBackoff() retry.Backoff {
 }
 
 // work runs one step of an instance or, without an id, an edit of the group in a worker: one
-// at a time for each, and with back-off after a failure.
+// at a time for each, and with back-off after a failure. The step must not wait for the provider.
 func (s *steps) work(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, step func() error) {
+	s.begin(ctx, key, id, now, func(ended func(error)) { ended(step()) })
+}
+
+// begin is work for a step that need not end when the function returns. It calls ended once, at the end.
+func (s *steps) begin(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, step func(ended func(error))) {
 	ok, notBefore := s.observed.StartStep(key, id, now)
 	if !ok {
 		s.schedule.MarkAt(key, notBefore)
 		return
 	}
-	s.workers.Go(func() {
-		err := step()
-		repeated := s.observed.EndStep(key, id, err, stepBackoff().Delay, time.Now())
-		s.schedule.Mark(key)
-		switch {
-		case id == "" && err != nil:
-			err = problems.Because(problems.ReasonStorage, fmt.Errorf("edit group %s: %w", key, err))
-		case repeated:
-			return // reported already
-		}
-		s.reports.changed(key, id)
-		s.reports.fail(ctx, err, key, id)
-	})
+	s.enqueue(func() { step(func(err error) { s.end(ctx, key, id, err) }) })
+}
+
+func (s *steps) end(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, err error) {
+	repeated := s.observed.EndStep(key, id, err, stepBackoff().Delay, time.Now())
+	s.schedule.Mark(key)
+	switch {
+	case id == "" && err != nil:
+		err = problems.Because(problems.ReasonStorage, fmt.Errorf("edit group %s: %w", key, err))
+	case repeated:
+		return // reported already
+	}
+	s.reports.changed(key, id)
+	s.reports.fail(ctx, err, key, id)
+}
+
+// enqueue runs a function in a worker, in the order of the calls.
+func (s *steps) enqueue(run func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = append(s.queue, run)
+	if s.running < maxSteps {
+		s.running++
+		s.workers.Go(s.runQueue)
+	}
+}
+
+// runQueue runs what is queued, until nothing is.
+func (s *steps) runQueue() {
+	for run := s.next(); run != nil; run = s.next() {
+		run()
+	}
+}
+
+// next returns what a worker does next; nil ends it.
+func (s *steps) next() (run func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		s.queue = nil
+		s.running--
+		return nil
+	}
+	run, s.queue[0] = s.queue[0], nil
+	s.queue = s.queue[1:]
+	return run
 }
