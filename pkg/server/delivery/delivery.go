@@ -77,8 +77,8 @@ func (c Config) check() error {
 // Shard-wide limits.
 const (
 	maxLogWrites  = 64
-	maxPushBytes  = 64 << 20 // of contents being sent, not counting small sets
-	smallSet      = 16 << 10 // bytes: a smaller set does not wait for others
+	maxPushBytes  = 64 << 20 // of contents being sent, without small ones
+	smallSet      = 16 << 10 // bytes: less is sent without waiting for others
 	renderMaxLife = sourceLife
 )
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nstance/nstance/pkg/fleet"
 	_ "github.com/nstance/nstance/pkg/rapidseed"
+	"github.com/nstance/nstance/pkg/server/delivery"
 )
 
 // Whatever changes, and in whatever order, an instance ends up with the files that a server would send
@@ -29,6 +31,10 @@ func TestFilesFollowEveryChange(t *testing.T) {
 				for _, s := range steps {
 					s.take(f, a)
 				}
+				f.mu.Lock()
+				f.noSecrets = nil
+				f.mu.Unlock()
+				f.d.Refreshed()
 				a.settle()
 				if have, want := a.texts(), f.fresh(a.id); !maps.Equal(have, want) && wrong == "" {
 					wrong = fmt.Sprintf("after round %d the agent has %q, want %q", n, have, want)
@@ -52,7 +58,7 @@ type step struct {
 
 func drawStep(t *rapid.T) step {
 	return step{
-		What:    rapid.SampledFrom([]string{"var", "definition", "secret", "object", "host", "loss", "connection"}).Draw(t, "what"),
+		What:    rapid.SampledFrom([]string{"var", "definition", "secret", "outage", "object", "host", "loss", "connection"}).Draw(t, "what"),
 		Which:   rapid.IntRange(0, 5).Draw(t, "which"),
 		Reports: rapid.Bool().Draw(t, "reports"), Waits: rapid.Bool().Draw(t, "waits"),
 	}
@@ -70,6 +76,11 @@ func (s step) take(f *fixture, a *agent) {
 	case "secret":
 		f.mu.Lock()
 		f.secrets["db"] = fmt.Sprint("password-", s.Which)
+		f.mu.Unlock()
+		f.d.Refreshed()
+	case "outage": // until the end of the round
+		f.mu.Lock()
+		f.noSecrets = errDown
 		f.mu.Unlock()
 		f.d.Refreshed()
 	case "object":
@@ -188,6 +199,41 @@ func TestNoticedForAll(t *testing.T) {
 		for _, one := range []*agent{a, b} {
 			if got := string(one.disk["db.conf"]); got != "another" {
 				t.Errorf("%s has %q", one.id, got)
+			}
+		}
+	})
+}
+
+// However many instances a large file changes for, only so many are sent it at the same time.
+func TestLargeFilesTakeTurns(t *testing.T) {
+	const agents, most = 80, 64
+	inBubble(t, `"big.conf": { "kind": "storage", "source": "files/big.conf" }`, func(t *testing.T, f *fixture) {
+		var sending, worst atomic.Int32
+		var all []*agent
+		for n := range agents {
+			a := f.instance("default")
+			all = append(all, a)
+			f.d.OpenFiles(a.id, func(p delivery.Push) error {
+				worst.Store(max(worst.Load(), sending.Add(1)))
+				time.Sleep(time.Duration(1+n) * time.Millisecond)
+				sending.Add(-1)
+				return a.take(p)
+			})
+		}
+		for _, content := range []string{"a", "b"} {
+			f.put("files/big.conf", strings.Repeat(content, 1<<20))
+			f.d.Refreshed()
+			for _, a := range all {
+				a.report()
+			}
+			time.Sleep(time.Minute)
+			for _, a := range all {
+				if a.report(); !strings.HasPrefix(string(a.disk["big.conf"]), content) {
+					t.Fatalf("%s does not have %s", a.id, content)
+				}
+			}
+			if n := worst.Swap(0); n > most || n < most/2 {
+				t.Errorf("%s: %d at the same time, want at most %d", content, n, most)
 			}
 		}
 	})

@@ -14,8 +14,8 @@ import (
 // of it has to be sent, or that is large, the set is rendered only when it is its turn, so that the
 // contents for a thousand instances are never in memory at once.
 func (d *Delivery) push(s *session, i fleet.Instance, g fleet.Group, v version, r *rendering) error {
-	if r != nil && r.bytes <= smallSet {
-		if o := d.order(s, v, r); o == nil || o.complete() {
+	if r != nil {
+		if o := d.order(s, v, r); o == nil || o.complete() && o.size() <= smallSet {
 			return d.carryOut(s, i, o)
 		}
 	}
@@ -68,13 +68,21 @@ func (o *order) complete() bool {
 	return !slices.ContainsFunc(o.send, func(f Wanted) bool { _, ok := o.made[f.Name]; return !ok })
 }
 
+// size returns how many bytes are sent, without certificates.
+func (o *order) size() (bytes int) {
+	for _, f := range o.send {
+		bytes += f.size
+	}
+	return bytes
+}
+
 // order judges the instance again with the rendered set; nil if there is nothing to push any
 // more.
 func (d *Delivery) order(s *session, v version, r *rendering) *order {
 	now := d.cfg.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s.want, s.version, s.rendered = r.set, v, now
+	s.want, s.last, s.version, s.rendered = r.set, r.set, v, now
 	if s.report == nil || s.files == nil {
 		return nil
 	}

@@ -52,7 +52,6 @@ type content struct {
 type rendering struct {
 	set      *Set
 	contents map[string]content
-	bytes    int // of contents
 }
 
 // recipe holds the inputs of a rendering.
@@ -62,6 +61,7 @@ type recipe struct {
 	certificates map[string]config.Certificate
 	values       config.Values
 	before       *Set                         // the instance's last set, of which what can't have changed is kept; nil: all is rendered
+	alone        bool                         // the instance has vars of its own: so that they are not kept, all is rendered each time
 	permit       func(*pki.LeafRequest) error // returns an error if the instance must not have a certificate
 	// allowed returns an error if the tenant may not have a file any more: a newer config may
 	// have revoked it after the group was defined.
@@ -72,9 +72,10 @@ type recipe struct {
 
 // render renders the whole set; the error says which file can't be rendered.
 func (r recipe) render() (*rendering, error) {
-	out := &rendering{contents: map[string]content{}, set: &Set{
-		Hash: r.group.Hashes.Runtime, Files: make([]Wanted, 0, len(r.group.Files)), from: origin{r.group.Files, r.values.Facts()},
-	}}
+	out := &rendering{contents: map[string]content{}, set: &Set{Hash: r.group.Hashes.Runtime, Files: make([]Wanted, 0, len(r.group.Files))}}
+	if !r.alone {
+		out.set.from = origin{r.group.Files, r.values.Facts()}
+	}
 	names := slices.Sorted(maps.Keys(r.group.Files))
 	if len(names) > files.MaxFiles {
 		return nil, fmt.Errorf("%d files: at most %d are allowed", len(names), files.MaxFiles)
@@ -98,7 +99,6 @@ func (r recipe) render() (*rendering, error) {
 		out.set.Files = append(out.set.Files, wanted)
 		if !c.kept {
 			out.contents[name] = c
-			out.bytes += len(c.body)
 		}
 		if out.set.size += int64(wanted.size); out.set.size > files.MaxSetSize-certificateRoom {
 			err := fmt.Errorf("the files up to this one have %d bytes: at most %d are allowed", out.set.size, files.MaxSetSize-certificateRoom)
@@ -144,7 +144,7 @@ func (r recipe) file(name string, f fleet.File, same func(string, fleet.File) (W
 		return content{}, Wanted{}, err
 	}
 	// The agent makes the same check; don't send what it would always refuse.
-	if got.sum != before.Sum {
+	if got.sum != before.Sum || before.Key != "" {
 		if err := files.CheckContent(name, got.body); err != nil {
 			return content{}, Wanted{}, err
 		}

@@ -28,6 +28,7 @@ type session struct {
 	report *FileReport // the last report, or nil
 
 	want     *Set // nil if not rendered
+	last     *Set // the last one that was rendered; nil: none was
 	version  version
 	rendered time.Time
 	issued   map[string]Issued

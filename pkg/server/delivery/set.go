@@ -25,7 +25,8 @@ type Set struct {
 	from origin
 }
 
-// origin is what the contents of a set, except certificates, secrets and objects, were rendered from.
+// origin is what the contents of a set, except certificates, secrets and objects, were rendered from; empty
+// if that is not known.
 type origin struct {
 	files map[string]fleet.File // shared by the instances of a group
 	facts config.Facts

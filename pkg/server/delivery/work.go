@@ -59,7 +59,7 @@ func (d *Delivery) deliver(s *session, i fleet.Instance, g fleet.Group) {
 		d.mu.Unlock()
 		return
 	}
-	want, before := s.want, s.want
+	want, before := s.want, s.last
 	if !s.renderedFrom(v, now) {
 		want = nil
 	}
@@ -105,7 +105,7 @@ func (d *Delivery) render(i fleet.Instance, g fleet.Group, before *Set) (*render
 	}
 	defer release()
 	return recipe{
-		cluster: static.Cluster.ID, group: g, certificates: static.Certificates, values: values, before: before,
+		cluster: static.Cluster.ID, group: g, certificates: static.Certificates, values: values, before: before, alone: i.Overrides != nil,
 		permit:  func(r *pki.LeafRequest) error { return d.cfg.Permit(i.ID, r) },
 		allowed: func(f fleet.File) error { return static.CheckFile(i.Tenant, f) },
 		fetch:   func(src source) (fetched, error) { return d.sources.get(d.ctx, src) },
@@ -133,7 +133,7 @@ func (d *Delivery) setRendering(s *session, v version, r *rendering, err error, 
 		s.fail(err.Error(), now)
 		return false
 	}
-	s.want = r.set
+	s.want, s.last = r.set, r.set
 	return true
 }
 

@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -56,10 +57,41 @@ func TestManyDeletesHang(t *testing.T) {
 		if after := s.expectRunning(db, 2); slices.Contains(after, before[0]) {
 			t.Error("the dead machine is not replaced")
 		}
+		if err := s.stop(); err != nil {
+			t.Errorf("the term ended with %v", err)
+		}
 		p.hangs.Store(false)
+		s.lead()
 		pass(5 * time.Minute)
 		if n := len(s.records(web, fleet.Deleting)); n != 0 {
 			t.Errorf("%d are still being deleted", n)
+		}
+	})
+}
+
+// hangingGroups forgets no group.
+type hangingGroups struct{ *wanted }
+
+func (hangingGroups) Forget(ctx context.Context, _ fleet.GroupKey) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Edits of many groups that take long hold back no instance.
+func TestManyEditsHang(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.adjust = func(c *reconcile.Config) { c.Groups = hangingGroups{s.wanted} }
+		s.size(db, 2)
+		for n := range 100 {
+			s.wanted.edit(fleet.GroupKey{Tenant: "default", Name: fmt.Sprint("empty-", n)}, func(g *fleet.Group) { g.Removed = true })
+		}
+		s.lead()
+		pass(time.Minute)
+		before := s.expectRunning(db, 2)
+		s.world.Kill(before[0])
+		pass(10 * time.Second)
+		if after := s.expectRunning(db, 2); slices.Contains(after, before[0]) || len(s.records(db, fleet.Deleted)) != 1 {
+			t.Errorf("the dead machine is not replaced: %s", s.dump())
 		}
 	})
 }

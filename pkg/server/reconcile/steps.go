@@ -13,12 +13,12 @@ import (
 	"github.com/nstance/nstance/pkg/server/schedule"
 )
 
-// maxSteps limits the steps that run at the same time. It is more than maxWrites, so that there is always
-// one that can write.
+// maxSteps limits the steps of instances that run at the same time. It is more than maxWrites, so that there
+// is always one that can write.
 const maxSteps = 2 * maxWrites
 
-// steps runs the steps of instances and groups in workers: those of a large group wait in a queue, which
-// costs less than a goroutine each.
+// steps runs the steps of instances and groups in workers. Those of instances wait in a queue, which costs
+// less than a goroutine for each instance of a large group.
 type steps struct {
 	observed *observe.State
 	schedule *schedule.Schedule
@@ -49,7 +49,12 @@ func (s *steps) begin(ctx context.Context, key fleet.GroupKey, id fleet.Instance
 		s.schedule.MarkAt(key, notBefore)
 		return
 	}
-	s.enqueue(func() { step(func(err error) { s.end(ctx, key, id, err) }) })
+	run := func() { step(func(err error) { s.end(ctx, key, id, err) }) }
+	if id == "" { // it waits for other edits of its tenant, for which no instance shall wait
+		s.workers.Go(run)
+		return
+	}
+	s.enqueue(run)
 }
 
 func (s *steps) end(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, err error) {
