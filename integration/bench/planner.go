@@ -83,7 +83,7 @@ func planView(size int, busy bool) (plan.View, error) {
 		}
 		registered := id.Time().Add(30 * time.Second)
 		i := plan.Instance{
-			Instance: fleet.Instance{
+			Instance: &fleet.Instance{
 				ID: id, Tenant: fleet.DefaultTenant, Group: groupName, Phase: fleet.Running,
 				CreatedAt: id.Time(), RegisteredAt: &registered, Provider: fleet.ProviderRef{ID: "vm-" + string(id)},
 			},

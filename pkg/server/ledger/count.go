@@ -31,13 +31,12 @@ func (l *Ledger) Counts(tenant string) Counts {
 	all := Counts{Managed: map[string]Count{}}
 	l.records.mu.RLock()
 	defer l.records.mu.RUnlock()
-	for key, ids := range l.index.groups {
+	for key, members := range l.index.groups {
 		if key.Tenant != tenant {
 			continue
 		}
 		managed := Count{}
-		for _, id := range ids {
-			i := l.records.entries[instanceKey{tenant, id}].value
+		for _, i := range members {
 			if i.OnDemand {
 				all.OnDemand.add(i.Phase)
 			} else {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,29 +23,37 @@ func keyOf(i fleet.Instance) instanceKey { return instanceKey{i.Tenant, i.ID} }
 
 func (k instanceKey) String() string { return "instance " + string(k.id) }
 
-// storedInstance is an instance's record with its unknown fields.
+// storedInstance is an instance's record with its unknown fields. The record is never changed in place.
 type storedInstance struct {
-	fleet.Instance
+	*fleet.Instance
 	unknown record.Unknown
+}
+
+// record returns a copy of the record; zero if there is none.
+func (s storedInstance) record() fleet.Instance {
+	if s.Instance == nil {
+		return fleet.Instance{}
+	}
+	return *s.Instance
 }
 
 // instances is the kind of instance records, with indexes, which are guarded by objects.mu.
 type instances struct {
 	shard   string
-	tenants map[fleet.InstanceID]string           // of the known records
-	groups  map[fleet.GroupKey][]fleet.InstanceID // sorted
-	madeBy  map[fleet.GroupKey]uint64             // the highest revision of a group in a record
-	found   map[fleet.GroupKey]uint64             // Traces.Found
-	made    map[fleet.InstanceID]bool             // those that were created in this term
+	tenants map[fleet.InstanceID]string          // of the known records
+	groups  map[fleet.GroupKey][]*fleet.Instance // sorted by ID
+	madeBy  map[fleet.GroupKey]uint64            // the highest revision of a group in a record
+	found   map[fleet.GroupKey]uint64            // Traces.Found
+	made    map[fleet.InstanceID]bool            // those that were created in this term
 	term    *atomic.Uint64
-	order   atomic.Pointer[[]instanceKey] // keys of tenants, by ID; nil after a change
+	order   atomic.Pointer[[]instanceKey] // keys of tenants, by ID; nil until they are needed
 }
 
 var _ kind[instanceKey, storedInstance] = (*instances)(nil)
 
 func newInstances(shard string, term *atomic.Uint64) *instances {
 	return &instances{
-		shard: shard, tenants: map[fleet.InstanceID]string{}, groups: map[fleet.GroupKey][]fleet.InstanceID{},
+		shard: shard, tenants: map[fleet.InstanceID]string{}, groups: map[fleet.GroupKey][]*fleet.Instance{},
 		madeBy: map[fleet.GroupKey]uint64{}, found: map[fleet.GroupKey]uint64{},
 		made: map[fleet.InstanceID]bool{}, term: term,
 	}
@@ -90,7 +99,7 @@ func (x *instances) decode(body []byte, k instanceKey) (storedInstance, error) {
 	if err := fleet.CheckName(i.Group); err != nil {
 		return storedInstance{}, fmt.Errorf("group: %w", err)
 	}
-	return storedInstance{i, unknown}, nil
+	return storedInstance{&i, unknown}, nil
 }
 
 // encode writes a record, with times in UTC, and keeps its unknown fields.
@@ -121,16 +130,13 @@ func (x *instances) changed(k instanceKey, was, is *storedInstance) {
 		delete(x.tenants, k.id)
 	}
 	if was == nil || is == nil {
-		x.order.Store(nil)
+		x.reorder(k, is != nil)
 	}
-	if was != nil && is != nil && was.GroupKey() == is.GroupKey() {
-		return
-	}
-	if was != nil {
+	if was != nil && (is == nil || was.GroupKey() != is.GroupKey()) {
 		x.leave(was.GroupKey(), k.id)
 	}
 	if is != nil {
-		x.join(is.GroupKey(), k.id)
+		x.join(is.GroupKey(), is.Instance)
 	}
 }
 
@@ -150,26 +156,49 @@ func (x *instances) trace(k instanceKey, was, is *storedInstance) {
 	}
 }
 
-func (x *instances) join(group fleet.GroupKey, id fleet.InstanceID) {
-	ids := x.groups[group]
-	if at, found := slices.BinarySearch(ids, id); !found {
-		x.groups[group] = slices.Insert(ids, at, id)
+// join adds the record of a group's instance, or replaces it.
+func (x *instances) join(group fleet.GroupKey, i *fleet.Instance) {
+	members := x.groups[group]
+	at, found := position(members, i.ID)
+	if found {
+		members[at] = i
+		return
 	}
+	x.groups[group] = slices.Insert(members, at, i)
 }
 
 func (x *instances) leave(group fleet.GroupKey, id fleet.InstanceID) {
-	ids := x.groups[group]
-	if at, found := slices.BinarySearch(ids, id); found {
-		ids = slices.Delete(ids, at, at+1)
+	members := x.groups[group]
+	if at, found := position(members, id); found {
+		members = slices.Delete(members, at, at+1)
 	}
-	if len(ids) == 0 {
+	if len(members) == 0 {
 		delete(x.groups, group)
 		return
 	}
-	x.groups[group] = ids
+	x.groups[group] = members
 }
 
-// sorted returns the keys of all records, by ID.
+func position(members []*fleet.Instance, id fleet.InstanceID) (at int, found bool) {
+	return slices.BinarySearchFunc(members, id, func(i *fleet.Instance, id fleet.InstanceID) int { return cmp.Compare(i.ID, id) })
+}
+
+// reorder adds a key to the order, or removes it, which is cheaper than to sort all again.
+func (x *instances) reorder(k instanceKey, there bool) {
+	keys := x.order.Load()
+	if keys == nil {
+		return
+	}
+	at, found := slices.BinarySearchFunc(*keys, k.id, func(k instanceKey, id fleet.InstanceID) int { return cmp.Compare(k.id, id) })
+	if found {
+		*keys = slices.Delete(*keys, at, at+1)
+	}
+	if there {
+		*keys = slices.Insert(*keys, at, k)
+	}
+}
+
+// sorted returns the keys of all records, by ID. They are valid while the caller holds objects.mu.
 func (x *instances) sorted() []instanceKey {
 	keys := x.order.Load()
 	if keys == nil {

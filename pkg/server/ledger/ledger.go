@@ -99,7 +99,7 @@ func (l *Ledger) Instances() []fleet.Instance {
 	keys := l.index.sorted()
 	all := make([]fleet.Instance, 0, len(keys))
 	for _, k := range keys {
-		all = append(all, l.records.entries[k].value.Instance)
+		all = append(all, *l.records.entries[k].value.Instance)
 	}
 	return all
 }
@@ -109,12 +109,19 @@ func (l *Ledger) Instances() []fleet.Instance {
 func (l *Ledger) Group(key fleet.GroupKey) []fleet.Instance {
 	l.records.mu.RLock()
 	defer l.records.mu.RUnlock()
-	ids := l.index.groups[key]
-	all := make([]fleet.Instance, 0, len(ids))
-	for _, id := range ids {
-		all = append(all, l.records.entries[instanceKey{key.Tenant, id}].value.Instance)
+	members := l.index.groups[key]
+	all := make([]fleet.Instance, 0, len(members))
+	for _, i := range members {
+		all = append(all, *i)
 	}
 	return all
+}
+
+// Members is Group without a copy of each record: they must not be changed. The result reuses room.
+func (l *Ledger) Members(key fleet.GroupKey, room []*fleet.Instance) []*fleet.Instance {
+	l.records.mu.RLock()
+	defer l.records.mu.RUnlock()
+	return append(room, l.index.groups[key]...)
 }
 
 // Traces are what the records of instances show of their group.
@@ -141,7 +148,10 @@ func (l *Ledger) Made(id fleet.InstanceID) bool {
 // Get returns one record from memory, shared as those of Instances.
 func (l *Ledger) Get(id fleet.InstanceID) (fleet.Instance, bool) {
 	_, e, ok := l.entry(id)
-	return e.value.Instance, ok
+	if !ok {
+		return fleet.Instance{}, false
+	}
+	return *e.value.Instance, true
 }
 
 func (l *Ledger) entry(id fleet.InstanceID) (k instanceKey, e entry[storedInstance], ok bool) {

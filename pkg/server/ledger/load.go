@@ -107,7 +107,7 @@ func (l *Ledger) Fetch(ctx context.Context, tenant string, id fleet.InstanceID) 
 	if err != nil {
 		return fleet.Instance{}, fmt.Errorf("fetch %v: %w", k, err)
 	}
-	return e.value.Instance, nil
+	return e.value.record(), nil
 }
 
 // Find is Recall, and returns the record. ok is false if the store has none; a record that

@@ -26,6 +26,6 @@ func (x *instances) arrived(v, known storedInstance, now time.Time, writer strin
 
 // measured implements timed.
 func (x *instances) measured(v, known storedInstance, now time.Time) storedInstance {
-	v.Measure(known.Instance, now)
+	v.Measure(known.record(), now)
 	return v
 }

@@ -13,10 +13,9 @@ import (
 func (l *Ledger) Unread(key fleet.GroupKey) (unread []fleet.InstanceID) {
 	l.records.mu.RLock()
 	defer l.records.mu.RUnlock()
-	for _, id := range l.index.groups[key] {
-		k := instanceKey{key.Tenant, id}
-		if r := l.records.entries[k].value; !r.OnDemand && r.Phase != fleet.Deleted && l.records.unconfirmed(k) {
-			unread = append(unread, id)
+	for _, r := range l.index.groups[key] {
+		if !r.OnDemand && r.Phase != fleet.Deleted && l.records.unconfirmed(keyOf(*r)) {
+			unread = append(unread, r.ID)
 		}
 	}
 	return unread

@@ -72,8 +72,8 @@ func (w *Writer) create(ctx context.Context, i fleet.Instance) (fleet.Instance, 
 		return fleet.Instance{}, err
 	}
 	defer unlock()
-	stored, err := w.ledger.records.write(ctx, w.fence, k, storedInstance{Instance: i}, object.IfAbsent())
-	return stored.Instance, err
+	stored, err := w.ledger.records.write(ctx, w.fence, k, storedInstance{Instance: &i}, object.IfAbsent())
+	return stored.record(), err
 }
 
 // Update changes one record: change edits a copy. It must not change the instance's identity,
@@ -97,17 +97,17 @@ func (w *Writer) update(ctx context.Context, id fleet.InstanceID, change func(*f
 	if err != nil {
 		return fleet.Instance{}, err
 	}
-	next := old.value
-	next.Instance = old.value.Clone()
-	if err := change(&next.Instance); err != nil {
+	next, changed := old.value, old.value.Clone()
+	if err := change(&changed); err != nil {
 		return fleet.Instance{}, err
 	}
-	if err := checkChange(old.value.Instance, next.Instance); err != nil {
+	next.Instance = &changed
+	if err := checkChange(*old.value.Instance, changed); err != nil {
 		return fleet.Instance{}, err
 	}
 	next.Epoch, next.Rev, next.Writer = w.fence.Epoch(), old.value.Rev+1, w.ledger.cfg.Writer
 	stored, err := w.ledger.records.write(ctx, w.fence, k, next, object.IfMatch(old.etag))
-	return stored.Instance, err
+	return stored.record(), err
 }
 
 // Remove deletes the record of an instance in phase deleted. Idempotent.
@@ -139,7 +139,7 @@ func (w *Writer) remove(ctx context.Context, id fleet.InstanceID) error {
 	}
 	// The request first: if the record is absent and the request is not marked, the record is
 	// taken as never written, and created.
-	if err := w.retire(ctx, old.value.Instance); err != nil {
+	if err := w.retire(ctx, *old.value.Instance); err != nil {
 		return fmt.Errorf("retire its request: %w", err)
 	}
 	key := w.ledger.records.key(k)

@@ -116,7 +116,7 @@ func (s *State) Health(id fleet.InstanceID, settings plan.Settings, takeover, no
 	h.Dead = known.vm.Dead() && (!known.absent() || !known.health.Connected)
 	h.LastError, h.LastErrorAt = known.lastError(r)
 	if ok {
-		i := known.join(r, now)
+		i := known.join(&r, now)
 		h.Unhealthy = plan.ConditionOf(&i, settings, takeover, now).Reason
 	}
 	return h

@@ -1,8 +1,8 @@
 package observe
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -19,9 +19,10 @@ type Moment struct {
 
 // Joined are a group's instances as a decision sees them.
 type Joined struct {
-	Instances []plan.Instance // sorted by ID
-	Again     time.Time       // when the next failed step is retried; zero: none is
-	Settles   time.Time       // when the next instance settles, if it lives; zero: none does
+	Instances []plan.Instance    // sorted by ID
+	Again     time.Time          // when the next failed step is retried; zero: none is
+	Settles   time.Time          // when the next instance settles, if it lives; zero: none does
+	Lost      []fleet.InstanceID // which may be lost, and have no replacement that has begun
 }
 
 // Join returns a group's records, and the creates that have begun and are not recorded yet,
@@ -35,30 +36,48 @@ type Joined struct {
 func (s *State) Join(key fleet.GroupKey, begun []fleet.Instance, at Moment, room []plan.Instance) (j Joined) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	records := s.records.Group(key)
-	j.Instances = slices.Grow(room, len(records)+len(begun))
+	s.members = s.records.Members(key, s.members[:0])
+	j.Instances = slices.Grow(room, len(s.members)+len(begun))
 	unrecorded := make(map[fleet.InstanceID]fleet.Instance, len(begun))
 	for _, x := range begun {
 		unrecorded[x.ID] = x
 	}
-	for n := range records {
-		i := s.instance(records[n].ID)
-		j.add(i, records[n], at)
-		i.judge(&records[n], at.Settings, at.Now)
-		delete(unrecorded, records[n].ID)
+	for _, r := range s.members {
+		i := s.instance(r.ID)
+		j.add(i, r, at)
+		if i.unreplaced() && !r.OnDemand {
+			j.Lost = append(j.Lost, r.ID)
+		}
+		i.judge(r, at.Settings, at.Now)
+		delete(unrecorded, r.ID)
 	}
+	clear(s.members) // so that the buffer keeps no record
 	for _, x := range unrecorded {
-		j.Instances = append(j.Instances, plan.Instance{Instance: x, Busy: true})
+		j.Instances = append(j.Instances, plan.Instance{Instance: &x, Busy: true})
 	}
-	byID := func(a, b plan.Instance) int { return strings.Compare(string(a.ID), string(b.ID)) }
-	if !slices.IsSortedFunc(j.Instances, byID) {
-		slices.SortFunc(j.Instances, byID)
+	if !sorted(j.Instances) {
+		slices.SortFunc(j.Instances, func(a, b plan.Instance) int { return cmp.Compare(a.ID, b.ID) })
 	}
 	return j
 }
 
+// sorted is slices.IsSortedFunc without a copy of each instance.
+func sorted(instances []plan.Instance) bool {
+	for n := 1; n < len(instances); n++ {
+		if instances[n-1].ID > instances[n].ID {
+			return false
+		}
+	}
+	return true
+}
+
+// find returns the instance with the ID; nil if there is none.
+func (j *Joined) find(id fleet.InstanceID) *plan.Instance {
+	return (&plan.View{Instances: j.Instances}).Find(id)
+}
+
 // add adds one record with what is known of its instance.
-func (j *Joined) add(i *instance, r fleet.Instance, at Moment) {
+func (j *Joined) add(i *instance, r *fleet.Instance, at Moment) {
 	if i.knownSince.IsZero() {
 		i.knownSince = at.Now
 	}
@@ -73,14 +92,14 @@ func (j *Joined) add(i *instance, r fleet.Instance, at Moment) {
 	if at.Awaited && i.absent() {
 		x.VM, x.Busy = plan.VMAlive, true
 	}
-	if settles := plan.SettlesAt(&r, at.Settings); r.Phase == fleet.Running && settles.After(at.Now) {
+	if settles := plan.SettlesAt(r, at.Settings); r.Phase == fleet.Running && settles.After(at.Now) {
 		j.Settles = plan.Sooner(j.Settles, settles)
 	}
 	j.Instances = append(j.Instances, x)
 }
 
 // join returns the record with what is known of its instance.
-func (i *instance) join(r fleet.Instance, now time.Time) plan.Instance {
+func (i *instance) join(r *fleet.Instance, now time.Time) plan.Instance {
 	return plan.Instance{
 		Instance: r, KnownSince: i.knownSince, VM: i.vm, Health: i.health,
 		AskedAt: i.askedAt, RetryAt: i.retryAt, Busy: i.steps.isBusy(now),

@@ -50,9 +50,12 @@ func (i *instance) updateLoss(r fleet.Instance, now time.Time) {
 	}
 }
 
+// unreplaced reports whether the instance may be lost, and no replacement has begun.
+func (i *instance) unreplaced() bool { return i.loss != nil && !i.loss.replaced }
+
 // lost reports whether the loss is certain, given the VM's state, and no replacement has begun.
 func (i *instance) lost(shown plan.VM) bool {
-	return i.loss != nil && !i.loss.replaced &&
+	return i.unreplaced() &&
 		(shown.Dead() || i.health.Notice != nil || !i.health.ShuttingDownAt.IsZero())
 }
 
@@ -65,18 +68,17 @@ func (i *instance) awaitsReplacement(x *plan.Instance) bool {
 // immediate reports whether an instance had settled, is lost, and no replacement has begun. For
 // a tombstone, only while its replacement is queued.
 func (i *instance) immediate(x *plan.Instance, settings plan.Settings, now time.Time) bool {
-	return !x.OnDemand && i.awaitsReplacement(x) && i.hasSettled(&x.Instance, settings, now)
+	return !x.OnDemand && i.awaitsReplacement(x) && i.hasSettled(x.Instance, settings, now)
 }
 
-// Replace returns the lost instances of a view that the given number of creates, those of one
+// Replace returns the lost instances of a decision that the given number of creates, those of one
 // pass, replace: those that had settled first, then by the time of the loss. A tombstone is
 // included only while its replacement is queued.
-func (s *State) Replace(instances []plan.Instance, creates int) (lost []*plan.Instance) {
+func (s *State) Replace(j Joined, creates int) (lost []*plan.Instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for n := range instances {
-		x := &instances[n]
-		if i := s.instances[x.ID]; i != nil && !x.OnDemand && i.awaitsReplacement(x) {
+	for _, id := range j.Lost {
+		if x, i := j.find(id), s.instances[id]; x != nil && i != nil && i.awaitsReplacement(x) {
 			lost = append(lost, x)
 		}
 	}

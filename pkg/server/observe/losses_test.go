@@ -12,7 +12,7 @@ import (
 
 // replaced returns which instances the creates of a pass replace.
 func replaced(s *observe.State, now float64, creates int) (ids []string) {
-	for _, i := range s.Replace(joined(s, now).Instances, creates) {
+	for _, i := range s.Replace(joined(s, now), creates) {
 		ids = append(ids, string(i.ID))
 	}
 	return ids

@@ -68,7 +68,7 @@ func (s *State) Living(instances []plan.Instance, g fleet.Group, now time.Time, 
 			continue
 		}
 		i := s.instance(x.ID)
-		all = append(all, plan.Life{ID: x.ID, Age: i.age(&x.Instance, now)})
+		all = append(all, plan.Life{ID: x.ID, Age: i.age(x.Instance, now)})
 	}
 	return all
 }
@@ -88,7 +88,7 @@ func (s *State) Ended(v plan.View, actions []plan.Action) (failed []pacing.Failu
 			continue
 		}
 		i.judged = true
-		if x.Hashes.Infra != v.Group.Hashes.Infra || i.hasSettled(&x.Instance, v.Settings, v.Now) {
+		if x.Hashes.Infra != v.Group.Hashes.Infra || i.hasSettled(x.Instance, v.Settings, v.Now) {
 			continue
 		}
 		if announced {
@@ -96,7 +96,7 @@ func (s *State) Ended(v plan.View, actions []plan.Action) (failed []pacing.Failu
 			continue
 		}
 		failed = append(failed, pacing.Failure{
-			ID: a.ID, Began: i.began(x.Instance), At: v.Now, Young: true, Age: i.age(&x.Instance, v.Now),
+			ID: a.ID, Began: i.began(*x.Instance), At: v.Now, Young: true, Age: i.age(x.Instance, v.Now),
 			Reason: pacing.ReasonFor(a.Reason), Message: failedYoung(x, a.Reason, explain(a.Reason, i.why, ""), v.Settings),
 			Details: strings.TrimPrefix(explain(a.Reason, "", i.refused), a.Reason),
 		})

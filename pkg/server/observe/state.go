@@ -23,8 +23,9 @@ import (
 // State, so they must answer from memory and never call back. Safe for concurrent use.
 type Records interface {
 	Instances() []fleet.Instance
-	// Group returns the records of one group, preferably sorted by ID.
-	Group(key fleet.GroupKey) []fleet.Instance
+	// Members returns the records of one group, preferably sorted by ID; they are never changed in place.
+	// The result reuses room.
+	Members(key fleet.GroupKey, room []*fleet.Instance) []*fleet.Instance
 	Get(id fleet.InstanceID) (fleet.Instance, bool)
 }
 
@@ -39,6 +40,7 @@ type State struct {
 	instances map[fleet.InstanceID]*instance
 	groups    map[fleet.GroupKey]*attempts // of edits of the groups themselves
 	absent    map[fleet.InstanceID]bool    // instances whose VM is absent
+	members   []*fleet.Instance            // buffer of Join
 	named     fleet.Holders[string]        // by DNS name of the VM, without VMs that ended
 	addressed fleet.Holders[netip.Addr]    // by address of the VM, likewise
 }

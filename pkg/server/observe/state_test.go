@@ -32,8 +32,13 @@ func (r records) Instances() []fleet.Instance {
 	return slices.SortedFunc(maps.Values(r), func(a, b fleet.Instance) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-func (r records) Group(key fleet.GroupKey) []fleet.Instance {
-	return slices.DeleteFunc(r.Instances(), func(i fleet.Instance) bool { return i.GroupKey() != key })
+func (r records) Members(key fleet.GroupKey, room []*fleet.Instance) []*fleet.Instance {
+	for _, i := range r.Instances() {
+		if i.GroupKey() == key {
+			room = append(room, &i)
+		}
+	}
+	return room
 }
 
 // running adds a running instance of web that registered at the given time of the term.

@@ -47,8 +47,8 @@ func (t *tally) endedEarly(i *Instance) bool {
 	if i.Phase != fleet.Deleted || i.OnDemand || i.DeletedAt == nil || i.Hashes.Infra != t.view.Group.Hashes.Infra {
 		return false
 	}
-	lost := LostBy(&i.Instance, t.view.Group.DrainTimeout, t.view.Now)
-	return Failure(i.Reason) && Word(i.Reason) != ReasonCreateFailed && !Settled(&i.Instance, t.view.Settings, lost)
+	lost := LostBy(i.Instance, t.view.Group.DrainTimeout, t.view.Now)
+	return Failure(i.Reason) && Word(i.Reason) != ReasonCreateFailed && !Settled(i.Instance, t.view.Settings, lost)
 }
 
 // LostBy returns the latest time at which an instance may have been lost, by its record: the start of

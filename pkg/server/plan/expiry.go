@@ -20,7 +20,7 @@ func (d *decision) oldestAged(age time.Duration) *member {
 
 // aged reports whether a member has reached the age, and requests a wake-up for when it will.
 func (d *decision) aged(m *member, age time.Duration) bool {
-	return age > 0 && d.due(born(&m.Instance.Instance).Add(age))
+	return age > 0 && d.due(born(m.Instance.Instance).Add(age))
 }
 
 // born returns when an instance was created, from which its age counts.

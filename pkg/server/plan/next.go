@@ -16,8 +16,18 @@ import (
 //
 // It first decides about each instance alone, then about the group as a whole.
 // It is O(n) if Instances is sorted by ID.
-func Next(v View) Decision {
-	d := newDecision(v)
+func Next(v View) Decision { return new(Planner).Next(v) }
+
+// Planner makes one decision after the other, and reuses its memory. It is not safe for concurrent use.
+type Planner struct{ room []member }
+
+// Next is the function Next.
+func (p *Planner) Next(v View) Decision {
+	d := newDecision(v, p.room[:0])
+	defer func() {
+		p.room = d.live
+		clear(p.room) // it keeps no instance
+	}()
 	for i := range v.Instances {
 		d.one(&v.Instances[i])
 	}
@@ -148,8 +158,8 @@ type member struct {
 	proven    bool // ready and settled
 }
 
-func newDecision(v View) *decision {
-	d := &decision{tally: tally{view: v, size: max(0, v.Group.Size), live: make([]member, 0, len(v.Instances))}}
+func newDecision(v View, room []member) *decision {
+	d := &decision{tally: tally{view: v, size: max(0, v.Group.Size), live: slices.Grow(room, len(v.Instances))}}
 	if v.Group.Removed {
 		d.size = 0
 	}

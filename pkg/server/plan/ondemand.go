@@ -47,7 +47,7 @@ func (d *decision) onDemandEnd(i *Instance) string {
 		return c.Reason
 	case d.view.Group.Removed:
 		return ReasonGroupRemoved
-	case age > 0 && i.Phase == fleet.Running && d.due(born(&i.Instance).Add(age)):
+	case age > 0 && i.Phase == fleet.Running && d.due(born(i.Instance).Add(age)):
 		return ReasonOnDemandExpired
 	default:
 		return ""

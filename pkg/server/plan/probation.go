@@ -35,7 +35,7 @@ func (d *decision) probationLeft() int {
 func (d *decision) wakeWhenProven() {
 	for n := range d.view.Instances {
 		if i := &d.view.Instances[n]; i.Phase == fleet.Running && d.onProbation(i) {
-			d.at(d.view.Pace.provenAt(&i.Instance, d.view.Settings))
+			d.at(d.view.Pace.provenAt(i.Instance, d.view.Settings))
 		}
 	}
 }
@@ -52,7 +52,7 @@ func (t *tally) onProbation(i *Instance) bool {
 	case i.Phase == fleet.Pending:
 		return !unmade(i) || i.Busy || i.VM == VMAlive
 	default:
-		return i.Phase == fleet.Running && !reached(p.provenAt(&i.Instance, t.view.Settings), t.view.Now)
+		return i.Phase == fleet.Running && !reached(p.provenAt(i.Instance, t.view.Settings), t.view.Now)
 	}
 }
 
@@ -63,6 +63,6 @@ func (t *tally) converged() bool {
 		return false
 	}
 	return !slices.ContainsFunc(t.live, func(m member) bool {
-		return !m.running || m.unhealthy || !Settled(&m.Instance.Instance, t.view.Settings, t.view.Now)
+		return !m.running || m.unhealthy || !Settled(m.Instance.Instance, t.view.Settings, t.view.Now)
 	})
 }

@@ -136,10 +136,15 @@ func TestEveryDecisionKeepsTheInvariants(t *testing.T) {
 
 // The order of the instances has no effect, and the view is not modified.
 func TestDecisionsDependOnTheViewAlone(t *testing.T) {
+	var planner plan.Planner
 	rapid.Check(t, func(t *rapid.T) {
 		v := anyView().Draw(t, "view")
 		want := plan.Next(v)
 		order := rapid.Permutation(v.Instances).Draw(t, "order")
+		records := make([]fleet.Instance, len(order))
+		for n, i := range order {
+			records[n] = i.Clone()
+		}
 		other := v
 		other.Instances = slices.Clone(order)
 		other.Group.Leaving = slices.Clone(v.Group.Leaving)
@@ -147,8 +152,16 @@ func TestDecisionsDependOnTheViewAlone(t *testing.T) {
 		if got := plan.Next(other); !reflect.DeepEqual(got, want) {
 			t.Fatalf("in another order\n got %+v\nwant %+v", got, want)
 		}
+		if got := planner.Next(other); !reflect.DeepEqual(got, want) {
+			t.Fatalf("after other decisions\n got %+v\nwant %+v", got, want)
+		}
 		if !reflect.DeepEqual(other.Instances, order) {
 			t.Fatal("the view was changed")
+		}
+		for n, i := range order {
+			if !reflect.DeepEqual(*i.Instance, records[n]) {
+				t.Fatalf("the record of %s was changed", i.ID)
+			}
 		}
 	})
 }

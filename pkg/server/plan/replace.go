@@ -130,7 +130,7 @@ func (t *tally) able() (a able) {
 			continue
 		}
 		a.ready++
-		at := SettlesAt(&m.Instance.Instance, t.view.Settings)
+		at := SettlesAt(m.Instance.Instance, t.view.Settings)
 		if m.proven = reached(at, t.view.Now); m.proven {
 			a.proven++
 		} else if a.provesAt.IsZero() || at.Before(a.provesAt) {

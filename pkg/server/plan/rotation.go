@@ -61,7 +61,7 @@ func awaitsOthers(t *tally) (what string, until time.Time) {
 		if m == next || m.going || !m.ready {
 			continue
 		}
-		switch at := SettlesAt(&m.Instance.Instance, t.view.Settings); {
+		switch at := SettlesAt(m.Instance.Instance, t.view.Settings); {
 		case at.IsZero():
 			continue
 		case at.After(t.view.Now):

@@ -23,7 +23,7 @@ func TestSettled(t *testing.T) {
 	} {
 		i := parse(t, "size=0 | "+tt.words).Instances[0]
 		s.Settle = tt.settle
-		if got := plan.Settled(&i.Instance, s, now); got != tt.want {
+		if got := plan.Settled(i.Instance, s, now); got != tt.want {
 			t.Errorf("%s: settled is %v, want %v", tt.name, got, tt.want)
 		}
 	}

@@ -132,7 +132,7 @@ func parseInstance(t *testing.T, words []string) plan.Instance {
 
 // instance returns a healthy instance in a phase.
 func instance(id fleet.InstanceID, phase fleet.Phase) plan.Instance {
-	i := plan.Instance{Instance: fleet.Instance{
+	i := plan.Instance{Instance: &fleet.Instance{
 		ID: id, Tenant: "default", Group: "web", Phase: phase,
 		CreatedAt: id.Time(), Provider: fleet.ProviderRef{ID: "vm-" + string(id)},
 	}, VM: plan.VMAlive}

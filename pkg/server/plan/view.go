@@ -65,7 +65,7 @@ type Settings struct {
 
 // Instance is a record together with what is known of the instance beyond the record.
 type Instance struct {
-	fleet.Instance
+	*fleet.Instance // shared: it is never changed
 	// KnownSince is when this leader first saw the record, if that was after the takeover;
 	// zero: at the takeover. Reports of the agent were ignored before.
 	KnownSince time.Time

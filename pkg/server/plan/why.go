@@ -59,7 +59,7 @@ func (v *View) Members() (m Members) {
 			m.Silent++
 		case i.Hashes.Outdated(v.Group.Hashes) && !paused:
 			m.Outdated++
-		case age > 0 && !born(&i.Instance).Add(age).After(v.Now):
+		case age > 0 && !born(i.Instance).Add(age).After(v.Now):
 			m.Aged++
 		}
 	}
@@ -77,7 +77,7 @@ type Why struct {
 	infra    string   // of the group's definition
 	files    bool     // the group requires files
 	paused   bool     // the group's rollout is paused
-	instance Instance // as the decision saw it; zero for a create
+	instance Instance // as the decision saw it; without an id for a create
 	settings Settings
 	takeover time.Time
 	now      time.Time
@@ -88,7 +88,7 @@ func (v *View) Why(a Action, members Members) Why {
 	w := Why{
 		Action: a, Members: members, group: v.Group.Key.Name, size: v.Group.Size, infra: v.Group.Hashes.Infra,
 		files: v.Group.AwaitsFiles(), paused: v.Group.RolloutPaused,
-		settings: v.Settings, takeover: v.Takeover, now: v.Now,
+		instance: Instance{Instance: &fleet.Instance{}}, settings: v.Settings, takeover: v.Takeover, now: v.Now,
 	}
 	if i := v.Find(a.ID); i != nil {
 		w.instance = *i
@@ -197,7 +197,7 @@ func (w Why) fault(reason string) string {
 // policy explains the reasons that are decisions about an instance that works; empty for others.
 func (w Why) policy(reason string) string {
 	i := &w.instance
-	age := w.now.Sub(born(&i.Instance)).Truncate(time.Second)
+	age := w.now.Sub(born(i.Instance)).Truncate(time.Second)
 	switch reason {
 	case ReasonScaleDown:
 		return fmt.Sprintf("group %s has %d instances and size %d; %s", w.group, w.Members.Active, w.size, w.chosen())

@@ -101,7 +101,7 @@ func TestWhyIsOfItsMoment(t *testing.T) {
 	why := v.Why(plan.Next(v).Actions[0], v.Members())
 	before := why.String()
 	v.Instances[0].Health.LastReportAt = now.Add(time.Hour)
-	v.Instances[0].Instance = fleet.Instance{}
+	v.Instances[0].Instance = &fleet.Instance{}
 	if after := why.String(); after != before {
 		t.Errorf("%s, and then %s", before, after)
 	}

@@ -192,7 +192,7 @@ func (w *world) view() plan.View {
 			continue // a VM, or a record being written, that this leader does not know
 		}
 		v.Instances = append(v.Instances, plan.Instance{
-			Instance: m.Instance, VM: m.known, Busy: m.busy, RetryAt: m.retryAt, Stray: m.stray,
+			Instance: new(m.Instance), VM: m.known, Busy: m.busy, RetryAt: m.retryAt, Stray: m.stray,
 			Immediate: m.immediate,
 			Health: plan.Health{
 				Connected: m.up && !m.away, LastReportAt: w.lastReport(m), ShuttingDownAt: m.leaving, Notice: m.notice,

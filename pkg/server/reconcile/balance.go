@@ -44,7 +44,7 @@ func (l *Loop) balance(ctx context.Context, v plan.View, defined bool) {
 
 func memberOf(g *fleet.Group, i plan.Instance) balance.Member {
 	return balance.Member{
-		Instance: i.Instance, Dead: i.VM.Dead(), Reported: !i.Health.LastReportAt.IsZero(),
+		Instance: *i.Instance, Dead: i.VM.Dead(), Reported: !i.Health.LastReportAt.IsZero(),
 		Stopping: !i.Health.ShuttingDownAt.IsZero() || i.Health.Notice != nil,
 		Bare:     i.Health.WithoutFiles && g.AwaitsFiles(),
 	}

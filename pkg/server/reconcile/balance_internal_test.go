@@ -10,7 +10,7 @@ import (
 )
 
 func TestMemberOf(t *testing.T) {
-	well := plan.Instance{VM: plan.VMAlive, Health: plan.Health{Connected: true, LastReportAt: time.Unix(1, 0)}}
+	well := plan.Instance{Instance: &fleet.Instance{}, VM: plan.VMAlive, Health: plan.Health{Connected: true, LastReportAt: time.Unix(1, 0)}}
 	well.ID, well.Phase, well.Provider.ID = "knd1", fleet.Running, "vm-1"
 	for name, c := range map[string]struct {
 		change func(*plan.Instance)

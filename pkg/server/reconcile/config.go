@@ -22,15 +22,15 @@ import (
 type Ledger interface {
 	// Instances returns every record, tombstones included.
 	Instances() []fleet.Instance
-	// Group returns every record of one group.
-	Group(key fleet.GroupKey) []fleet.Instance
+	// Members returns every record of one group, reusing room; they are never changed in place.
+	Members(key fleet.GroupKey, room []*fleet.Instance) []*fleet.Instance
 	Get(id fleet.InstanceID) (fleet.Instance, bool)
 
 	// Create stores a new record. If the error is nil, the record is durable and the
 	// term was verified after the write. After an error the record may exist; a later
 	// Relist then shows it.
 	Create(ctx context.Context, i fleet.Instance) (fleet.Instance, error)
-	// Update changes a record with an if-match write; then Get and Group return the new
+	// Update changes a record with an if-match write; then Get and Members return the new
 	// one. change may run more than once; if it fails, its error is returned unchanged
 	// and nothing is written.
 	Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) (fleet.Instance, error)

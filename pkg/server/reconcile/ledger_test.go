@@ -182,6 +182,13 @@ func (l *ledger) Group(key fleet.GroupKey) []fleet.Instance {
 	return l.where(func(i fleet.Instance) bool { return i.GroupKey() == key })
 }
 
+func (l *ledger) Members(key fleet.GroupKey, room []*fleet.Instance) []*fleet.Instance {
+	for _, i := range l.Group(key) {
+		room = append(room, &i)
+	}
+	return room
+}
+
 func (l *ledger) where(ok func(fleet.Instance) bool) []fleet.Instance {
 	l.mu.Lock()
 	defer l.mu.Unlock()

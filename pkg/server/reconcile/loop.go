@@ -55,8 +55,9 @@ type Loop struct {
 
 	passing sync.Mutex // held during passes; no part waits for it
 
-	resumable resumable       // used by the deciding goroutine only
-	viewed    []plan.Instance // buffer reused by the next view; likewise
+	resumable resumable      // used by the deciding goroutine only
+	joined    observe.Joined // of the last view, whose buffer the next one reuses; likewise
+	planner   plan.Planner   // likewise
 }
 
 // New returns a loop for one term.
@@ -248,7 +249,7 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 		l.launcher.clear()
 		return false
 	}
-	d := plan.Next(v)
+	d := l.planner.Next(v)
 	l.schedule.Mark(l.surges.Decided(v.Group, defined, d, l.tuning.Load().MaxSurge)...)
 	l.apply(ctx, v, l.certainty.only(ctx, v, d.Actions), defined)
 	l.balance(ctx, v, defined)
@@ -273,7 +274,7 @@ func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, de
 	for _, a := range actions {
 		actionOf(a).apply(ctx, h)
 	}
-	lost := l.observed.Replace(v.Instances, len(h.creates))
+	lost := l.observed.Replace(l.joined, len(h.creates))
 	for n, i := range lost {
 		h.creates[n].replaces, h.creates[n].immediate = i.ID, i.Immediate
 	}

@@ -56,11 +56,11 @@ type mending struct {
 	before atomic.Pointer[func()]
 }
 
-func (m *mending) Group(key fleet.GroupKey) []fleet.Instance {
+func (m *mending) Members(key fleet.GroupKey, room []*fleet.Instance) []*fleet.Instance {
 	if mend := m.before.Swap(nil); mend != nil {
 		(*mend)()
 	}
-	return m.Ledger.Group(key)
+	return m.Ledger.Members(key, room)
 }
 
 // A record that becomes readable during a pass is not counted twice.

@@ -23,7 +23,7 @@ func (s *sweeper) atSize(key fleet.GroupKey) bool {
 		return false
 	}
 	running, recorded := 0, map[fleet.InstanceID]bool{}
-	for _, r := range s.ledger.Group(key) {
+	for _, r := range s.ledger.Members(key, nil) {
 		recorded[r.ID] = true
 		if r.Phase == fleet.Running && !r.OnDemand && !s.observed.Get(r.ID).VM.Dead() {
 			running++

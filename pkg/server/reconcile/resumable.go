@@ -25,7 +25,7 @@ func (r resumable) retain(key fleet.GroupKey, instances []plan.Instance) {
 	delete(r, key)
 	for _, i := range instances {
 		if i.Phase == fleet.Pending && old[i.ID] {
-			r.add(i.Instance)
+			r.add(*i.Instance)
 		}
 	}
 }

@@ -23,8 +23,12 @@ func (l *Loop) view(key fleet.GroupKey, now time.Time) (plan.View, bool) {
 	at := observe.Moment{
 		Now: now, Settings: settings, Awaited: l.absence.last == census.Awaited, Throttled: l.cloud.Changes() > 0,
 	}
-	all := l.observed.Join(key, begun, at, l.viewed[:0])
-	l.viewed = all.Instances
+	last := l.joined.Instances
+	all := l.observed.Join(key, begun, at, last[:0])
+	if len(all.Instances) < len(last) {
+		clear(last[len(all.Instances):]) // the buffer keeps no other record
+	}
+	l.joined = all
 	g, defined := l.cfg.Groups.Group(key)
 	g.Key = key
 	pace, again := l.pacer.At(g, func() []plan.Life { return l.observed.Living(all.Instances, g, now, nil) }, settings, now)

@@ -78,7 +78,7 @@ func move(to fleet.Phase) func(*fleet.Instance) error {
 // in these phases.
 func expect(t *testing.T, l reconcile.Ledger, want map[fleet.InstanceID]fleet.Phase) {
 	t.Helper()
-	for how, all := range map[string][]fleet.Instance{"Instances": l.Instances(), "Group": l.Group(group())} {
+	for how, all := range map[string][]fleet.Instance{"Instances": l.Instances(), "Members": members(l, group())} {
 		if len(all) != len(want) {
 			t.Errorf("%s shows %d records, want %d", how, len(all), len(want))
 		}
@@ -93,9 +93,16 @@ func expect(t *testing.T, l reconcile.Ledger, want map[fleet.InstanceID]fleet.Ph
 			t.Errorf("Get shows %s as %q (%v), want %q", id, i.Phase, ok, phase)
 		}
 	}
-	if other := l.Group(fleet.GroupKey{Tenant: group().Tenant, Name: "db"}); len(other) != 0 {
+	if other := members(l, fleet.GroupKey{Tenant: group().Tenant, Name: "db"}); len(other) != 0 {
 		t.Errorf("another group has %d records", len(other))
 	}
+}
+
+func members(l reconcile.Ledger, key fleet.GroupKey) (all []fleet.Instance) {
+	for _, i := range l.Members(key, nil) {
+		all = append(all, *i)
+	}
+	return all
 }
 
 type phases = map[fleet.InstanceID]fleet.Phase
@@ -140,6 +147,12 @@ func lostReply(t *testing.T, s Store) {
 func update(t *testing.T, s Store) {
 	l := s.Lead(t)
 	a := created(t, l, 1)
+	before := l.Members(group(), nil)
+	defer func() {
+		if len(before) != 1 || before[0].Phase != fleet.Pending || before[0].Rev != a.Rev {
+			t.Errorf("what was read before an update changed with it: %+v", before)
+		}
+	}()
 	updated, err := l.Update(t.Context(), a.ID, func(i *fleet.Instance) error {
 		i.Phase, i.Provider.ID = fleet.Running, "vm-1"
 		return nil
