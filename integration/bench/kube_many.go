@@ -173,7 +173,7 @@ func (s *manyShards) wanted(ctx context.Context) func() error {
 // groups returns the groups of one shard.
 func (o *operator) groups(ctx context.Context) (all []*nstancev1.GroupStatus, err error) {
 	err = o.client.Do(ctx, func(ctx context.Context, conn grpc.ClientConnInterface) error {
-		resp, err := shards.Groups(ctx, nstancev1.NewOperatorServiceClient(conn), false)
+		resp, err := shards.Groups(ctx, nstancev1.NewOperatorServiceClient(conn), shards.Parts{Vars: true})
 		all = resp.GetGroups()
 		return err
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/nstance/nstance/integration/containers"
+	shards "github.com/nstance/nstance/pkg/client"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -145,7 +146,7 @@ func (f *fixture) answers(from time.Time) time.Duration {
 	f.Eventually(patience, "the shard answers at its address", func(ctx context.Context) error {
 		within, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		_, err := f.ask.ListGroups(within, f.at())
+		_, err := f.ask.ListGroups(within, f.at(), shards.Parts{})
 		return err
 	})
 	return time.Since(from)

@@ -30,15 +30,11 @@ func (g Group) MarshalJSON() ([]byte, error) {
 	}{g.AlreadyGone, g.ManagedBefore})
 }
 
-// ListGroups returns the groups of all shards given, ordered by shard and key. On an error it
-// also returns the groups of the shards that answered.
-func (c *Client) ListGroups(ctx context.Context, shards []client.Shard) ([]Group, error) {
-	return listGroups(ctx, c, shards, true)
-}
-
-func listGroups(ctx context.Context, c *Client, shards []client.Shard, instances bool) ([]Group, error) {
+// ListGroups returns the groups of all shards given, ordered by shard and key, with those parts. On an
+// error it also returns the groups of the shards that answered.
+func (c *Client) ListGroups(ctx context.Context, shards []client.Shard, with client.Parts) ([]Group, error) {
 	return client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
-		resp, err := client.Groups(ctx, s, instances)
+		resp, err := client.Groups(ctx, s, with)
 		if err != nil {
 			return nil, err
 		}
@@ -53,8 +49,12 @@ func listGroups(ctx context.Context, c *Client, shards []client.Shard, instances
 // GroupStatus returns the group with that key from every shard given that has it. On an error
 // it also returns the groups of the shards that answered.
 func (c *Client) GroupStatus(ctx context.Context, shards []client.Shard, key string) ([]Group, error) {
+	return groupStatus(ctx, c, shards, &nstancev1.GetGroupRequest{Key: key})
+}
+
+func groupStatus(ctx context.Context, c *Client, shards []client.Shard, req *nstancev1.GetGroupRequest) ([]Group, error) {
 	found, err := client.Gather(ctx, c.api, shards, func(ctx context.Context, shard string, s client.Service) ([]Group, error) {
-		resp, err := s.GetGroup(ctx, &nstancev1.GetGroupRequest{Key: key})
+		resp, err := s.GetGroup(ctx, req)
 		switch {
 		case status.Code(err) == codes.NotFound:
 			return []Group{}, nil
@@ -64,7 +64,7 @@ func (c *Client) GroupStatus(ctx context.Context, shards []client.Shard, key str
 		return []Group{{Shard: shard, GroupStatus: resp.GetGroup()}}, nil
 	})
 	if len(found) == 0 && err == nil {
-		return nil, noGroup(ctx, c, shards, key)
+		return nil, noGroup(ctx, c, shards, req.GetKey())
 	}
 	return found, err
 }
@@ -80,7 +80,7 @@ func noGroup(ctx context.Context, c *Client, shards []client.Shard, key string) 
 
 // groupNames returns the keys of the groups of all shards given, sorted.
 func groupNames(ctx context.Context, c *Client, shards []client.Shard) ([]string, error) {
-	all, err := c.ListGroups(ctx, shards)
+	all, err := c.ListGroups(ctx, shards, client.Parts{})
 	var have []string
 	for _, g := range all {
 		have = append(have, g.GetKey())

@@ -92,7 +92,7 @@ func eventually(t *testing.T, what string, check func() error) {
 func TestWatchRenewsFirst(t *testing.T) {
 	f := newFixture(t)
 	c, _ := f.client()
-	if _, err := c.ListGroups(t.Context(), []client.Shard{f.shard}); err != nil {
+	if _, err := c.ListGroups(t.Context(), []client.Shard{f.shard}, client.Parts{}); err != nil {
 		t.Fatal(err)
 	}
 	f.advance(lifetime * 7 / 10)
@@ -151,7 +151,7 @@ func TestLongRunningProcessRenews(t *testing.T) {
 	f := newFixture(t)
 	c, warnings := f.client()
 	for month := range 12 {
-		if _, err := c.ListGroups(t.Context(), []client.Shard{f.shard}); err != nil {
+		if _, err := c.ListGroups(t.Context(), []client.Shard{f.shard}, client.Parts{}); err != nil {
 			t.Fatalf("in month %d: %v", month, err)
 		}
 		f.advance(lifetime / 3)
@@ -172,7 +172,7 @@ func TestLongRunningProcessRetriesRenewal(t *testing.T) {
 	list := func(times int) {
 		t.Helper()
 		for range times {
-			if _, err := c.ListGroups(t.Context(), []client.Shard{f.shard}); err != nil {
+			if _, err := c.ListGroups(t.Context(), []client.Shard{f.shard}, client.Parts{}); err != nil {
 				t.Fatal(err)
 			}
 		}

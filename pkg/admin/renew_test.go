@@ -208,7 +208,7 @@ func (f *fixture) runCommand() (warnings []error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 2 {
-		if _, err := c.ListGroups(ctx, []client.Shard{f.shard}); err != nil {
+		if _, err := c.ListGroups(ctx, []client.Shard{f.shard}, client.Parts{}); err != nil {
 			f.t.Errorf("the command failed: %v", err)
 		}
 	}

@@ -44,7 +44,7 @@ func (c *Client) WaitRollout(ctx context.Context, shard client.Shard, etag strin
 // look updates what a rollout still waits for. The config is looked at last: another one that became
 // active meanwhile may be what the groups are listed by.
 func (c *Client) look(ctx context.Context, shard client.Shard, etag string, r *rollout) error {
-	groups, err := listGroups(ctx, c, []client.Shard{shard}, false)
+	groups, err := c.ListGroups(ctx, []client.Shard{shard}, client.Parts{})
 	if err != nil {
 		return err
 	}

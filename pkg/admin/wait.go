@@ -31,9 +31,10 @@ func (c *Client) WaitGroup(
 	ctx context.Context, shard client.Shard, asked Group, progress func(Group),
 ) (g Group, draining []string, err error) {
 	key := asked.GetKey()
+	req := &nstancev1.GetGroupRequest{Key: key, OmitInstances: true}
 	shown := ""
 	for g = asked; ; {
-		found, err := c.GroupStatus(ctx, []client.Shard{shard}, key)
+		found, err := groupStatus(ctx, c, []client.Shard{shard}, req)
 		switch {
 		case ctx.Err() != nil:
 			return g, nil, unfinished(shard, g, asked, ctx.Err())

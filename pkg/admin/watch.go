@@ -29,7 +29,7 @@ const (
 type Event struct {
 	Kind     string    `json:"kind"`
 	Shard    string    `json:"shard"`
-	Of       string    `json:"of,omitempty"`  // of snapshot and lost: groups | instances | all-instances | problems | events
+	Of       string    `json:"of,omitempty"`  // of snapshot and lost: what is watched, such as groups
 	Key      string    `json:"key,omitempty"` // of groupGone and instanceGone
 	Resumed  bool      `json:"resumed,omitempty"`
 	Group    *Group    `json:"group,omitempty"`
@@ -65,10 +65,12 @@ func (c *Client) WatchState(ctx context.Context, shards []client.Shard, of []str
 	return c.watch(ctx, shards, of, func(e client.Event) error { return see(event(e)) })
 }
 
+func ofGroups(of string) bool { return of == client.WatchGroups || of == client.WatchGroupsWithoutVars }
+
 func event(e client.Event) Event {
 	out := Event{Shard: e.Shard}
 	switch {
-	case e.Kind == client.Gone && e.Of != client.WatchGroups:
+	case e.Kind == client.Gone && !ofGroups(e.Of):
 		out.Kind, out.Key = EventInstanceGone, e.Key
 	case e.Kind == client.Gone:
 		out.Kind, out.Key = EventGroupGone, e.Key
@@ -76,7 +78,7 @@ func event(e client.Event) Event {
 		out.Kind, out.Of, out.Resumed = EventSnapshot, e.Of, e.Resumed
 	case e.Kind == client.Lost:
 		out.Kind, out.Of, out.Error = EventLost, e.Of, e.Err.Error()
-	case e.Of == client.WatchGroups:
+	case ofGroups(e.Of):
 		out.Kind, out.Group = EventGroup, &Group{Shard: e.Shard, GroupStatus: e.Group}
 	case e.Of == client.WatchInstances, e.Of == client.WatchAllInstances:
 		out.Kind, out.Instance = EventInstance, &Instance{e.Shard, e.Instance}

@@ -21,12 +21,15 @@ func Pages[T any](page func(token string) (found []T, next string, err error)) (
 	}
 }
 
-// Groups lists the groups of a shard by key, with their instances if wanted, and where the shard
-// makes its machines.
-func Groups(ctx context.Context, s Service, instances bool) (*nstancev1.ListGroupsResponse, error) {
+// Parts are the parts of a group's status that may be large.
+type Parts struct{ Instances, Vars bool }
+
+// Groups lists the groups of a shard by key, with those parts, and where the shard makes its
+// machines.
+func Groups(ctx context.Context, s Service, with Parts) (*nstancev1.ListGroupsResponse, error) {
 	var last *nstancev1.ListGroupsResponse
 	all, err := Pages(func(token string) (found []*nstancev1.GroupStatus, next string, err error) {
-		last, err = s.ListGroups(ctx, &nstancev1.ListGroupsRequest{PageToken: token, OmitInstances: !instances})
+		last, err = s.ListGroups(ctx, &nstancev1.ListGroupsRequest{PageToken: token, OmitInstances: !with.Instances, OmitVars: !with.Vars})
 		return last.GetGroups(), last.GetNextPageToken(), err
 	})
 	if err != nil {

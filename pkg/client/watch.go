@@ -21,10 +21,12 @@ import (
 
 // What to watch.
 const (
-	WatchGroups       = "groups"
-	WatchInstances    = "instances"     // draining, deleting and deleted ones
-	WatchAllInstances = "all-instances" // of every phase
-	WatchProblems     = "problems"
+	WatchGroups = "groups" // without their instances
+	// WatchGroupsWithoutVars: groups without vars, too, which may be most of them.
+	WatchGroupsWithoutVars = "groups-without-vars"
+	WatchInstances         = "instances"     // draining, deleting and deleted ones
+	WatchAllInstances      = "all-instances" // of every phase
+	WatchProblems          = "problems"
 	// WatchEvents: what the shards decided, and which changes they accepted. It begins with all that
 	// are kept; see also Client.WatchEvents.
 	WatchEvents = "events"
@@ -48,7 +50,7 @@ const (
 type Event struct {
 	Kind  EventKind
 	Shard string
-	Of    string // groups | instances | all-instances | problems | events
+	Of    string // groups | groups-without-vars | instances | all-instances | problems | events
 	Key   string // a group's key, or the ID of an instance or an event
 	// Missed, of Gone: it was removed while the shard was not watched.
 	Missed bool
@@ -187,8 +189,8 @@ func (w *watch) stream(ctx context.Context, conn grpc.ClientConnInterface) error
 	w.shown = map[string]bool{}
 	s := nstancev1.NewOperatorServiceClient(conn)
 	switch w.of {
-	case WatchGroups:
-		stream, err := s.WatchGroups(ctx, &nstancev1.WatchGroupsRequest{OmitInstances: true})
+	case WatchGroups, WatchGroupsWithoutVars:
+		stream, err := s.WatchGroups(ctx, &nstancev1.WatchGroupsRequest{OmitInstances: true, OmitVars: w.of == WatchGroupsWithoutVars})
 		return receive(stream, err, w.group)
 	case WatchInstances, WatchAllInstances:
 		stream, err := s.WatchInstances(ctx, &nstancev1.WatchInstancesRequest{All: w.of == WatchAllInstances, ResumeToken: w.place})

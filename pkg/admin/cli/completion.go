@@ -110,12 +110,12 @@ func fromShards[T any](
 }
 
 func groupNames(ctx context.Context, a *app, _ *cobra.Command) []string {
-	return fromShards(ctx, a, (*admin.Client).ListGroups, func(g admin.Group) string { return g.GetKey() })
+	return fromShards(ctx, a, listGroups(client.Parts{}), func(g admin.Group) string { return g.GetKey() })
 }
 
 // templateNames returns the templates that groups have.
 func templateNames(ctx context.Context, a *app, _ *cobra.Command) []string {
-	return fromShards(ctx, a, (*admin.Client).ListGroups, func(g admin.Group) string { return g.GetTemplate() })
+	return fromShards(ctx, a, listGroups(client.Parts{}), func(g admin.Group) string { return g.GetTemplate() })
 }
 
 func instanceIDs(ctx context.Context, a *app, _ *cobra.Command) []string {

@@ -207,6 +207,7 @@ type shard struct {
 	reads     int
 	listed    func(n int) // called before the n-th ListGroups, if not nil, with the lock held
 	lists     int
+	lastList  *nstancev1.ListGroupsRequest
 	changed   func(g *nstancev1.GroupStatus) // called after each UpsertGroup, if not nil
 	config    *nstancev1.GetConfigStatusResponse
 	fault     func(context.Context) error // called before each call that is no watch, if not nil
@@ -295,16 +296,27 @@ func (s *shard) setGroups(groups ...*nstancev1.GroupStatus) *shard {
 	return s
 }
 
-func (s *shard) ListGroups(context.Context, *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
+func (s *shard) ListGroups(_ context.Context, req *nstancev1.ListGroupsRequest) (*nstancev1.ListGroupsResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lists++
+	s.lastList = req
 	if s.listed != nil {
 		s.listed(s.lists)
 	}
 	resp := &nstancev1.ListGroupsResponse{}
 	for _, key := range slices.Sorted(maps.Keys(s.groups)) {
-		resp.Groups = append(resp.Groups, s.groups[key])
+		g := s.groups[key]
+		if req.GetOmitInstances() || req.GetOmitVars() {
+			g = proto.CloneOf(g)
+		}
+		if req.GetOmitInstances() {
+			g.Instances = nil
+		}
+		if req.GetOmitVars() {
+			g.Vars = nil
+		}
+		resp.Groups = append(resp.Groups, g)
 	}
 	return resp, nil
 }

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/client"
 	"github.com/spf13/cobra"
 )
 
@@ -55,7 +57,17 @@ func conditions(g admin.Group) string {
 
 func (a *app) groupList() *cobra.Command {
 	cmd := listing(&cobra.Command{Use: "list", Short: "List the groups of all shards", Args: cobra.NoArgs}, "GROUP")
-	return listEach(a, cmd, groupColumns, (*admin.Client).ListGroups, nil)
+	return listEach(a, cmd, groupColumns, func(c *admin.Client, ctx context.Context, shards []client.Shard) ([]admin.Group, error) {
+		all := a.format != formatTable // which has neither instances nor vars
+		return c.ListGroups(ctx, shards, client.Parts{Instances: all, Vars: all})
+	}, nil)
+}
+
+// listGroups returns what lists groups with those parts.
+func listGroups(with client.Parts) func(*admin.Client, context.Context, []client.Shard) ([]admin.Group, error) {
+	return func(c *admin.Client, ctx context.Context, shards []client.Shard) ([]admin.Group, error) {
+		return c.ListGroups(ctx, shards, with)
+	}
 }
 
 func (a *app) groupStatus() *cobra.Command {

@@ -24,6 +24,21 @@ func web(size, actual int32) *nstancev1.GroupStatus {
 	}
 }
 
+// TestGroupListAsksForWhatItShows: a table has neither instances nor vars, so they are not asked for.
+func TestGroupListAsksForWhatItShows(t *testing.T) {
+	c := newFixture(t).register()
+	s := c.shard("dev-1")
+	s.setGroups(web(3, 3))
+	for format, omit := range map[string]bool{"table": true, "wide": true, "name": true, "json": false, "yaml": false} {
+		c.run("group", "list", "-o", format).want(t, cli.ExitOK)
+		s.mu.Lock()
+		if asked := s.lastList; asked.GetOmitInstances() != omit || asked.GetOmitVars() != omit {
+			t.Errorf("%s: %v", format, asked)
+		}
+		s.mu.Unlock()
+	}
+}
+
 func TestGroupList(t *testing.T) {
 	c := newFixture(t).register()
 	c.shard("dev-2").setGroups(web(3, 3))

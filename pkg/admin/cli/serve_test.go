@@ -63,6 +63,22 @@ func TestServeSaysWhatNstanceAdminSays(t *testing.T) {
 	}
 }
 
+// TestServeOmits: groups are listed without the parts that a request omits.
+func TestServeOmits(t *testing.T) {
+	c := newFixture(t).register()
+	c.shard("dev-1").setGroups(web(3, 3))
+	s := c.serve()
+	for query, want := range map[string][2]bool{
+		"": {true, true}, "?omit=vars": {true, false}, "?omit=instances": {false, true}, "?omit=instances,vars": {false, false},
+	} {
+		g := decode[[]group](t, string(s.call(t, "GET", "/groups"+query, "").want(t, 200).body))[0].Message
+		if (len(g.GetInstances()) > 0) != want[0] || (g.GetVars() != nil) != want[1] {
+			t.Errorf("%q: %v", query, g)
+		}
+	}
+	s.call(t, "GET", "/groups?omit=size", "").want(t, http.StatusBadRequest, "omit")
+}
+
 // TestServeConfirms: no machine goes because of one wrong number.
 func TestServeConfirms(t *testing.T) {
 	c := newFixture(t).register()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -17,6 +18,11 @@ import (
 type groupInput struct {
 	Target
 	Group string `path:"group" doc:"Key of the group"`
+}
+
+type listGroupsInput struct {
+	Target
+	Omit []string `query:"omit" enum:"instances,vars" doc:"What the groups are listed without"`
 }
 
 // Change is what a request that may remove machines has.
@@ -87,12 +93,13 @@ func (a *API) groups() {
 	huma.Register(a.huma, a.operation(operation{
 		id: "group-list", method: http.MethodGet, path: "/groups", summary: "List groups",
 		answers: types{200: []admin.Group{}, 207: Partial[admin.Group]{}},
-	}), func(ctx context.Context, in *Target) (*reply, error) {
+	}), func(ctx context.Context, in *listGroupsInput) (*reply, error) {
 		shards, err := in.read(a.cfg.Shards)
 		if err != nil {
 			return nil, err
 		}
-		all, err := a.cfg.Service.ListGroups(ctx, shards)
+		with := client.Parts{Instances: !slices.Contains(in.Omit, "instances"), Vars: !slices.Contains(in.Omit, "vars")}
+		all, err := a.cfg.Service.ListGroups(ctx, shards, with)
 		return gathered(shards, all, err, false)
 	})
 	huma.Register(a.huma, a.operation(operation{

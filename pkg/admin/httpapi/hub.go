@@ -82,7 +82,7 @@ func (h *hub) start() {
 	h.state, h.kept, h.past = map[string]entry{}, nil, newHistory()
 	h.runs++
 	go func() {
-		of := []string{client.WatchGroups, client.WatchAllInstances, client.WatchProblems, client.WatchEvents}
+		of := []string{client.WatchGroupsWithoutVars, client.WatchAllInstances, client.WatchProblems, client.WatchEvents}
 		err := h.cfg.Service.WatchState(ctx, h.cfg.Shards, of, h.see)
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -103,7 +103,7 @@ func (h *hub) wake() {
 
 // see takes one event of the shards.
 func (h *hub) see(e admin.Event) error {
-	e.Of = strings.TrimPrefix(e.Of, "all-")
+	e.Of = strings.TrimSuffix(strings.TrimPrefix(e.Of, "all-"), "-without-vars")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, due := range h.past.due(e) {

@@ -57,7 +57,7 @@ func (s *shards) RefreshConfig(
 	return all, nil
 }
 
-func (s *shards) ListGroups(_ context.Context, of []client.Shard) (all []admin.Group, err error) {
+func (s *shards) ListGroups(_ context.Context, of []client.Shard, _ client.Parts) (all []admin.Group, err error) {
 	for _, x := range of {
 		all = append(all, admin.Group{Shard: x.ID, GroupStatus: &nstancev1.GroupStatus{Key: "web", Size: 1, Etag: "1-a"}})
 	}
@@ -68,7 +68,7 @@ func (s *shards) GroupStatus(ctx context.Context, of []client.Shard, key string)
 	if key != "web" {
 		return nil, fmt.Errorf("group %q: %w (have: web)", key, admin.ErrNoGroup)
 	}
-	return s.ListGroups(ctx, of)
+	return s.ListGroups(ctx, of, client.Parts{})
 }
 
 func (s *shards) UpsertGroup(ctx context.Context, of []client.Shard, req *nstancev1.UpsertGroupRequest) ([]admin.Group, error) {
@@ -76,17 +76,17 @@ func (s *shards) UpsertGroup(ctx context.Context, of []client.Shard, req *nstanc
 		return nil, &client.ShardError{Shard: of[0].ID, Err: rpc.Status(rpc.InvalidField("size", "too large: want at most 100"))}
 	}
 	s.changes++
-	return s.ListGroups(ctx, of)
+	return s.ListGroups(ctx, of, client.Parts{})
 }
 
 func (s *shards) AbortRollout(ctx context.Context, of []client.Shard, _ string, _ *string) ([]admin.Group, error) {
 	s.changes++
-	return s.ListGroups(ctx, of)
+	return s.ListGroups(ctx, of, client.Parts{})
 }
 
 func (s *shards) RetryRollout(ctx context.Context, of []client.Shard, _ string, _ *string) ([]admin.Group, error) {
 	s.changes++
-	return s.ListGroups(ctx, of)
+	return s.ListGroups(ctx, of, client.Parts{})
 }
 
 func (s *shards) DeleteGroup(_ context.Context, of []client.Shard, _ string, _ bool) (all []string, err error) {

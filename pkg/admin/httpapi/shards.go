@@ -18,7 +18,7 @@ type Service interface {
 	RefreshConfig(
 		ctx context.Context, shards []client.Shard, accept []string, confirm func([]admin.Refresh) error,
 	) ([]admin.Refresh, error)
-	ListGroups(ctx context.Context, shards []client.Shard) ([]admin.Group, error)
+	ListGroups(ctx context.Context, shards []client.Shard, with client.Parts) ([]admin.Group, error)
 	GroupStatus(ctx context.Context, shards []client.Shard, key string) ([]admin.Group, error)
 	UpsertGroup(ctx context.Context, shards []client.Shard, req *nstancev1.UpsertGroupRequest) ([]admin.Group, error)
 	AbortRollout(ctx context.Context, shards []client.Shard, key string, etag *string) ([]admin.Group, error)

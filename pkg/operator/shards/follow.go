@@ -123,7 +123,7 @@ func (f *follower) poll(ctx context.Context) {
 func (f *follower) listGroups(ctx context.Context) {
 	_, _, asked := f.m.shard()
 	answer, err := callShard(ctx, f.set, f.m, func(ctx context.Context, s client.Service) (*nstancev1.ListGroupsResponse, error) {
-		return client.Groups(ctx, s, false)
+		return client.Groups(ctx, s, client.Parts{Vars: true})
 	})
 	if err == nil {
 		f.set.listeners.send(f.m.listGroups(f.term, asked, answer))

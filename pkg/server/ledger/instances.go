@@ -183,13 +183,17 @@ func position(members []*fleet.Instance, id fleet.InstanceID) (at int, found boo
 	return slices.BinarySearchFunc(members, id, func(i *fleet.Instance, id fleet.InstanceID) int { return cmp.Compare(i.ID, id) })
 }
 
+func placeOf(keys []instanceKey, id fleet.InstanceID) (at int, found bool) {
+	return slices.BinarySearchFunc(keys, id, func(k instanceKey, id fleet.InstanceID) int { return cmp.Compare(k.id, id) })
+}
+
 // reorder adds a key to the order, or removes it, which is cheaper than to sort all again.
 func (x *instances) reorder(k instanceKey, there bool) {
 	keys := x.order.Load()
 	if keys == nil {
 		return
 	}
-	at, found := slices.BinarySearchFunc(*keys, k.id, func(k instanceKey, id fleet.InstanceID) int { return cmp.Compare(k.id, id) })
+	at, found := placeOf(*keys, k.id)
 	if found {
 		*keys = slices.Delete(*keys, at, at+1)
 	}

@@ -3,6 +3,7 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -122,6 +123,58 @@ func (l *Ledger) Members(key fleet.GroupKey, room []*fleet.Instance) []*fleet.In
 	l.records.mu.RLock()
 	defer l.records.mu.RUnlock()
 	return append(room, l.index.groups[key]...)
+}
+
+// Page returns up to limit records of a group, or of its tenant if key has no name, sorted by ID and
+// shared as those of Instances: those after an ID that are of wanted phases. more says that others
+// follow. It looks at what it returns and skips, not at the records before.
+func (l *Ledger) Page(
+	key fleet.GroupKey, after fleet.InstanceID, limit int, wanted func(fleet.Phase) bool,
+) (page []fleet.Instance, more bool) {
+	l.records.mu.RLock()
+	defer l.records.mu.RUnlock()
+	for i := range l.from(key, after) {
+		switch {
+		case !wanted(i.Phase):
+			continue
+		case len(page) == limit:
+			return page, true
+		}
+		page = append(page, *i)
+	}
+	return page, false
+}
+
+// from yields the records of a group, or of its tenant if key has no name, that are after an ID. The
+// caller holds records.mu.
+func (l *Ledger) from(key fleet.GroupKey, after fleet.InstanceID) iter.Seq[*fleet.Instance] {
+	return func(yield func(*fleet.Instance) bool) {
+		if key.Name != "" {
+			members := l.index.groups[key]
+			at, found := position(members, after)
+			for _, i := range members[past(at, found):] {
+				if !yield(i) {
+					return
+				}
+			}
+			return
+		}
+		keys := l.index.sorted()
+		at, found := placeOf(keys, after)
+		for _, k := range keys[past(at, found):] {
+			if k.tenant == key.Tenant && !yield(l.records.entries[k].value.Instance) {
+				return
+			}
+		}
+	}
+}
+
+// past is the place after one that was found, or that of the next.
+func past(at int, found bool) int {
+	if found {
+		return at + 1
+	}
+	return at
 }
 
 // Traces are what the records of instances show of their group.

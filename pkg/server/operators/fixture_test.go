@@ -122,6 +122,15 @@ func (s *shard) Group(key fleet.GroupKey) []fleet.Instance {
 	return slices.DeleteFunc(s.Instances(), func(i fleet.Instance) bool { return i.GroupKey() != key })
 }
 
+func (s *shard) Page(
+	key fleet.GroupKey, after fleet.InstanceID, limit int, wanted func(fleet.Phase) bool,
+) (page []fleet.Instance, more bool) {
+	page = slices.DeleteFunc(s.Instances(), func(i fleet.Instance) bool {
+		return i.Tenant != key.Tenant || key.Name != "" && i.Group != key.Name || i.ID <= after || !wanted(i.Phase)
+	})
+	return page[:min(limit, len(page))], len(page) > limit
+}
+
 func (s *shard) Get(id fleet.InstanceID) (i fleet.Instance, ok bool) {
 	s.locked(func() { i, ok = s.instances[id] })
 	return i, ok

@@ -42,9 +42,7 @@ func (s *Service) ListGroups(ctx context.Context, req *nstancev1.ListGroupsReque
 		if err != nil {
 			return nil, err
 		}
-		if req.GetOmitInstances() {
-			status = withoutInstances(status)
-		}
+		status = without(status, req)
 		if size += proto.Size(status); len(resp.Groups) == limit || len(resp.Groups) > 0 && size > maxGroupPageBytes {
 			resp.NextPageToken = resp.GetGroups()[len(resp.Groups)-1].GetKey()
 			return resp, nil
@@ -67,7 +65,7 @@ func (s *Service) GetGroup(ctx context.Context, req *nstancev1.GetGroupRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return &nstancev1.GetGroupResponse{Group: status}, nil
+	return &nstancev1.GetGroupResponse{Group: without(status, req)}, nil
 }
 
 // UpsertGroup creates or changes a group. It is durable when it answers.
@@ -90,7 +88,7 @@ func (s *Service) UpsertGroup(ctx context.Context, req *nstancev1.UpsertGroupReq
 	if err := changed(ctx, shard, key, upserted(change), upsert, removes); err != nil {
 		return nil, err
 	}
-	status, err := groupStatus(shard, key)
+	status, err := changedStatus(shard, key)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +120,7 @@ func (s *Service) ResetGroup(ctx context.Context, req *nstancev1.ResetGroupReque
 	if err := changed(ctx, shard, key, reset(byOf(req)), func() error { return shard.Groups.Reset(ctx, key, byOf(req)) }); err != nil {
 		return nil, err
 	}
-	status, err := groupStatus(shard, key)
+	status, err := changedStatus(shard, key)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +153,18 @@ func (s *Service) rollout(
 	if err := changed(ctx, shard, key, want, func() error { return change(shard.Rollouts, ctx, key, etag) }); err != nil {
 		return nil, err
 	}
-	return groupStatus(shard, key)
+	return changedStatus(shard, key)
+}
+
+// changedStatus is the status of a group in the answer to a change: without its instances, of which
+// there may be thousands.
+func changedStatus(shard Shard, key fleet.GroupKey) (*nstancev1.GroupStatus, error) {
+	status, err := groupStatus(shard, key)
+	if err != nil {
+		return nil, err
+	}
+	status.Instances = nil
+	return status, nil
 }
 
 // openGroup is open for a call about one group.

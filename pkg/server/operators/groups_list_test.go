@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/pki"
@@ -79,6 +80,68 @@ func TestPageOfGroupsFitsAMessage(t *testing.T) {
 		want = []string{"g0 g1", "g2 g3", "g4"}
 		if have := f.pages("default", 0); !slices.Equal(have, want) {
 			t.Errorf("pages %q, want %q", have, want)
+		}
+	})
+}
+
+// TestPartsAreOmitted: lists and answers leave out what the request says, and nothing else.
+func TestPartsAreOmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		web := fleet.GroupKey{Tenant: "default", Name: "web"}
+		f.locked(func() { f.groups[web] = fleet.Group{Key: web, Size: 1, Vars: map[string]any{"text": "a"}} })
+		i := record(1, "default", "web", fleet.Running)
+		i.Provider.ID = "i-a"
+		f.put(i)
+		ctx := rpc.WithCaller(t.Context(), pki.Caller{Role: pki.RoleOperator, Tenant: "default", ID: "opr"})
+		for n, req := range []*nstancev1.ListGroupsRequest{{}, {OmitInstances: true}, {OmitVars: true}, {OmitInstances: true, OmitVars: true}} {
+			resp, err := f.service.ListGroups(ctx, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := resp.GetGroups()[0]
+			if (len(g.GetInstances()) == 0) != req.GetOmitInstances() || (g.GetVars() == nil) != req.GetOmitVars() || g.GetSize() != 1 {
+				t.Errorf("%d: %v", n, g)
+			}
+		}
+		for omit, want := range map[bool]int{false: 1, true: 0} {
+			resp, err := f.service.GetGroup(ctx, &nstancev1.GetGroupRequest{Key: "web", OmitInstances: omit})
+			if g := resp.GetGroup(); err != nil || len(g.GetInstances()) != want || len(g.GetVars().GetFields()) != 1 {
+				t.Errorf("omit %t: %v, %v", omit, g, err)
+			}
+		}
+	})
+}
+
+// TestManyLargeVarsAreListed: a thousand groups that share vars of 70 kB, a config of 108 kB, are
+// listed in messages that every client takes, and in one if vars are not asked for.
+func TestManyLargeVarsAreListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		vars := map[string]any{"text": strings.Repeat("x", 70<<10)}
+		for n := range 1000 {
+			key := fleet.GroupKey{Tenant: "default", Name: fmt.Sprintf("g%03d", n)}
+			f.locked(func() { f.groups[key] = fleet.Group{Key: key, Vars: vars} })
+		}
+		ctx := rpc.WithCaller(t.Context(), pki.Caller{Role: pki.RoleOperator, Tenant: "default", ID: "opr"})
+		for omit, most := range map[bool]int{false: 2 << 20, true: 200 << 10} {
+			listed := 0
+			for token := ""; ; {
+				resp, err := f.service.ListGroups(ctx, &nstancev1.ListGroupsRequest{PageToken: token, OmitVars: omit})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := proto.Size(resp); n > most+1<<10 {
+					t.Fatalf("without vars %t: a page of %d bytes", omit, n)
+				}
+				listed += len(resp.GetGroups())
+				if token = resp.GetNextPageToken(); token == "" {
+					break
+				}
+			}
+			if listed != 1000 {
+				t.Errorf("without vars %t: %d groups", omit, listed)
+			}
 		}
 	})
 }

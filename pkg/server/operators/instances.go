@@ -1,9 +1,7 @@
 package operators
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,30 +20,21 @@ func (s *Service) ListInstances(ctx context.Context, req *nstancev1.ListInstance
 	if err != nil {
 		return nil, err
 	}
-	var all []fleet.Instance
-	if req.GetGroup() == "" {
-		all = shard.Instances.Instances()
-	} else {
-		key, err := groupKey(tenant, req.GetGroup())
-		if err != nil {
+	of := fleet.GroupKey{Tenant: tenant}
+	if req.GetGroup() != "" {
+		if of, err = groupKey(tenant, req.GetGroup()); err != nil {
 			return nil, err
 		}
-		all = shard.Instances.Group(key)
 	}
-	at, found := slices.BinarySearchFunc(all, after, func(i fleet.Instance, id fleet.InstanceID) int { return cmp.Compare(i.ID, id) })
-	if found {
-		at++
-	}
+	page, more := shard.Instances.Page(of, after, limit, func(p fleet.Phase) bool {
+		return p != fleet.Deleted || req.GetIncludeDeleted()
+	})
 	resp := &nstancev1.ListInstancesResponse{}
-	for _, i := range all[at:] {
-		switch {
-		case i.Tenant != tenant || i.Phase == fleet.Deleted && !req.GetIncludeDeleted():
-			continue
-		case len(resp.Instances) == limit:
-			resp.NextPageToken = resp.GetInstances()[limit-1].GetId()
-			return resp, nil
-		}
+	for _, i := range page {
 		resp.Instances = append(resp.Instances, statusOf(shard, i))
+	}
+	if more {
+		resp.NextPageToken = string(page[len(page)-1].ID)
 	}
 	return resp, nil
 }

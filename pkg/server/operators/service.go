@@ -127,6 +127,9 @@ type Instances interface {
 	// Instances and Group return instances sorted by ID.
 	Instances() []fleet.Instance
 	Group(key fleet.GroupKey) []fleet.Instance
+	// Page returns up to limit instances of a group, or of its tenant if key has no name, by ID: those
+	// after an ID that are of wanted phases. more says that others follow.
+	Page(key fleet.GroupKey, after fleet.InstanceID, limit int, wanted func(fleet.Phase) bool) (page []fleet.Instance, more bool)
 	Get(id fleet.InstanceID) (fleet.Instance, bool)
 	// Malformed lists the record objects that can't be read.
 	Malformed() []fleet.Malformed

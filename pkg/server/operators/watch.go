@@ -3,6 +3,7 @@ package operators
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
@@ -10,6 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/server/broadcast"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -23,24 +25,29 @@ func (s *Service) WatchGroups(req *nstancev1.WatchGroupsRequest, stream grpc.Ser
 		sub := w.groups.Subscribe(func(g *nstancev1.GroupStatus) bool { return g.GetTenant() == tenant })
 		defer sub.Close()
 		return pump(stream, end, sub, func(e broadcast.Item[fleet.GroupKey, *nstancev1.GroupStatus]) error {
-			if req.GetOmitInstances() {
-				e.Value = withoutInstances(e.Value)
-			}
+			e.Value = without(e.Value, req)
 			return stream.Send(groupEvent(e))
 		})
 	})
 }
 
-// withoutInstances returns a group without its instances. It shares everything else, since it is
+// without returns a group without what a request omits. It shares everything else, since it is
 // shared with other watches and must not be changed.
-func withoutInstances(g *nstancev1.GroupStatus) *nstancev1.GroupStatus {
-	if len(g.GetInstances()) == 0 {
+func without(g *nstancev1.GroupStatus, req proto.Message) *nstancev1.GroupStatus {
+	var omitted []protoreflect.Name
+	if r, ok := req.(interface{ GetOmitInstances() bool }); ok && r.GetOmitInstances() && len(g.GetInstances()) > 0 {
+		omitted = append(omitted, "instances")
+	}
+	if r, ok := req.(interface{ GetOmitVars() bool }); ok && r.GetOmitVars() && g.GetVars() != nil {
+		omitted = append(omitted, "vars")
+	}
+	if len(omitted) == 0 {
 		return g
 	}
 	to := &nstancev1.GroupStatus{}
 	fields := to.ProtoReflect()
 	g.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		if field.Name() != "instances" {
+		if !slices.Contains(omitted, field.Name()) {
 			fields.Set(field, value)
 		}
 		return true

@@ -70,20 +70,25 @@ func TestWatchGroups(t *testing.T) {
 	})
 }
 
-// TestWatchGroupsWithoutInstances: a watch that omits the instances of groups gets everything else,
-// and other watches and answers still have them.
-func TestWatchGroupsWithoutInstances(t *testing.T) {
+// TestWatchGroupsWithoutParts: a watch that omits the instances or vars of groups gets everything
+// else, and other watches and answers still have them.
+func TestWatchGroupsWithoutParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		web := f.group("default", "web", 2)
+		f.locked(func() { f.groups[web] = fleet.Group{Key: web, Size: 2, Vars: map[string]any{"text": "a"}} })
 		i := record(1, "default", "web", fleet.Running)
 		i.Provider.ID = "i-a"
 		f.put(i)
 		f.watches.Changed(web, i.ID)
 		all := f.watchGroups("default")
-		without := open(f, "default", "opr", func(s grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
-			return f.service.WatchGroups(&nstancev1.WatchGroupsRequest{OmitInstances: true}, s)
-		})
+		watch := func(req *nstancev1.WatchGroupsRequest) *wire[nstancev1.WatchGroupsResponse] {
+			return open(f, "default", "opr", func(s grpc.ServerStreamingServer[nstancev1.WatchGroupsResponse]) error {
+				return f.service.WatchGroups(req, s)
+			})
+		}
+		bare := watch(&nstancev1.WatchGroupsRequest{OmitInstances: true, OmitVars: true})
+		some := watch(&nstancev1.WatchGroupsRequest{OmitVars: true})
 		time.Sleep(time.Second) // changes are sent together, a moment later
 		last := func(w *wire[nstancev1.WatchGroupsResponse]) (g *nstancev1.GroupStatus) {
 			for _, e := range w.take() {
@@ -93,13 +98,17 @@ func TestWatchGroupsWithoutInstances(t *testing.T) {
 			}
 			return g
 		}
-		some, want := last(without), last(all)
-		if len(want.GetInstances()) != 1 {
-			t.Fatalf("a watch of all has %v, want one instance", want)
+		want, without, withInstances := last(all), last(bare), last(some)
+		if len(want.GetInstances()) != 1 || len(want.GetVars().GetFields()) != 1 {
+			t.Fatalf("a watch of all has %v, want one instance and one var", want)
+		}
+		want.Vars = nil
+		if !proto.Equal(withInstances, want) {
+			t.Errorf("without vars: have %v, want %v", withInstances, want)
 		}
 		want.Instances = nil
-		if !proto.Equal(some, want) {
-			t.Errorf("have %v, want %v", some, want)
+		if !proto.Equal(without, want) {
+			t.Errorf("without both: have %v, want %v", without, want)
 		}
 	})
 }

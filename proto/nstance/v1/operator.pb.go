@@ -1378,6 +1378,8 @@ type ListGroupsRequest struct {
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// True: without the groups' instances.
 	OmitInstances bool `protobuf:"varint,3,opt,name=omit_instances,json=omitInstances,proto3" json:"omit_instances,omitempty"`
+	// True: without the groups' vars.
+	OmitVars      bool `protobuf:"varint,4,opt,name=omit_vars,json=omitVars,proto3" json:"omit_vars,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1429,6 +1431,13 @@ func (x *ListGroupsRequest) GetPageToken() string {
 func (x *ListGroupsRequest) GetOmitInstances() bool {
 	if x != nil {
 		return x.OmitInstances
+	}
+	return false
+}
+
+func (x *ListGroupsRequest) GetOmitVars() bool {
+	if x != nil {
+		return x.OmitVars
 	}
 	return false
 }
@@ -1513,8 +1522,10 @@ func (x *ListGroupsResponse) GetNextPageToken() string {
 }
 
 type GetGroupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// True: without the group's instances.
+	OmitInstances bool `protobuf:"varint,2,opt,name=omit_instances,json=omitInstances,proto3" json:"omit_instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1554,6 +1565,13 @@ func (x *GetGroupRequest) GetKey() string {
 		return x.Key
 	}
 	return ""
+}
+
+func (x *GetGroupRequest) GetOmitInstances() bool {
+	if x != nil {
+		return x.OmitInstances
+	}
+	return false
 }
 
 type GetGroupResponse struct {
@@ -1631,7 +1649,8 @@ type GroupStatus struct {
 	// The size in the static config; 0 for a dynamic group.
 	StaticSize int32        `protobuf:"varint,14,opt,name=static_size,json=staticSize,proto3" json:"static_size,omitempty"`
 	Conditions []*Condition `protobuf:"bytes,15,rep,name=conditions,proto3" json:"conditions,omitempty"`
-	// The managed instances that have a machine and are not being deleted, by id.
+	// The managed instances that have a machine and are not being deleted, by id. Answers to changes
+	// have none.
 	Instances []*GroupInstance `protobuf:"bytes,16,rep,name=instances,proto3" json:"instances,omitempty"`
 	// What a machine of instance_type has. Unset if the provider does not know.
 	Capacity *MachineCapacity `protobuf:"bytes,17,opt,name=capacity,proto3" json:"capacity,omitempty"`
@@ -2318,7 +2337,8 @@ func (x *UpsertGroupRequest) GetForce() bool {
 
 type UpsertGroupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Group *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Without its instances.
+	Group *GroupStatus `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	// Those in remove that were already gone: deleted, being deleted, or unknown.
 	AlreadyGone []string `protobuf:"bytes,2,rep,name=already_gone,json=alreadyGone,proto3" json:"already_gone,omitempty"`
 	// What managed the group until this change, if it was forced.
@@ -2538,8 +2558,9 @@ func (x *ResetGroupRequest) GetForce() bool {
 }
 
 type ResetGroupResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without its instances.
+	Group         *GroupStatus `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2635,8 +2656,9 @@ func (x *AbortRolloutRequest) GetIfEtag() string {
 }
 
 type AbortRolloutResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without its instances.
+	Group         *GroupStatus `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2732,8 +2754,9 @@ func (x *RetryRolloutRequest) GetIfEtag() string {
 }
 
 type RetryRolloutResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         *GroupStatus           `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without its instances.
+	Group         *GroupStatus `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3666,6 +3689,8 @@ type WatchGroupsRequest struct {
 	// True: the groups are sent without instances, which make up most of a large group's
 	// events.
 	OmitInstances bool `protobuf:"varint,1,opt,name=omit_instances,json=omitInstances,proto3" json:"omit_instances,omitempty"`
+	// True: the groups are sent without vars.
+	OmitVars      bool `protobuf:"varint,2,opt,name=omit_vars,json=omitVars,proto3" json:"omit_vars,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3703,6 +3728,13 @@ func (*WatchGroupsRequest) Descriptor() ([]byte, []int) {
 func (x *WatchGroupsRequest) GetOmitInstances() bool {
 	if x != nil {
 		return x.OmitInstances
+	}
+	return false
+}
+
+func (x *WatchGroupsRequest) GetOmitVars() bool {
+	if x != nil {
+		return x.OmitVars
 	}
 	return false
 }
@@ -4883,20 +4915,22 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\rdropped_files\x18\n" +
 	" \x03(\tR\fdroppedFiles\x12\x16\n" +
 	"\x06fields\x18\v \x03(\tR\x06fields\x12\x1a\n" +
-	"\bdisabled\x18\f \x01(\tR\bdisabled\"v\n" +
+	"\bdisabled\x18\f \x01(\tR\bdisabled\"\x93\x01\n" +
 	"\x11ListGroupsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12%\n" +
-	"\x0eomit_instances\x18\x03 \x01(\bR\romitInstances\"\xbe\x01\n" +
+	"\x0eomit_instances\x18\x03 \x01(\bR\romitInstances\x12\x1b\n" +
+	"\tomit_vars\x18\x04 \x01(\bR\bomitVars\"\xbe\x01\n" +
 	"\x12ListGroupsResponse\x12/\n" +
 	"\x06groups\x18\x01 \x03(\v2\x17.nstance.v1.GroupStatusR\x06groups\x12#\n" +
 	"\rprovider_kind\x18\x02 \x01(\tR\fproviderKind\x12\x16\n" +
 	"\x06region\x18\x03 \x01(\tR\x06region\x12\x12\n" +
 	"\x04zone\x18\x04 \x01(\tR\x04zone\x12&\n" +
-	"\x0fnext_page_token\x18\x05 \x01(\tR\rnextPageToken\"#\n" +
+	"\x0fnext_page_token\x18\x05 \x01(\tR\rnextPageToken\"J\n" +
 	"\x0fGetGroupRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"A\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12%\n" +
+	"\x0eomit_instances\x18\x02 \x01(\bR\romitInstances\"A\n" +
 	"\x10GetGroupResponse\x12-\n" +
 	"\x05group\x18\x01 \x01(\v2\x17.nstance.v1.GroupStatusR\x05group\"\xe8\x06\n" +
 	"\vGroupStatus\x12\x10\n" +
@@ -5083,9 +5117,10 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\binstance\x18\x01 \x01(\v2\x1a.nstance.v1.InstanceStatusR\binstance\"+\n" +
 	"\x19AcknowledgeDrainedRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x1c\n" +
-	"\x1aAcknowledgeDrainedResponse\";\n" +
+	"\x1aAcknowledgeDrainedResponse\"X\n" +
 	"\x12WatchGroupsRequest\x12%\n" +
-	"\x0eomit_instances\x18\x01 \x01(\bR\romitInstances\"\x81\x01\n" +
+	"\x0eomit_instances\x18\x01 \x01(\bR\romitInstances\x12\x1b\n" +
+	"\tomit_vars\x18\x02 \x01(\bR\bomitVars\"\x81\x01\n" +
 	"\x13WatchGroupsResponse\x12)\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x15.nstance.v1.EventTypeR\x04type\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12-\n" +

@@ -76,18 +76,31 @@ func (s *service) ListGroups(ctx context.Context, req *nstancev1.ListGroupsReque
 				resp.NextPageToken = resp.GetGroups()[groupPage-1].GetKey()
 				return resp, nil
 			}
-			resp.Groups = append(resp.Groups, s.groupFor(s.groups[name], req.GetOmitInstances()))
+			resp.Groups = append(resp.Groups, s.groupFor(s.groups[name], req))
 		}
 		return resp, nil
 	})
 }
 
-// groupFor returns a group, without its instances if they are to be omitted.
-func (s *state) groupFor(g *group, omit bool) *nstancev1.GroupStatus {
+// groupFor returns a group, without what the request omits.
+func (s *state) groupFor(g *group, req interface {
+	GetOmitInstances() bool
+	GetOmitVars() bool
+}) *nstancev1.GroupStatus {
 	to := s.groupStatus(g)
-	if omit {
+	if req.GetOmitInstances() {
 		to.Instances = nil
 	}
+	if req.GetOmitVars() {
+		to.Vars = nil
+	}
+	return to
+}
+
+// changedGroup returns a group as the answer to a change does.
+func (s *state) changedGroup(g *group) *nstancev1.GroupStatus {
+	to := s.groupStatus(g)
+	to.Instances = nil
 	return to
 }
 
@@ -132,7 +145,7 @@ func (s *state) upsert(req *nstancev1.UpsertGroupRequest) (*nstancev1.UpsertGrou
 		s.redefine(g)
 	}
 	g.leaving = append(g.leaving, ids...)
-	resp := &nstancev1.UpsertGroupResponse{Group: s.groupStatus(g), AlreadyGone: gone}
+	resp := &nstancev1.UpsertGroupResponse{Group: s.changedGroup(g), AlreadyGone: gone}
 	s.converge()
 	return resp, nil
 }

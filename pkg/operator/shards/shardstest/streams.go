@@ -27,7 +27,7 @@ func (s *service) WatchGroups(req *nstancev1.WatchGroupsRequest, stream grpc.Ser
 			if g := s.groups[name]; g.version > seen {
 				known[name] = true
 				all = append(all, &nstancev1.WatchGroupsResponse{
-					Type: nstancev1.EventType_EVENT_TYPE_UPSERT, Key: name, Group: s.groupFor(g, req.GetOmitInstances()),
+					Type: nstancev1.EventType_EVENT_TYPE_UPSERT, Key: name, Group: s.groupFor(g, req),
 				})
 			}
 		}

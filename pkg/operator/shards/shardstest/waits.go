@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // Synced waits until all configured shards of the Set are synced.
@@ -63,7 +64,7 @@ func (w *World) known(s *Shard) bool {
 		}
 	}
 	for _, g := range s.groups {
-		if !proto.Equal(s.groupFor(g, true), w.Set.Group(s.ID, g.name)) {
+		if !proto.Equal(s.groupFor(g, &nstancev1.WatchGroupsRequest{OmitInstances: true}), w.Set.Group(s.ID, g.name)) {
 			return false
 		}
 	}
