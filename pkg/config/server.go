@@ -112,10 +112,12 @@ func (h Health) Silence() time.Duration {
 
 // GarbageCollection is the timing of the sweeps and retention.
 type GarbageCollection struct {
-	Interval               Duration `json:"interval"`
-	RegistrationTimeout    Duration `json:"registration_timeout"`
-	DeletedRecordRetention Duration `json:"deleted_record_retention"`
-	RequestRetention       Duration `json:"request_retention"`
+	Interval                 Duration `json:"interval"`
+	RegistrationTimeout      Duration `json:"registration_timeout"`
+	DeletedRecordRetention   Duration `json:"deleted_record_retention"`
+	RequestRetention         Duration `json:"request_retention"`
+	CertificateLogRetention  Duration `json:"certificate_log_retention"`
+	RemovedOperatorRetention Duration `json:"removed_operator_retention"`
 }
 
 // Expiry is the maximum age of instances.

@@ -123,6 +123,9 @@ func (v *validator) server() {
 	v.duration("server.garbage_collection.registration_timeout", s.GarbageCollection.RegistrationTimeout, 5*time.Second, day)
 	v.duration("server.garbage_collection.deleted_record_retention", s.GarbageCollection.DeletedRecordRetention, time.Minute, 30*day)
 	v.duration("server.garbage_collection.request_retention", s.GarbageCollection.RequestRetention, time.Hour, 365*day)
+	v.duration("server.garbage_collection.certificate_log_retention", s.GarbageCollection.CertificateLogRetention, day, 3650*day)
+	// Longer than an operator's certificate and its nonce are valid: until then the tombstone refuses them.
+	v.duration("server.garbage_collection.removed_operator_retention", s.GarbageCollection.RemovedOperatorRetention, 100*day, 3650*day)
 	v.duration("server.on_demand.create_timeout", s.OnDemand.CreateTimeout, time.Second, 7*day)
 	v.expiry(s.Expiry)
 	if v.checks.Server != nil {

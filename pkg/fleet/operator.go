@@ -42,10 +42,14 @@ func OperatorKey(tenant string, id InstanceID) string {
 	return OperatorPrefix + tenant + "." + id.StorageKey() + ".json"
 }
 
+// OperatorTombstoneSuffix is what the storage keys of operators' tombstones end with.
+const OperatorTombstoneSuffix = ".removed.json"
+
 // OperatorTombstoneKey returns the storage key of an operator's tombstone. The object is
-// written once and never replaced or deleted, so a bucket policy can deny both.
+// written once and never replaced, and deleted only when nothing is left that it would refuse,
+// so a bucket policy can deny both.
 func OperatorTombstoneKey(tenant string, id InstanceID) string {
-	return OperatorPrefix + tenant + "." + id.StorageKey() + ".removed.json"
+	return OperatorPrefix + tenant + "." + id.StorageKey() + OperatorTombstoneSuffix
 }
 
 // Key returns the storage key of the record. The id must be valid.

@@ -294,7 +294,7 @@ func (t *Term) tasks() []func(context.Context) {
 				t.doubts.request()
 			}
 		},
-		t.holdAddress, t.findServers, t.refreshImages, t.types.run, t.tidy, essentials{t}.run, t.clocks.run,
+		t.holdAddress, t.findServers, t.refreshImages, t.types.run, t.tidy, essentials{t}.run, retention{t}.run, t.clocks.run,
 		t.history.Run, t.groups.RunReads, t.refresh.remind, t.watches.Run, t.roster.Run,
 		func(ctx context.Context) { t.groups.RunRelisting(ctx, lease, t.refresh.late) },
 		func(ctx context.Context) { t.doubts.run(ctx, t.resolveDoubts, t.cfg.Uniform) },

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"regexp"
 	"testing"
 	"time"
 
@@ -61,4 +62,40 @@ func TestLogCertificates(t *testing.T) {
 			t.Errorf("%s: it was logged", what)
 		}
 	}
+}
+
+// FuzzOldCertificates: whatever objects are below certlog/, those that are taken for old batches have a
+// tenant, a time before the limit and an instance in their names.
+func FuzzOldCertificates(f *testing.F) {
+	id := fleet.InstanceID("knd01h455vb4pex5vsknk084sn02q").StorageKey()
+	for _, name := range []string{
+		"prod.20260102T030405000000067Z." + id + ".json", "prod.20260102T030405000000067Z." + id,
+		"prod.20991302T030405000000067Z." + id + ".json", "prod.20260102T030405Z." + id + ".json",
+		"prod.20260102T03040500000006.Z." + id + ".json", "Prod.20260102T030405000000067Z." + id + ".json",
+		"prod.20260102T030405000000067Z.knd.json", "20260102T030405000000067Z." + id + ".json", "prod.-0260102T030405000000067Z." + id + ".json",
+	} {
+		f.Add(name)
+	}
+	form := regexp.MustCompile(`^[a-z0-9-]+\.(\d{8}T\d{6})\d{9}Z\.[0-9a-f-]{36}-[a-z]{3}\.json$`)
+	before := time.Now().Add(time.Hour)
+	f.Fuzz(func(t *testing.T, name string) {
+		store := mem.New(mem.Config{})
+		if _, err := store.Put(t.Context(), "certlog/dev-1/"+name, []byte("{}"), object.Precondition{}); err != nil {
+			return // no key
+		}
+		for page, err := range ledger.OldCertificates(t.Context(), store, "dev-1", before) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range page {
+				parts := form.FindStringSubmatch(name)
+				if parts == nil {
+					t.Fatalf("%q is taken for a batch", name)
+				}
+				if at, err := time.Parse("20060102T150405", parts[1]); err != nil || at.After(before) {
+					t.Errorf("%q is taken for an old batch: %v", name, err)
+				}
+			}
+		}
+	})
 }

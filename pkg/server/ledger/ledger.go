@@ -133,7 +133,7 @@ func (l *Ledger) Page(
 ) (page []fleet.Instance, more bool) {
 	l.records.mu.RLock()
 	defer l.records.mu.RUnlock()
-	for i := range l.from(key, after) {
+	for i := range from(l, key, after) {
 		switch {
 		case !wanted(i.Phase):
 			continue
@@ -147,7 +147,7 @@ func (l *Ledger) Page(
 
 // from yields the records of a group, or of its tenant if key has no name, that are after an ID. The
 // caller holds records.mu.
-func (l *Ledger) from(key fleet.GroupKey, after fleet.InstanceID) iter.Seq[*fleet.Instance] {
+func from(l *Ledger, key fleet.GroupKey, after fleet.InstanceID) iter.Seq[*fleet.Instance] {
 	return func(yield func(*fleet.Instance) bool) {
 		if key.Name != "" {
 			members := l.index.groups[key]

@@ -85,17 +85,17 @@ func (l *Ledger) request(ctx context.Context, tenant, key string) (storedRequest
 	}
 	r, unknown, err := decodeRequest(o.Body, tenant, key)
 	if err == nil {
-		err = l.checkNumbers(r)
+		err = checkNumbers(r, l.term.Load())
 	}
 	return storedRequest{Request: r, unknown: unknown, etag: o.ETag, written: o.ModTime}, err
 }
 
 // checkNumbers refuses a rev or an epoch that can only be damage.
-func (l *Ledger) checkNumbers(r Request) error {
+func checkNumbers(r Request, term uint64) error {
 	if err := record.CheckNumber("rev", r.Rev); err != nil {
 		return fmt.Errorf("%w: %w", ErrRequest, err)
 	}
-	if err := inReach(r.Epoch, l.term.Load()); err != nil {
+	if err := inReach(r.Epoch, term); err != nil {
 		return fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	return nil

@@ -10,11 +10,12 @@ import (
 	"github.com/nstance/nstance/pkg/server/writes"
 )
 
-// maxExpired bounds the requests that one sweep deletes or closes, one after the other, to leave
-// the store to more important work.
-const maxExpired = 1000
+// maxClosed bounds the requests that wait for the next sweep. Those beyond it are deleted when they are
+// old again.
+const maxClosed = 100_000
 
-// Expiry deletes old requests of on-demand instances that are gone. Not safe for concurrent use.
+// Expiry deletes old requests of on-demand instances that are gone, as many as there are, but one after
+// the other, to leave the store to more important work. Not safe for concurrent use.
 type Expiry struct {
 	records   writes.Records
 	retention func() time.Duration
@@ -40,11 +41,11 @@ func (e *Expiry) Run(ctx context.Context) {
 
 // sweep lists the requests and expires old ones.
 func (e *Expiry) sweep(ctx context.Context) error {
-	now, done := e.now(), 0
+	now := e.now()
 	closed := e.closed
 	e.closed = nil
 	for n, k := range closed {
-		if err := e.expire(ctx, k, now.Add(-ledger.ExpireInterval/2), &done); err != nil {
+		if err := e.expire(ctx, k, now.Add(-ledger.ExpireInterval/2)); err != nil {
 			e.closed = closed[n:]
 			return err
 		}
@@ -55,10 +56,7 @@ func (e *Expiry) sweep(ctx context.Context) error {
 			return err
 		}
 		for _, k := range old {
-			if done >= maxExpired {
-				return nil // the next sweep goes on
-			}
-			if err := e.expire(ctx, k, before, &done); err != nil {
+			if err := e.expire(ctx, k, before); err != nil {
 				return err
 			}
 		}
@@ -66,18 +64,12 @@ func (e *Expiry) sweep(ctx context.Context) error {
 	return nil
 }
 
-func (e *Expiry) expire(ctx context.Context, k ledger.RequestKey, before time.Time, done *int) error {
+func (e *Expiry) expire(ctx context.Context, k ledger.RequestKey, before time.Time) error {
 	became, err := writes.During(ctx, e.records.Writes, func(ctx context.Context) (ledger.Expiry, error) {
 		return e.records.Writer.Expire(ctx, k, before)
 	})
-	switch {
-	case err != nil:
-		return err
-	case became == ledger.Closed:
+	if err == nil && became == ledger.Closed && len(e.closed) < maxClosed {
 		e.closed = append(e.closed, k)
-		*done++
-	case became == ledger.Removed:
-		*done++
 	}
-	return nil
+	return err
 }
