@@ -11,6 +11,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/objecttest"
+	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
 // logged writes a batch of the log of certificates, as of now, and returns its key.
@@ -99,6 +100,26 @@ func TestOldObjectsThatMayNotBeDeleted(t *testing.T) {
 		}
 		if have := s.keys("certlog/"); len(have) != 0 {
 			t.Errorf("the log has %v", have)
+		}
+	})
+}
+
+// TestDeletedRecordsAreTold: status and preview say what the retention of deleted records keeps.
+func TestDeletedRecordsAreTold(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s, p := running(t, calm)
+		p.scale(0)
+		p.awaitSize("web", 0)
+		time.Sleep(time.Minute)
+		is := p.configStatus().GetDeletedRecords()
+		if is.GetKept() != 2 || is.GetExpected() != 2 || is.GetExpectedBytes() == 0 {
+			t.Errorf("kept: %v, want 2", is)
+		}
+		s.config["MORE"] = `"garbage_collection": { "deleted_record_retention": "10h" }`
+		s.putConfig("dev-1")
+		resp, err := p.operator("default").PreviewConfig(within(t), &nstancev1.PreviewConfigRequest{})
+		if is := resp.GetPreview().GetDeletedRecords(); err != nil || is.GetKept() != 2 || is.GetExpected() != 40 {
+			t.Errorf("previewed: %v, %v, want 2 and 40", is, err)
 		}
 	})
 }

@@ -56,6 +56,7 @@ func (a *app) configStatus() *cobra.Command {
 		all, err := client.ConfigStatus(cmd.Context(), shards)
 		for _, c := range all {
 			printOverrides(cmd.ErrOrStderr(), c.Shard, c.GetSizeOverrides())
+			printDeleted(cmd.ErrOrStderr(), c.Shard, c.GetDeletedRecords())
 			for _, s := range c.GetShrunk() {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: group %s/%s: the running config made it smaller, from %d to %d\n",
 					c.Shard, s.GetTenant(), s.GetGroup(), s.GetSizeBefore(), s.GetSize())
@@ -154,6 +155,9 @@ func (a *app) refresh(cmd *cobra.Command, f refreshFlags) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s: %s\n", r.Shard, oneLine(v.Field), oneLine(v.Description))
 		}
 		printOverrides(cmd.ErrOrStderr(), r.Shard, r.SizeOverrides)
+		if r.Preview != nil {
+			printDeleted(cmd.ErrOrStderr(), r.Shard, r.Preview.GetDeletedRecords())
+		}
 	}
 	if len(all) == 0 {
 		return err

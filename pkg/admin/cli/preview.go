@@ -160,4 +160,16 @@ func printEffects(w io.Writer, shard string, p *nstancev1.ConfigPreview) {
 		}
 	}
 	printOverrides(w, shard, p.GetSizeOverrides())
+	printDeleted(w, shard, p.GetDeletedRecords())
+}
+
+// manyDeleted is from how many records of deleted instances on their cost is told.
+const manyDeleted = 10_000
+
+// printDeleted prints what the records of deleted instances cost, if they are many.
+func printDeleted(w io.Writer, shard string, d *nstancev1.DeletedRecords) {
+	if d.GetExpected() >= manyDeleted {
+		fmt.Fprintf(w, "%s: at the present rate, deleted_record_retention keeps about %d records of deleted instances (now %d), which take "+
+			"%d MiB of the server's memory\n", shard, d.GetExpected(), d.GetKept(), d.GetExpectedBytes()>>20)
+	}
 }

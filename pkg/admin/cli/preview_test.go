@@ -36,9 +36,14 @@ func somePreview() *nstancev1.ConfigPreview {
 		},
 		Removals:        []*nstancev1.GroupRemoval{{Tenant: "default", Group: "jobs", Instances: 1, InstanceIds: []string{someInstance}}},
 		RestartRequired: []string{"server.bind"}, ShardSurge: 4,
-		SizeOverrides: []*nstancev1.SizeOverride{{Tenant: "default", Group: "web", StaticSize: 5, Size: 3}},
+		SizeOverrides:  []*nstancev1.SizeOverride{{Tenant: "default", Group: "web", StaticSize: 5, Size: 3}},
+		DeletedRecords: &nstancev1.DeletedRecords{Kept: 2993, Expected: 90_000, ExpectedBytes: 223 << 20},
 	}
 }
+
+// manyDeleted is what is told of somePreview's deleted records.
+const manyDeleted = "dev-1: at the present rate, deleted_record_retention keeps about 90000 records of deleted instances (now 2993), " +
+	"which take 223 MiB of the server's memory"
 
 // isPreview checks the words of somePreview.
 func isPreview(t *testing.T, r result) {
@@ -48,6 +53,9 @@ func isPreview(t *testing.T, r result) {
 		have = append(have, strings.Join(strings.Fields(line), " "))
 	}
 	text := strings.Join(have, "\n")
+	if !strings.Contains(r.errOut, manyDeleted) {
+		t.Errorf("standard error %s, want %q in it", r.errOut, manyDeleted)
+	}
 	for _, want := range []string{
 		"dev-1 default/jobs goes 1 -> 0 1 0 - -", "dev-1 default/web changes 2 -> 3 2 2, 1 at a time a.conf args, size",
 	} {

@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
@@ -41,10 +42,20 @@ func (r *refresher) previewed(ctx context.Context, text []byte) (object.Object, 
 
 // preview returns what a switch from one config to another does.
 func (r *refresher) preview(now, next Accepted) operators.ConfigPreview {
+	instances := r.removals.records.Instances()
 	return operators.ConfigPreview{
-		Preview: preview.Of(preview.Input{
-			From: now.shard, To: next.shard, Records: r.groups.Records(), Instances: r.removals.records.Instances(),
-		}),
-		ETag: string(next.info.ETag), RestartRequired: next.restart, Removals: r.removals.removals(now.shard, next.shard),
+		Preview: preview.Of(preview.Input{From: now.shard, To: next.shard, Records: r.groups.Records(), Instances: instances}),
+		Deleted: preview.Deleted(instances, r.cfg.Now(), retentionOf(now.shard), retentionOf(next.shard)),
+		ETag:    string(next.info.ETag), RestartRequired: next.restart, Removals: r.removals.removals(now.shard, next.shard),
 	}
+}
+
+// DeletedRecords implements operators.Static.
+func (r *refresher) DeletedRecords() preview.DeletedRecords {
+	keep := retentionOf(r.config.shard())
+	return preview.Deleted(r.removals.records.Instances(), r.cfg.Now(), keep, keep)
+}
+
+func retentionOf(shard *config.Shard) time.Duration {
+	return time.Duration(shard.Server.GarbageCollection.DeletedRecordRetention)
 }

@@ -16,6 +16,8 @@ import (
 // Static is the running static config.
 type Static interface {
 	Status() ConfigStatus
+	// DeletedRecords returns what the running config's retention keeps.
+	DeletedRecords() preview.DeletedRecords
 	// Refresh reads the static config and switches to it if it has changed. A config that
 	// removes groups with instances needs all of them in accepted; otherwise the error is an
 	// rpc.PreconditionError. A nil error means that the switch is durable; after an error the
@@ -69,7 +71,7 @@ func (s *Service) GetConfigStatus(ctx context.Context, _ *nstancev1.GetConfigSta
 	c := shard.Static.Status()
 	resp := &nstancev1.GetConfigStatusResponse{
 		Etag: c.ETag, Size: c.Size, RunningApplied: c.RunningApplied, RestartRequired: c.RestartRequired,
-		SizeOverrides: sizeOverrides(shard.Groups),
+		SizeOverrides: sizeOverrides(shard.Groups), DeletedRecords: deletedMessage(shard.Static.DeletedRecords()),
 	}
 	if !c.LastModified.IsZero() { // else the bucket has none
 		resp.LastModified = timestamppb.New(c.LastModified)

@@ -18,6 +18,8 @@ type ConfigPreview struct {
 	RestartRequired []string
 	// Removals have to be accepted, sorted by key.
 	Removals []Removal
+	// Deleted is what the config's retention of deleted records keeps.
+	Deleted preview.DeletedRecords
 }
 
 // Refreshed is the outcome of a refresh.
@@ -55,7 +57,9 @@ func (s *Service) PreviewConfig(ctx context.Context, req *nstancev1.PreviewConfi
 }
 
 func (p ConfigPreview) message() *nstancev1.ConfigPreview {
-	m := &nstancev1.ConfigPreview{RestartRequired: p.RestartRequired, ShardSurge: int32(p.ShardSurge)}
+	m := &nstancev1.ConfigPreview{
+		RestartRequired: p.RestartRequired, ShardSurge: int32(p.ShardSurge), DeletedRecords: deletedMessage(p.Deleted),
+	}
 	for _, g := range p.Groups {
 		m.Groups = append(m.Groups, &nstancev1.GroupPreview{
 			Tenant: g.Key.Tenant, Group: g.Key.Name, Change: changeMessage(g.Change),
@@ -71,6 +75,10 @@ func (p ConfigPreview) message() *nstancev1.ConfigPreview {
 		m.SizeOverrides = append(m.SizeOverrides, overrideMessage(o))
 	}
 	return m
+}
+
+func deletedMessage(d preview.DeletedRecords) *nstancev1.DeletedRecords {
+	return &nstancev1.DeletedRecords{Kept: int64(d.Kept), Expected: d.Expected, ExpectedBytes: d.ExpectedBytes}
 }
 
 func overrideMessage(o preview.Override) *nstancev1.SizeOverride {

@@ -526,9 +526,11 @@ type GetConfigStatusResponse struct {
 	SizeOverrides []*SizeOverride `protobuf:"bytes,8,rep,name=size_overrides,json=sizeOverrides,proto3" json:"size_overrides,omitempty"`
 	// The groups that the running config made smaller by half or more when this server
 	// switched to it, sorted by tenant and group.
-	Shrunk        []*GroupShrunk `protobuf:"bytes,9,rep,name=shrunk,proto3" json:"shrunk,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Shrunk []*GroupShrunk `protobuf:"bytes,9,rep,name=shrunk,proto3" json:"shrunk,omitempty"`
+	// What the running config's deleted_record_retention keeps.
+	DeletedRecords *DeletedRecords `protobuf:"bytes,10,opt,name=deleted_records,json=deletedRecords,proto3" json:"deleted_records,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetConfigStatusResponse) Reset() {
@@ -620,6 +622,13 @@ func (x *GetConfigStatusResponse) GetSizeOverrides() []*SizeOverride {
 func (x *GetConfigStatusResponse) GetShrunk() []*GroupShrunk {
 	if x != nil {
 		return x.Shrunk
+	}
+	return nil
+}
+
+func (x *GetConfigStatusResponse) GetDeletedRecords() *DeletedRecords {
+	if x != nil {
+		return x.DeletedRecords
 	}
 	return nil
 }
@@ -1159,9 +1168,11 @@ type ConfigPreview struct {
 	// The size overrides that would hide a size of the config, sorted by tenant and group.
 	SizeOverrides []*SizeOverride `protobuf:"bytes,4,rep,name=size_overrides,json=sizeOverrides,proto3" json:"size_overrides,omitempty"`
 	// How many instances beyond its size the whole shard may have while its groups rotate.
-	ShardSurge    int32 `protobuf:"varint,5,opt,name=shard_surge,json=shardSurge,proto3" json:"shard_surge,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ShardSurge int32 `protobuf:"varint,5,opt,name=shard_surge,json=shardSurge,proto3" json:"shard_surge,omitempty"`
+	// What the config's deleted_record_retention keeps.
+	DeletedRecords *DeletedRecords `protobuf:"bytes,6,opt,name=deleted_records,json=deletedRecords,proto3" json:"deleted_records,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ConfigPreview) Reset() {
@@ -1229,6 +1240,78 @@ func (x *ConfigPreview) GetShardSurge() int32 {
 	return 0
 }
 
+func (x *ConfigPreview) GetDeletedRecords() *DeletedRecords {
+	if x != nil {
+		return x.DeletedRecords
+	}
+	return nil
+}
+
+// DeletedRecords are the records of deleted instances, which deleted_record_retention keeps.
+type DeletedRecords struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many there are now.
+	Kept int64 `protobuf:"varint,1,opt,name=kept,proto3" json:"kept,omitempty"`
+	// How many there are in the long run, if as many instances are deleted as lately: during the
+	// running config's retention, at most in the last day.
+	Expected int64 `protobuf:"varint,2,opt,name=expected,proto3" json:"expected,omitempty"`
+	// About how many bytes of the leader's memory these take.
+	ExpectedBytes int64 `protobuf:"varint,3,opt,name=expected_bytes,json=expectedBytes,proto3" json:"expected_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletedRecords) Reset() {
+	*x = DeletedRecords{}
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletedRecords) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletedRecords) ProtoMessage() {}
+
+func (x *DeletedRecords) ProtoReflect() protoreflect.Message {
+	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletedRecords.ProtoReflect.Descriptor instead.
+func (*DeletedRecords) Descriptor() ([]byte, []int) {
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DeletedRecords) GetKept() int64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
+func (x *DeletedRecords) GetExpected() int64 {
+	if x != nil {
+		return x.Expected
+	}
+	return 0
+}
+
+func (x *DeletedRecords) GetExpectedBytes() int64 {
+	if x != nil {
+		return x.ExpectedBytes
+	}
+	return 0
+}
+
 type GroupPreview struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -1258,7 +1341,7 @@ type GroupPreview struct {
 
 func (x *GroupPreview) Reset() {
 	*x = GroupPreview{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1353,7 @@ func (x *GroupPreview) String() string {
 func (*GroupPreview) ProtoMessage() {}
 
 func (x *GroupPreview) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[15]
+	mi := &file_nstance_v1_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1366,7 @@ func (x *GroupPreview) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupPreview.ProtoReflect.Descriptor instead.
 func (*GroupPreview) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GroupPreview) GetTenant() string {
@@ -1386,7 +1469,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1481,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[16]
+	mi := &file_nstance_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1494,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListGroupsRequest) GetPageSize() int32 {
@@ -1458,7 +1541,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1553,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[17]
+	mi := &file_nstance_v1_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1566,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*GroupStatus {
@@ -1532,7 +1615,7 @@ type GetGroupRequest struct {
 
 func (x *GetGroupRequest) Reset() {
 	*x = GetGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1627,7 @@ func (x *GetGroupRequest) String() string {
 func (*GetGroupRequest) ProtoMessage() {}
 
 func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[18]
+	mi := &file_nstance_v1_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1640,7 @@ func (x *GetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupRequest.ProtoReflect.Descriptor instead.
 func (*GetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetGroupRequest) GetKey() string {
@@ -1583,7 +1666,7 @@ type GetGroupResponse struct {
 
 func (x *GetGroupResponse) Reset() {
 	*x = GetGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1678,7 @@ func (x *GetGroupResponse) String() string {
 func (*GetGroupResponse) ProtoMessage() {}
 
 func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[19]
+	mi := &file_nstance_v1_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1691,7 @@ func (x *GetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGroupResponse.ProtoReflect.Descriptor instead.
 func (*GetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetGroupResponse) GetGroup() *GroupStatus {
@@ -1677,7 +1760,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1772,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[20]
+	mi := &file_nstance_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1785,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GroupStatus) GetKey() string {
@@ -1886,7 +1969,7 @@ type OnDemand struct {
 
 func (x *OnDemand) Reset() {
 	*x = OnDemand{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +1981,7 @@ func (x *OnDemand) String() string {
 func (*OnDemand) ProtoMessage() {}
 
 func (x *OnDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[21]
+	mi := &file_nstance_v1_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +1994,7 @@ func (x *OnDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OnDemand.ProtoReflect.Descriptor instead.
 func (*OnDemand) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OnDemand) GetNamespaces() []string {
@@ -1964,7 +2047,7 @@ type GroupInstance struct {
 
 func (x *GroupInstance) Reset() {
 	*x = GroupInstance{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2059,7 @@ func (x *GroupInstance) String() string {
 func (*GroupInstance) ProtoMessage() {}
 
 func (x *GroupInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[22]
+	mi := &file_nstance_v1_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2072,7 @@ func (x *GroupInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupInstance.ProtoReflect.Descriptor instead.
 func (*GroupInstance) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GroupInstance) GetId() string {
@@ -2033,7 +2116,7 @@ type MachineCapacity struct {
 
 func (x *MachineCapacity) Reset() {
 	*x = MachineCapacity{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2128,7 @@ func (x *MachineCapacity) String() string {
 func (*MachineCapacity) ProtoMessage() {}
 
 func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[23]
+	mi := &file_nstance_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2141,7 @@ func (x *MachineCapacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineCapacity.ProtoReflect.Descriptor instead.
 func (*MachineCapacity) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MachineCapacity) GetCpuMillis() int64 {
@@ -2104,7 +2187,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2199,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[24]
+	mi := &file_nstance_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2212,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Condition) GetType() string {
@@ -2209,7 +2292,7 @@ type UpsertGroupRequest struct {
 
 func (x *UpsertGroupRequest) Reset() {
 	*x = UpsertGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2304,7 @@ func (x *UpsertGroupRequest) String() string {
 func (*UpsertGroupRequest) ProtoMessage() {}
 
 func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[25]
+	mi := &file_nstance_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2317,7 @@ func (x *UpsertGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupRequest.ProtoReflect.Descriptor instead.
 func (*UpsertGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UpsertGroupRequest) GetKey() string {
@@ -2349,7 +2432,7 @@ type UpsertGroupResponse struct {
 
 func (x *UpsertGroupResponse) Reset() {
 	*x = UpsertGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2361,7 +2444,7 @@ func (x *UpsertGroupResponse) String() string {
 func (*UpsertGroupResponse) ProtoMessage() {}
 
 func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[26]
+	mi := &file_nstance_v1_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2374,7 +2457,7 @@ func (x *UpsertGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpsertGroupResponse.ProtoReflect.Descriptor instead.
 func (*UpsertGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UpsertGroupResponse) GetGroup() *GroupStatus {
@@ -2410,7 +2493,7 @@ type DeleteGroupRequest struct {
 
 func (x *DeleteGroupRequest) Reset() {
 	*x = DeleteGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2505,7 @@ func (x *DeleteGroupRequest) String() string {
 func (*DeleteGroupRequest) ProtoMessage() {}
 
 func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[27]
+	mi := &file_nstance_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2518,7 @@ func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteGroupRequest) GetKey() string {
@@ -2467,7 +2550,7 @@ type DeleteGroupResponse struct {
 
 func (x *DeleteGroupResponse) Reset() {
 	*x = DeleteGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2562,7 @@ func (x *DeleteGroupResponse) String() string {
 func (*DeleteGroupResponse) ProtoMessage() {}
 
 func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[28]
+	mi := &file_nstance_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2575,7 @@ func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 type ResetGroupRequest struct {
@@ -2508,7 +2591,7 @@ type ResetGroupRequest struct {
 
 func (x *ResetGroupRequest) Reset() {
 	*x = ResetGroupRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2603,7 @@ func (x *ResetGroupRequest) String() string {
 func (*ResetGroupRequest) ProtoMessage() {}
 
 func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[29]
+	mi := &file_nstance_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2616,7 @@ func (x *ResetGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupRequest.ProtoReflect.Descriptor instead.
 func (*ResetGroupRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResetGroupRequest) GetKey() string {
@@ -2567,7 +2650,7 @@ type ResetGroupResponse struct {
 
 func (x *ResetGroupResponse) Reset() {
 	*x = ResetGroupResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2662,7 @@ func (x *ResetGroupResponse) String() string {
 func (*ResetGroupResponse) ProtoMessage() {}
 
 func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[30]
+	mi := &file_nstance_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2675,7 @@ func (x *ResetGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetGroupResponse.ProtoReflect.Descriptor instead.
 func (*ResetGroupResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResetGroupResponse) GetGroup() *GroupStatus {
@@ -2613,7 +2696,7 @@ type AbortRolloutRequest struct {
 
 func (x *AbortRolloutRequest) Reset() {
 	*x = AbortRolloutRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +2708,7 @@ func (x *AbortRolloutRequest) String() string {
 func (*AbortRolloutRequest) ProtoMessage() {}
 
 func (x *AbortRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[31]
+	mi := &file_nstance_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +2721,7 @@ func (x *AbortRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRolloutRequest.ProtoReflect.Descriptor instead.
 func (*AbortRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AbortRolloutRequest) GetKey() string {
@@ -2665,7 +2748,7 @@ type AbortRolloutResponse struct {
 
 func (x *AbortRolloutResponse) Reset() {
 	*x = AbortRolloutResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2760,7 @@ func (x *AbortRolloutResponse) String() string {
 func (*AbortRolloutResponse) ProtoMessage() {}
 
 func (x *AbortRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[32]
+	mi := &file_nstance_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2773,7 @@ func (x *AbortRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRolloutResponse.ProtoReflect.Descriptor instead.
 func (*AbortRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AbortRolloutResponse) GetGroup() *GroupStatus {
@@ -2711,7 +2794,7 @@ type RetryRolloutRequest struct {
 
 func (x *RetryRolloutRequest) Reset() {
 	*x = RetryRolloutRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2806,7 @@ func (x *RetryRolloutRequest) String() string {
 func (*RetryRolloutRequest) ProtoMessage() {}
 
 func (x *RetryRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[33]
+	mi := &file_nstance_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2819,7 @@ func (x *RetryRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRolloutRequest.ProtoReflect.Descriptor instead.
 func (*RetryRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RetryRolloutRequest) GetKey() string {
@@ -2763,7 +2846,7 @@ type RetryRolloutResponse struct {
 
 func (x *RetryRolloutResponse) Reset() {
 	*x = RetryRolloutResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2775,7 +2858,7 @@ func (x *RetryRolloutResponse) String() string {
 func (*RetryRolloutResponse) ProtoMessage() {}
 
 func (x *RetryRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[34]
+	mi := &file_nstance_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2788,7 +2871,7 @@ func (x *RetryRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRolloutResponse.ProtoReflect.Descriptor instead.
 func (*RetryRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RetryRolloutResponse) GetGroup() *GroupStatus {
@@ -2814,7 +2897,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +2909,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[35]
+	mi := &file_nstance_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +2922,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListInstancesRequest) GetGroup() string {
@@ -2881,7 +2964,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +2976,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[36]
+	mi := &file_nstance_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +2989,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*InstanceStatus {
@@ -2975,7 +3058,7 @@ type InstanceStatus struct {
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3070,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[37]
+	mi := &file_nstance_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3083,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InstanceStatus) GetId() string {
@@ -3224,7 +3307,7 @@ type DrainStatus struct {
 
 func (x *DrainStatus) Reset() {
 	*x = DrainStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3236,7 +3319,7 @@ func (x *DrainStatus) String() string {
 func (*DrainStatus) ProtoMessage() {}
 
 func (x *DrainStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[38]
+	mi := &file_nstance_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3249,7 +3332,7 @@ func (x *DrainStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStatus.ProtoReflect.Descriptor instead.
 func (*DrainStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DrainStatus) GetReason() string {
@@ -3290,7 +3373,7 @@ type CreateInstanceRequest struct {
 
 func (x *CreateInstanceRequest) Reset() {
 	*x = CreateInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3385,7 @@ func (x *CreateInstanceRequest) String() string {
 func (*CreateInstanceRequest) ProtoMessage() {}
 
 func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[39]
+	mi := &file_nstance_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3398,7 @@ func (x *CreateInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceRequest.ProtoReflect.Descriptor instead.
 func (*CreateInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CreateInstanceRequest) GetGroup() string {
@@ -3362,7 +3445,7 @@ type CreateInstanceResponse struct {
 
 func (x *CreateInstanceResponse) Reset() {
 	*x = CreateInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3457,7 @@ func (x *CreateInstanceResponse) String() string {
 func (*CreateInstanceResponse) ProtoMessage() {}
 
 func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[40]
+	mi := &file_nstance_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3470,7 @@ func (x *CreateInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInstanceResponse.ProtoReflect.Descriptor instead.
 func (*CreateInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CreateInstanceResponse) GetInstance() *InstanceStatus {
@@ -3410,7 +3493,7 @@ type DeleteInstanceRequest struct {
 
 func (x *DeleteInstanceRequest) Reset() {
 	*x = DeleteInstanceRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3505,7 @@ func (x *DeleteInstanceRequest) String() string {
 func (*DeleteInstanceRequest) ProtoMessage() {}
 
 func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[41]
+	mi := &file_nstance_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3518,7 @@ func (x *DeleteInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeleteInstanceRequest) GetTarget() isDeleteInstanceRequest_Target {
@@ -3488,7 +3571,7 @@ type DeleteInstanceResponse struct {
 
 func (x *DeleteInstanceResponse) Reset() {
 	*x = DeleteInstanceResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3583,7 @@ func (x *DeleteInstanceResponse) String() string {
 func (*DeleteInstanceResponse) ProtoMessage() {}
 
 func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[42]
+	mi := &file_nstance_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3596,7 @@ func (x *DeleteInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 type GetInstanceStatusRequest struct {
@@ -3525,7 +3608,7 @@ type GetInstanceStatusRequest struct {
 
 func (x *GetInstanceStatusRequest) Reset() {
 	*x = GetInstanceStatusRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[43]
+	mi := &file_nstance_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3620,7 @@ func (x *GetInstanceStatusRequest) String() string {
 func (*GetInstanceStatusRequest) ProtoMessage() {}
 
 func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[43]
+	mi := &file_nstance_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3633,7 @@ func (x *GetInstanceStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{43}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetInstanceStatusRequest) GetId() string {
@@ -3569,7 +3652,7 @@ type GetInstanceStatusResponse struct {
 
 func (x *GetInstanceStatusResponse) Reset() {
 	*x = GetInstanceStatusResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[44]
+	mi := &file_nstance_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +3664,7 @@ func (x *GetInstanceStatusResponse) String() string {
 func (*GetInstanceStatusResponse) ProtoMessage() {}
 
 func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[44]
+	mi := &file_nstance_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +3677,7 @@ func (x *GetInstanceStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInstanceStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetInstanceStatusResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{44}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetInstanceStatusResponse) GetInstance() *InstanceStatus {
@@ -3613,7 +3696,7 @@ type AcknowledgeDrainedRequest struct {
 
 func (x *AcknowledgeDrainedRequest) Reset() {
 	*x = AcknowledgeDrainedRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[45]
+	mi := &file_nstance_v1_operator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3625,7 +3708,7 @@ func (x *AcknowledgeDrainedRequest) String() string {
 func (*AcknowledgeDrainedRequest) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[45]
+	mi := &file_nstance_v1_operator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3638,7 +3721,7 @@ func (x *AcknowledgeDrainedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{45}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AcknowledgeDrainedRequest) GetId() string {
@@ -3656,7 +3739,7 @@ type AcknowledgeDrainedResponse struct {
 
 func (x *AcknowledgeDrainedResponse) Reset() {
 	*x = AcknowledgeDrainedResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[46]
+	mi := &file_nstance_v1_operator_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3668,7 +3751,7 @@ func (x *AcknowledgeDrainedResponse) String() string {
 func (*AcknowledgeDrainedResponse) ProtoMessage() {}
 
 func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[46]
+	mi := &file_nstance_v1_operator_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3681,7 +3764,7 @@ func (x *AcknowledgeDrainedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeDrainedResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeDrainedResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{46}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{47}
 }
 
 type WatchGroupsRequest struct {
@@ -3697,7 +3780,7 @@ type WatchGroupsRequest struct {
 
 func (x *WatchGroupsRequest) Reset() {
 	*x = WatchGroupsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[47]
+	mi := &file_nstance_v1_operator_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3709,7 +3792,7 @@ func (x *WatchGroupsRequest) String() string {
 func (*WatchGroupsRequest) ProtoMessage() {}
 
 func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[47]
+	mi := &file_nstance_v1_operator_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3722,7 +3805,7 @@ func (x *WatchGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{47}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchGroupsRequest) GetOmitInstances() bool {
@@ -3752,7 +3835,7 @@ type WatchGroupsResponse struct {
 
 func (x *WatchGroupsResponse) Reset() {
 	*x = WatchGroupsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[48]
+	mi := &file_nstance_v1_operator_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +3847,7 @@ func (x *WatchGroupsResponse) String() string {
 func (*WatchGroupsResponse) ProtoMessage() {}
 
 func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[48]
+	mi := &file_nstance_v1_operator_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +3860,7 @@ func (x *WatchGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGroupsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{48}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchGroupsResponse) GetType() EventType {
@@ -3814,7 +3897,7 @@ type WatchInstancesRequest struct {
 
 func (x *WatchInstancesRequest) Reset() {
 	*x = WatchInstancesRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[49]
+	mi := &file_nstance_v1_operator_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +3909,7 @@ func (x *WatchInstancesRequest) String() string {
 func (*WatchInstancesRequest) ProtoMessage() {}
 
 func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[49]
+	mi := &file_nstance_v1_operator_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +3922,7 @@ func (x *WatchInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesRequest.ProtoReflect.Descriptor instead.
 func (*WatchInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{49}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WatchInstancesRequest) GetAll() bool {
@@ -3874,7 +3957,7 @@ type WatchInstancesResponse struct {
 
 func (x *WatchInstancesResponse) Reset() {
 	*x = WatchInstancesResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[50]
+	mi := &file_nstance_v1_operator_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3886,7 +3969,7 @@ func (x *WatchInstancesResponse) String() string {
 func (*WatchInstancesResponse) ProtoMessage() {}
 
 func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[50]
+	mi := &file_nstance_v1_operator_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3899,7 +3982,7 @@ func (x *WatchInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInstancesResponse.ProtoReflect.Descriptor instead.
 func (*WatchInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{50}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchInstancesResponse) GetType() EventType {
@@ -3938,7 +4021,7 @@ type WatchErrorsRequest struct {
 
 func (x *WatchErrorsRequest) Reset() {
 	*x = WatchErrorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[51]
+	mi := &file_nstance_v1_operator_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3950,7 +4033,7 @@ func (x *WatchErrorsRequest) String() string {
 func (*WatchErrorsRequest) ProtoMessage() {}
 
 func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[51]
+	mi := &file_nstance_v1_operator_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3963,7 +4046,7 @@ func (x *WatchErrorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsRequest.ProtoReflect.Descriptor instead.
 func (*WatchErrorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{51}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{52}
 }
 
 type WatchErrorsResponse struct {
@@ -3984,7 +4067,7 @@ type WatchErrorsResponse struct {
 
 func (x *WatchErrorsResponse) Reset() {
 	*x = WatchErrorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[52]
+	mi := &file_nstance_v1_operator_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4079,7 @@ func (x *WatchErrorsResponse) String() string {
 func (*WatchErrorsResponse) ProtoMessage() {}
 
 func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[52]
+	mi := &file_nstance_v1_operator_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4092,7 @@ func (x *WatchErrorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchErrorsResponse.ProtoReflect.Descriptor instead.
 func (*WatchErrorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{52}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchErrorsResponse) GetAt() *timestamppb.Timestamp {
@@ -4087,7 +4170,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[53]
+	mi := &file_nstance_v1_operator_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4099,7 +4182,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[53]
+	mi := &file_nstance_v1_operator_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4112,7 +4195,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{53}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Event) GetId() string {
@@ -4205,7 +4288,7 @@ type EventChange struct {
 
 func (x *EventChange) Reset() {
 	*x = EventChange{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[54]
+	mi := &file_nstance_v1_operator_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4217,7 +4300,7 @@ func (x *EventChange) String() string {
 func (*EventChange) ProtoMessage() {}
 
 func (x *EventChange) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[54]
+	mi := &file_nstance_v1_operator_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4230,7 +4313,7 @@ func (x *EventChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventChange.ProtoReflect.Descriptor instead.
 func (*EventChange) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{54}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *EventChange) GetName() string {
@@ -4272,7 +4355,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[55]
+	mi := &file_nstance_v1_operator_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4284,7 +4367,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[55]
+	mi := &file_nstance_v1_operator_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4297,7 +4380,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{55}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListEventsRequest) GetSince() *timestamppb.Timestamp {
@@ -4348,7 +4431,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[56]
+	mi := &file_nstance_v1_operator_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4360,7 +4443,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[56]
+	mi := &file_nstance_v1_operator_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4373,7 +4456,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{56}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -4413,7 +4496,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[57]
+	mi := &file_nstance_v1_operator_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4425,7 +4508,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[57]
+	mi := &file_nstance_v1_operator_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4438,7 +4521,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{57}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WatchEventsRequest) GetSince() *timestamppb.Timestamp {
@@ -4483,7 +4566,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[58]
+	mi := &file_nstance_v1_operator_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +4578,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[58]
+	mi := &file_nstance_v1_operator_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +4591,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{58}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WatchEventsResponse) GetType() EventType {
@@ -4546,7 +4629,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[59]
+	mi := &file_nstance_v1_operator_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4558,7 +4641,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[59]
+	mi := &file_nstance_v1_operator_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4571,7 +4654,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{59}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListOperatorsRequest) GetIncludeRemoved() bool {
@@ -4606,7 +4689,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[60]
+	mi := &file_nstance_v1_operator_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4618,7 +4701,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[60]
+	mi := &file_nstance_v1_operator_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4631,7 +4714,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{60}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*OperatorStatus {
@@ -4665,7 +4748,7 @@ type OperatorStatus struct {
 
 func (x *OperatorStatus) Reset() {
 	*x = OperatorStatus{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[61]
+	mi := &file_nstance_v1_operator_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4677,7 +4760,7 @@ func (x *OperatorStatus) String() string {
 func (*OperatorStatus) ProtoMessage() {}
 
 func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[61]
+	mi := &file_nstance_v1_operator_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4690,7 +4773,7 @@ func (x *OperatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStatus.ProtoReflect.Descriptor instead.
 func (*OperatorStatus) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{61}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *OperatorStatus) GetId() string {
@@ -4744,7 +4827,7 @@ type RemoveOperatorRequest struct {
 
 func (x *RemoveOperatorRequest) Reset() {
 	*x = RemoveOperatorRequest{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[62]
+	mi := &file_nstance_v1_operator_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4756,7 +4839,7 @@ func (x *RemoveOperatorRequest) String() string {
 func (*RemoveOperatorRequest) ProtoMessage() {}
 
 func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[62]
+	mi := &file_nstance_v1_operator_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4769,7 +4852,7 @@ func (x *RemoveOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{62}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RemoveOperatorRequest) GetId() string {
@@ -4788,7 +4871,7 @@ type RemoveOperatorResponse struct {
 
 func (x *RemoveOperatorResponse) Reset() {
 	*x = RemoveOperatorResponse{}
-	mi := &file_nstance_v1_operator_proto_msgTypes[63]
+	mi := &file_nstance_v1_operator_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4800,7 +4883,7 @@ func (x *RemoveOperatorResponse) String() string {
 func (*RemoveOperatorResponse) ProtoMessage() {}
 
 func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nstance_v1_operator_proto_msgTypes[63]
+	mi := &file_nstance_v1_operator_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4813,7 +4896,7 @@ func (x *RemoveOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{63}
+	return file_nstance_v1_operator_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RemoveOperatorResponse) GetOperator() *OperatorStatus {
@@ -4843,7 +4926,7 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\rlease_ends_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vleaseEndsAt\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12\x1a\n" +
 	"\bstandbys\x18\a \x01(\x05R\bstandbys\"\x18\n" +
-	"\x16GetConfigStatusRequest\"\xca\x03\n" +
+	"\x16GetConfigStatusRequest\"\x8f\x04\n" +
 	"\x17GetConfigStatusResponse\x12\x12\n" +
 	"\x04etag\x18\x01 \x01(\tR\x04etag\x12?\n" +
 	"\rlast_modified\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\flastModified\x12\x12\n" +
@@ -4855,7 +4938,9 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x10restart_required\x18\x06 \x03(\tR\x0frestartRequired\x12I\n" +
 	"\x13awaits_confirmation\x18\a \x03(\v2\x18.nstance.v1.GroupRemovalR\x12awaitsConfirmation\x12?\n" +
 	"\x0esize_overrides\x18\b \x03(\v2\x18.nstance.v1.SizeOverrideR\rsizeOverrides\x12/\n" +
-	"\x06shrunk\x18\t \x03(\v2\x17.nstance.v1.GroupShrunkR\x06shrunk\"p\n" +
+	"\x06shrunk\x18\t \x03(\v2\x17.nstance.v1.GroupShrunkR\x06shrunk\x12C\n" +
+	"\x0fdeleted_records\x18\n" +
+	" \x01(\v2\x1a.nstance.v1.DeletedRecordsR\x0edeletedRecords\"p\n" +
 	"\vGroupShrunk\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1f\n" +
@@ -4893,14 +4978,19 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x05_text\"`\n" +
 	"\x15PreviewConfigResponse\x12\x12\n" +
 	"\x04etag\x18\x01 \x01(\tR\x04etag\x123\n" +
-	"\apreview\x18\x02 \x01(\v2\x19.nstance.v1.ConfigPreviewR\apreview\"\x84\x02\n" +
+	"\apreview\x18\x02 \x01(\v2\x19.nstance.v1.ConfigPreviewR\apreview\"\xc9\x02\n" +
 	"\rConfigPreview\x120\n" +
 	"\x06groups\x18\x01 \x03(\v2\x18.nstance.v1.GroupPreviewR\x06groups\x124\n" +
 	"\bremovals\x18\x02 \x03(\v2\x18.nstance.v1.GroupRemovalR\bremovals\x12)\n" +
 	"\x10restart_required\x18\x03 \x03(\tR\x0frestartRequired\x12?\n" +
 	"\x0esize_overrides\x18\x04 \x03(\v2\x18.nstance.v1.SizeOverrideR\rsizeOverrides\x12\x1f\n" +
 	"\vshard_surge\x18\x05 \x01(\x05R\n" +
-	"shardSurge\"\xf4\x02\n" +
+	"shardSurge\x12C\n" +
+	"\x0fdeleted_records\x18\x06 \x01(\v2\x1a.nstance.v1.DeletedRecordsR\x0edeletedRecords\"g\n" +
+	"\x0eDeletedRecords\x12\x12\n" +
+	"\x04kept\x18\x01 \x01(\x03R\x04kept\x12\x1a\n" +
+	"\bexpected\x18\x02 \x01(\x03R\bexpected\x12%\n" +
+	"\x0eexpected_bytes\x18\x03 \x01(\x03R\rexpectedBytes\"\xf4\x02\n" +
 	"\fGroupPreview\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12/\n" +
@@ -5268,7 +5358,7 @@ func file_nstance_v1_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_nstance_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_nstance_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_nstance_v1_operator_proto_goTypes = []any{
 	(RefreshOutcome)(0), // 0: nstance.v1.RefreshOutcome
 	(GroupChange)(0),    // 1: nstance.v1.GroupChange
@@ -5289,178 +5379,181 @@ var file_nstance_v1_operator_proto_goTypes = []any{
 	(*PreviewConfigRequest)(nil),                    // 16: nstance.v1.PreviewConfigRequest
 	(*PreviewConfigResponse)(nil),                   // 17: nstance.v1.PreviewConfigResponse
 	(*ConfigPreview)(nil),                           // 18: nstance.v1.ConfigPreview
-	(*GroupPreview)(nil),                            // 19: nstance.v1.GroupPreview
-	(*ListGroupsRequest)(nil),                       // 20: nstance.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),                      // 21: nstance.v1.ListGroupsResponse
-	(*GetGroupRequest)(nil),                         // 22: nstance.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),                        // 23: nstance.v1.GetGroupResponse
-	(*GroupStatus)(nil),                             // 24: nstance.v1.GroupStatus
-	(*OnDemand)(nil),                                // 25: nstance.v1.OnDemand
-	(*GroupInstance)(nil),                           // 26: nstance.v1.GroupInstance
-	(*MachineCapacity)(nil),                         // 27: nstance.v1.MachineCapacity
-	(*Condition)(nil),                               // 28: nstance.v1.Condition
-	(*UpsertGroupRequest)(nil),                      // 29: nstance.v1.UpsertGroupRequest
-	(*UpsertGroupResponse)(nil),                     // 30: nstance.v1.UpsertGroupResponse
-	(*DeleteGroupRequest)(nil),                      // 31: nstance.v1.DeleteGroupRequest
-	(*DeleteGroupResponse)(nil),                     // 32: nstance.v1.DeleteGroupResponse
-	(*ResetGroupRequest)(nil),                       // 33: nstance.v1.ResetGroupRequest
-	(*ResetGroupResponse)(nil),                      // 34: nstance.v1.ResetGroupResponse
-	(*AbortRolloutRequest)(nil),                     // 35: nstance.v1.AbortRolloutRequest
-	(*AbortRolloutResponse)(nil),                    // 36: nstance.v1.AbortRolloutResponse
-	(*RetryRolloutRequest)(nil),                     // 37: nstance.v1.RetryRolloutRequest
-	(*RetryRolloutResponse)(nil),                    // 38: nstance.v1.RetryRolloutResponse
-	(*ListInstancesRequest)(nil),                    // 39: nstance.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),                   // 40: nstance.v1.ListInstancesResponse
-	(*InstanceStatus)(nil),                          // 41: nstance.v1.InstanceStatus
-	(*DrainStatus)(nil),                             // 42: nstance.v1.DrainStatus
-	(*CreateInstanceRequest)(nil),                   // 43: nstance.v1.CreateInstanceRequest
-	(*CreateInstanceResponse)(nil),                  // 44: nstance.v1.CreateInstanceResponse
-	(*DeleteInstanceRequest)(nil),                   // 45: nstance.v1.DeleteInstanceRequest
-	(*DeleteInstanceResponse)(nil),                  // 46: nstance.v1.DeleteInstanceResponse
-	(*GetInstanceStatusRequest)(nil),                // 47: nstance.v1.GetInstanceStatusRequest
-	(*GetInstanceStatusResponse)(nil),               // 48: nstance.v1.GetInstanceStatusResponse
-	(*AcknowledgeDrainedRequest)(nil),               // 49: nstance.v1.AcknowledgeDrainedRequest
-	(*AcknowledgeDrainedResponse)(nil),              // 50: nstance.v1.AcknowledgeDrainedResponse
-	(*WatchGroupsRequest)(nil),                      // 51: nstance.v1.WatchGroupsRequest
-	(*WatchGroupsResponse)(nil),                     // 52: nstance.v1.WatchGroupsResponse
-	(*WatchInstancesRequest)(nil),                   // 53: nstance.v1.WatchInstancesRequest
-	(*WatchInstancesResponse)(nil),                  // 54: nstance.v1.WatchInstancesResponse
-	(*WatchErrorsRequest)(nil),                      // 55: nstance.v1.WatchErrorsRequest
-	(*WatchErrorsResponse)(nil),                     // 56: nstance.v1.WatchErrorsResponse
-	(*Event)(nil),                                   // 57: nstance.v1.Event
-	(*EventChange)(nil),                             // 58: nstance.v1.EventChange
-	(*ListEventsRequest)(nil),                       // 59: nstance.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),                      // 60: nstance.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),                      // 61: nstance.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),                     // 62: nstance.v1.WatchEventsResponse
-	(*ListOperatorsRequest)(nil),                    // 63: nstance.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),                   // 64: nstance.v1.ListOperatorsResponse
-	(*OperatorStatus)(nil),                          // 65: nstance.v1.OperatorStatus
-	(*RemoveOperatorRequest)(nil),                   // 66: nstance.v1.RemoveOperatorRequest
-	(*RemoveOperatorResponse)(nil),                  // 67: nstance.v1.RemoveOperatorResponse
-	nil,                                             // 68: nstance.v1.OnDemand.NamespaceLabelsEntry
-	(*Identity)(nil),                                // 69: nstance.v1.Identity
-	(*timestamppb.Timestamp)(nil),                   // 70: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),                         // 71: google.protobuf.Struct
-	(*durationpb.Duration)(nil),                     // 72: google.protobuf.Duration
+	(*DeletedRecords)(nil),                          // 19: nstance.v1.DeletedRecords
+	(*GroupPreview)(nil),                            // 20: nstance.v1.GroupPreview
+	(*ListGroupsRequest)(nil),                       // 21: nstance.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),                      // 22: nstance.v1.ListGroupsResponse
+	(*GetGroupRequest)(nil),                         // 23: nstance.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),                        // 24: nstance.v1.GetGroupResponse
+	(*GroupStatus)(nil),                             // 25: nstance.v1.GroupStatus
+	(*OnDemand)(nil),                                // 26: nstance.v1.OnDemand
+	(*GroupInstance)(nil),                           // 27: nstance.v1.GroupInstance
+	(*MachineCapacity)(nil),                         // 28: nstance.v1.MachineCapacity
+	(*Condition)(nil),                               // 29: nstance.v1.Condition
+	(*UpsertGroupRequest)(nil),                      // 30: nstance.v1.UpsertGroupRequest
+	(*UpsertGroupResponse)(nil),                     // 31: nstance.v1.UpsertGroupResponse
+	(*DeleteGroupRequest)(nil),                      // 32: nstance.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),                     // 33: nstance.v1.DeleteGroupResponse
+	(*ResetGroupRequest)(nil),                       // 34: nstance.v1.ResetGroupRequest
+	(*ResetGroupResponse)(nil),                      // 35: nstance.v1.ResetGroupResponse
+	(*AbortRolloutRequest)(nil),                     // 36: nstance.v1.AbortRolloutRequest
+	(*AbortRolloutResponse)(nil),                    // 37: nstance.v1.AbortRolloutResponse
+	(*RetryRolloutRequest)(nil),                     // 38: nstance.v1.RetryRolloutRequest
+	(*RetryRolloutResponse)(nil),                    // 39: nstance.v1.RetryRolloutResponse
+	(*ListInstancesRequest)(nil),                    // 40: nstance.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),                   // 41: nstance.v1.ListInstancesResponse
+	(*InstanceStatus)(nil),                          // 42: nstance.v1.InstanceStatus
+	(*DrainStatus)(nil),                             // 43: nstance.v1.DrainStatus
+	(*CreateInstanceRequest)(nil),                   // 44: nstance.v1.CreateInstanceRequest
+	(*CreateInstanceResponse)(nil),                  // 45: nstance.v1.CreateInstanceResponse
+	(*DeleteInstanceRequest)(nil),                   // 46: nstance.v1.DeleteInstanceRequest
+	(*DeleteInstanceResponse)(nil),                  // 47: nstance.v1.DeleteInstanceResponse
+	(*GetInstanceStatusRequest)(nil),                // 48: nstance.v1.GetInstanceStatusRequest
+	(*GetInstanceStatusResponse)(nil),               // 49: nstance.v1.GetInstanceStatusResponse
+	(*AcknowledgeDrainedRequest)(nil),               // 50: nstance.v1.AcknowledgeDrainedRequest
+	(*AcknowledgeDrainedResponse)(nil),              // 51: nstance.v1.AcknowledgeDrainedResponse
+	(*WatchGroupsRequest)(nil),                      // 52: nstance.v1.WatchGroupsRequest
+	(*WatchGroupsResponse)(nil),                     // 53: nstance.v1.WatchGroupsResponse
+	(*WatchInstancesRequest)(nil),                   // 54: nstance.v1.WatchInstancesRequest
+	(*WatchInstancesResponse)(nil),                  // 55: nstance.v1.WatchInstancesResponse
+	(*WatchErrorsRequest)(nil),                      // 56: nstance.v1.WatchErrorsRequest
+	(*WatchErrorsResponse)(nil),                     // 57: nstance.v1.WatchErrorsResponse
+	(*Event)(nil),                                   // 58: nstance.v1.Event
+	(*EventChange)(nil),                             // 59: nstance.v1.EventChange
+	(*ListEventsRequest)(nil),                       // 60: nstance.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),                      // 61: nstance.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),                      // 62: nstance.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),                     // 63: nstance.v1.WatchEventsResponse
+	(*ListOperatorsRequest)(nil),                    // 64: nstance.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),                   // 65: nstance.v1.ListOperatorsResponse
+	(*OperatorStatus)(nil),                          // 66: nstance.v1.OperatorStatus
+	(*RemoveOperatorRequest)(nil),                   // 67: nstance.v1.RemoveOperatorRequest
+	(*RemoveOperatorResponse)(nil),                  // 68: nstance.v1.RemoveOperatorResponse
+	nil,                                             // 69: nstance.v1.OnDemand.NamespaceLabelsEntry
+	(*Identity)(nil),                                // 70: nstance.v1.Identity
+	(*timestamppb.Timestamp)(nil),                   // 71: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),                         // 72: google.protobuf.Struct
+	(*durationpb.Duration)(nil),                     // 73: google.protobuf.Duration
 }
 var file_nstance_v1_operator_proto_depIdxs = []int32{
-	69, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
-	70, // 1: nstance.v1.GetShardStatusResponse.leading_since:type_name -> google.protobuf.Timestamp
-	70, // 2: nstance.v1.GetShardStatusResponse.lease_renewed_at:type_name -> google.protobuf.Timestamp
-	70, // 3: nstance.v1.GetShardStatusResponse.lease_ends_at:type_name -> google.protobuf.Timestamp
-	70, // 4: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
+	70, // 0: nstance.v1.OperatorServiceRenewCertificateResponse.identity:type_name -> nstance.v1.Identity
+	71, // 1: nstance.v1.GetShardStatusResponse.leading_since:type_name -> google.protobuf.Timestamp
+	71, // 2: nstance.v1.GetShardStatusResponse.lease_renewed_at:type_name -> google.protobuf.Timestamp
+	71, // 3: nstance.v1.GetShardStatusResponse.lease_ends_at:type_name -> google.protobuf.Timestamp
+	71, // 4: nstance.v1.GetConfigStatusResponse.last_modified:type_name -> google.protobuf.Timestamp
 	13, // 5: nstance.v1.GetConfigStatusResponse.violations:type_name -> nstance.v1.Violation
 	12, // 6: nstance.v1.GetConfigStatusResponse.awaits_confirmation:type_name -> nstance.v1.GroupRemoval
 	11, // 7: nstance.v1.GetConfigStatusResponse.size_overrides:type_name -> nstance.v1.SizeOverride
 	10, // 8: nstance.v1.GetConfigStatusResponse.shrunk:type_name -> nstance.v1.GroupShrunk
-	0,  // 9: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
-	11, // 10: nstance.v1.RefreshConfigResponse.size_overrides:type_name -> nstance.v1.SizeOverride
-	18, // 11: nstance.v1.RefreshConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
-	18, // 12: nstance.v1.PreviewConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
-	19, // 13: nstance.v1.ConfigPreview.groups:type_name -> nstance.v1.GroupPreview
-	12, // 14: nstance.v1.ConfigPreview.removals:type_name -> nstance.v1.GroupRemoval
-	11, // 15: nstance.v1.ConfigPreview.size_overrides:type_name -> nstance.v1.SizeOverride
-	1,  // 16: nstance.v1.GroupPreview.change:type_name -> nstance.v1.GroupChange
-	24, // 17: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
-	24, // 18: nstance.v1.GetGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	71, // 19: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
-	28, // 20: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
-	26, // 21: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
-	27, // 22: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
-	25, // 23: nstance.v1.GroupStatus.on_demand:type_name -> nstance.v1.OnDemand
-	72, // 24: nstance.v1.GroupStatus.drain_timeout:type_name -> google.protobuf.Duration
-	68, // 25: nstance.v1.OnDemand.namespace_labels:type_name -> nstance.v1.OnDemand.NamespaceLabelsEntry
-	70, // 26: nstance.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	71, // 27: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
-	25, // 28: nstance.v1.UpsertGroupRequest.on_demand:type_name -> nstance.v1.OnDemand
-	24, // 29: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	24, // 30: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
-	24, // 31: nstance.v1.AbortRolloutResponse.group:type_name -> nstance.v1.GroupStatus
-	24, // 32: nstance.v1.RetryRolloutResponse.group:type_name -> nstance.v1.GroupStatus
-	41, // 33: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
-	2,  // 34: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
-	70, // 35: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
-	70, // 36: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
-	70, // 37: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
-	70, // 38: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
-	42, // 39: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
-	70, // 40: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
-	70, // 41: nstance.v1.InstanceStatus.certificate_expires_at:type_name -> google.protobuf.Timestamp
-	70, // 42: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
-	70, // 43: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
-	71, // 44: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
-	41, // 45: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
-	41, // 46: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
-	3,  // 47: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
-	24, // 48: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
-	3,  // 49: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
-	41, // 50: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
-	70, // 51: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
-	70, // 52: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
-	58, // 53: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
-	70, // 54: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
-	57, // 55: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
-	70, // 56: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
-	3,  // 57: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
-	57, // 58: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
-	65, // 59: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
-	70, // 60: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
-	70, // 61: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
-	65, // 62: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
-	4,  // 63: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
-	8,  // 64: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
-	14, // 65: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
-	16, // 66: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
-	20, // 67: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
-	22, // 68: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
-	29, // 69: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
-	31, // 70: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
-	33, // 71: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
-	35, // 72: nstance.v1.OperatorService.AbortRollout:input_type -> nstance.v1.AbortRolloutRequest
-	37, // 73: nstance.v1.OperatorService.RetryRollout:input_type -> nstance.v1.RetryRolloutRequest
-	39, // 74: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
-	43, // 75: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
-	45, // 76: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
-	47, // 77: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
-	49, // 78: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
-	51, // 79: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
-	53, // 80: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
-	55, // 81: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
-	6,  // 82: nstance.v1.OperatorService.GetShardStatus:input_type -> nstance.v1.GetShardStatusRequest
-	59, // 83: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
-	61, // 84: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
-	63, // 85: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
-	66, // 86: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
-	5,  // 87: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
-	9,  // 88: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
-	15, // 89: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
-	17, // 90: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
-	21, // 91: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
-	23, // 92: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
-	30, // 93: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
-	32, // 94: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
-	34, // 95: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
-	36, // 96: nstance.v1.OperatorService.AbortRollout:output_type -> nstance.v1.AbortRolloutResponse
-	38, // 97: nstance.v1.OperatorService.RetryRollout:output_type -> nstance.v1.RetryRolloutResponse
-	40, // 98: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
-	44, // 99: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
-	46, // 100: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
-	48, // 101: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
-	50, // 102: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
-	52, // 103: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
-	54, // 104: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
-	56, // 105: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
-	7,  // 106: nstance.v1.OperatorService.GetShardStatus:output_type -> nstance.v1.GetShardStatusResponse
-	60, // 107: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
-	62, // 108: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
-	64, // 109: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
-	67, // 110: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
-	87, // [87:111] is the sub-list for method output_type
-	63, // [63:87] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	19, // 9: nstance.v1.GetConfigStatusResponse.deleted_records:type_name -> nstance.v1.DeletedRecords
+	0,  // 10: nstance.v1.RefreshConfigResponse.outcome:type_name -> nstance.v1.RefreshOutcome
+	11, // 11: nstance.v1.RefreshConfigResponse.size_overrides:type_name -> nstance.v1.SizeOverride
+	18, // 12: nstance.v1.RefreshConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
+	18, // 13: nstance.v1.PreviewConfigResponse.preview:type_name -> nstance.v1.ConfigPreview
+	20, // 14: nstance.v1.ConfigPreview.groups:type_name -> nstance.v1.GroupPreview
+	12, // 15: nstance.v1.ConfigPreview.removals:type_name -> nstance.v1.GroupRemoval
+	11, // 16: nstance.v1.ConfigPreview.size_overrides:type_name -> nstance.v1.SizeOverride
+	19, // 17: nstance.v1.ConfigPreview.deleted_records:type_name -> nstance.v1.DeletedRecords
+	1,  // 18: nstance.v1.GroupPreview.change:type_name -> nstance.v1.GroupChange
+	25, // 19: nstance.v1.ListGroupsResponse.groups:type_name -> nstance.v1.GroupStatus
+	25, // 20: nstance.v1.GetGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	72, // 21: nstance.v1.GroupStatus.vars:type_name -> google.protobuf.Struct
+	29, // 22: nstance.v1.GroupStatus.conditions:type_name -> nstance.v1.Condition
+	27, // 23: nstance.v1.GroupStatus.instances:type_name -> nstance.v1.GroupInstance
+	28, // 24: nstance.v1.GroupStatus.capacity:type_name -> nstance.v1.MachineCapacity
+	26, // 25: nstance.v1.GroupStatus.on_demand:type_name -> nstance.v1.OnDemand
+	73, // 26: nstance.v1.GroupStatus.drain_timeout:type_name -> google.protobuf.Duration
+	69, // 27: nstance.v1.OnDemand.namespace_labels:type_name -> nstance.v1.OnDemand.NamespaceLabelsEntry
+	71, // 28: nstance.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	72, // 29: nstance.v1.UpsertGroupRequest.vars:type_name -> google.protobuf.Struct
+	26, // 30: nstance.v1.UpsertGroupRequest.on_demand:type_name -> nstance.v1.OnDemand
+	25, // 31: nstance.v1.UpsertGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	25, // 32: nstance.v1.ResetGroupResponse.group:type_name -> nstance.v1.GroupStatus
+	25, // 33: nstance.v1.AbortRolloutResponse.group:type_name -> nstance.v1.GroupStatus
+	25, // 34: nstance.v1.RetryRolloutResponse.group:type_name -> nstance.v1.GroupStatus
+	42, // 35: nstance.v1.ListInstancesResponse.instances:type_name -> nstance.v1.InstanceStatus
+	2,  // 36: nstance.v1.InstanceStatus.phase:type_name -> nstance.v1.InstancePhase
+	71, // 37: nstance.v1.InstanceStatus.created_at:type_name -> google.protobuf.Timestamp
+	71, // 38: nstance.v1.InstanceStatus.registered_at:type_name -> google.protobuf.Timestamp
+	71, // 39: nstance.v1.InstanceStatus.deleted_at:type_name -> google.protobuf.Timestamp
+	71, // 40: nstance.v1.InstanceStatus.last_report_at:type_name -> google.protobuf.Timestamp
+	43, // 41: nstance.v1.InstanceStatus.drain:type_name -> nstance.v1.DrainStatus
+	71, // 42: nstance.v1.InstanceStatus.last_error_at:type_name -> google.protobuf.Timestamp
+	71, // 43: nstance.v1.InstanceStatus.certificate_expires_at:type_name -> google.protobuf.Timestamp
+	71, // 44: nstance.v1.DrainStatus.delete_at:type_name -> google.protobuf.Timestamp
+	71, // 45: nstance.v1.DrainStatus.acked_at:type_name -> google.protobuf.Timestamp
+	72, // 46: nstance.v1.CreateInstanceRequest.vars:type_name -> google.protobuf.Struct
+	42, // 47: nstance.v1.CreateInstanceResponse.instance:type_name -> nstance.v1.InstanceStatus
+	42, // 48: nstance.v1.GetInstanceStatusResponse.instance:type_name -> nstance.v1.InstanceStatus
+	3,  // 49: nstance.v1.WatchGroupsResponse.type:type_name -> nstance.v1.EventType
+	25, // 50: nstance.v1.WatchGroupsResponse.group:type_name -> nstance.v1.GroupStatus
+	3,  // 51: nstance.v1.WatchInstancesResponse.type:type_name -> nstance.v1.EventType
+	42, // 52: nstance.v1.WatchInstancesResponse.instance:type_name -> nstance.v1.InstanceStatus
+	71, // 53: nstance.v1.WatchErrorsResponse.at:type_name -> google.protobuf.Timestamp
+	71, // 54: nstance.v1.Event.at:type_name -> google.protobuf.Timestamp
+	59, // 55: nstance.v1.Event.changes:type_name -> nstance.v1.EventChange
+	71, // 56: nstance.v1.ListEventsRequest.since:type_name -> google.protobuf.Timestamp
+	58, // 57: nstance.v1.ListEventsResponse.events:type_name -> nstance.v1.Event
+	71, // 58: nstance.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
+	3,  // 59: nstance.v1.WatchEventsResponse.type:type_name -> nstance.v1.EventType
+	58, // 60: nstance.v1.WatchEventsResponse.event:type_name -> nstance.v1.Event
+	66, // 61: nstance.v1.ListOperatorsResponse.operators:type_name -> nstance.v1.OperatorStatus
+	71, // 62: nstance.v1.OperatorStatus.registered_at:type_name -> google.protobuf.Timestamp
+	71, // 63: nstance.v1.OperatorStatus.removed_at:type_name -> google.protobuf.Timestamp
+	66, // 64: nstance.v1.RemoveOperatorResponse.operator:type_name -> nstance.v1.OperatorStatus
+	4,  // 65: nstance.v1.OperatorService.RenewCertificate:input_type -> nstance.v1.OperatorServiceRenewCertificateRequest
+	8,  // 66: nstance.v1.OperatorService.GetConfigStatus:input_type -> nstance.v1.GetConfigStatusRequest
+	14, // 67: nstance.v1.OperatorService.RefreshConfig:input_type -> nstance.v1.RefreshConfigRequest
+	16, // 68: nstance.v1.OperatorService.PreviewConfig:input_type -> nstance.v1.PreviewConfigRequest
+	21, // 69: nstance.v1.OperatorService.ListGroups:input_type -> nstance.v1.ListGroupsRequest
+	23, // 70: nstance.v1.OperatorService.GetGroup:input_type -> nstance.v1.GetGroupRequest
+	30, // 71: nstance.v1.OperatorService.UpsertGroup:input_type -> nstance.v1.UpsertGroupRequest
+	32, // 72: nstance.v1.OperatorService.DeleteGroup:input_type -> nstance.v1.DeleteGroupRequest
+	34, // 73: nstance.v1.OperatorService.ResetGroup:input_type -> nstance.v1.ResetGroupRequest
+	36, // 74: nstance.v1.OperatorService.AbortRollout:input_type -> nstance.v1.AbortRolloutRequest
+	38, // 75: nstance.v1.OperatorService.RetryRollout:input_type -> nstance.v1.RetryRolloutRequest
+	40, // 76: nstance.v1.OperatorService.ListInstances:input_type -> nstance.v1.ListInstancesRequest
+	44, // 77: nstance.v1.OperatorService.CreateInstance:input_type -> nstance.v1.CreateInstanceRequest
+	46, // 78: nstance.v1.OperatorService.DeleteInstance:input_type -> nstance.v1.DeleteInstanceRequest
+	48, // 79: nstance.v1.OperatorService.GetInstanceStatus:input_type -> nstance.v1.GetInstanceStatusRequest
+	50, // 80: nstance.v1.OperatorService.AcknowledgeDrained:input_type -> nstance.v1.AcknowledgeDrainedRequest
+	52, // 81: nstance.v1.OperatorService.WatchGroups:input_type -> nstance.v1.WatchGroupsRequest
+	54, // 82: nstance.v1.OperatorService.WatchInstances:input_type -> nstance.v1.WatchInstancesRequest
+	56, // 83: nstance.v1.OperatorService.WatchErrors:input_type -> nstance.v1.WatchErrorsRequest
+	6,  // 84: nstance.v1.OperatorService.GetShardStatus:input_type -> nstance.v1.GetShardStatusRequest
+	60, // 85: nstance.v1.OperatorService.ListEvents:input_type -> nstance.v1.ListEventsRequest
+	62, // 86: nstance.v1.OperatorService.WatchEvents:input_type -> nstance.v1.WatchEventsRequest
+	64, // 87: nstance.v1.OperatorService.ListOperators:input_type -> nstance.v1.ListOperatorsRequest
+	67, // 88: nstance.v1.OperatorService.RemoveOperator:input_type -> nstance.v1.RemoveOperatorRequest
+	5,  // 89: nstance.v1.OperatorService.RenewCertificate:output_type -> nstance.v1.OperatorServiceRenewCertificateResponse
+	9,  // 90: nstance.v1.OperatorService.GetConfigStatus:output_type -> nstance.v1.GetConfigStatusResponse
+	15, // 91: nstance.v1.OperatorService.RefreshConfig:output_type -> nstance.v1.RefreshConfigResponse
+	17, // 92: nstance.v1.OperatorService.PreviewConfig:output_type -> nstance.v1.PreviewConfigResponse
+	22, // 93: nstance.v1.OperatorService.ListGroups:output_type -> nstance.v1.ListGroupsResponse
+	24, // 94: nstance.v1.OperatorService.GetGroup:output_type -> nstance.v1.GetGroupResponse
+	31, // 95: nstance.v1.OperatorService.UpsertGroup:output_type -> nstance.v1.UpsertGroupResponse
+	33, // 96: nstance.v1.OperatorService.DeleteGroup:output_type -> nstance.v1.DeleteGroupResponse
+	35, // 97: nstance.v1.OperatorService.ResetGroup:output_type -> nstance.v1.ResetGroupResponse
+	37, // 98: nstance.v1.OperatorService.AbortRollout:output_type -> nstance.v1.AbortRolloutResponse
+	39, // 99: nstance.v1.OperatorService.RetryRollout:output_type -> nstance.v1.RetryRolloutResponse
+	41, // 100: nstance.v1.OperatorService.ListInstances:output_type -> nstance.v1.ListInstancesResponse
+	45, // 101: nstance.v1.OperatorService.CreateInstance:output_type -> nstance.v1.CreateInstanceResponse
+	47, // 102: nstance.v1.OperatorService.DeleteInstance:output_type -> nstance.v1.DeleteInstanceResponse
+	49, // 103: nstance.v1.OperatorService.GetInstanceStatus:output_type -> nstance.v1.GetInstanceStatusResponse
+	51, // 104: nstance.v1.OperatorService.AcknowledgeDrained:output_type -> nstance.v1.AcknowledgeDrainedResponse
+	53, // 105: nstance.v1.OperatorService.WatchGroups:output_type -> nstance.v1.WatchGroupsResponse
+	55, // 106: nstance.v1.OperatorService.WatchInstances:output_type -> nstance.v1.WatchInstancesResponse
+	57, // 107: nstance.v1.OperatorService.WatchErrors:output_type -> nstance.v1.WatchErrorsResponse
+	7,  // 108: nstance.v1.OperatorService.GetShardStatus:output_type -> nstance.v1.GetShardStatusResponse
+	61, // 109: nstance.v1.OperatorService.ListEvents:output_type -> nstance.v1.ListEventsResponse
+	63, // 110: nstance.v1.OperatorService.WatchEvents:output_type -> nstance.v1.WatchEventsResponse
+	65, // 111: nstance.v1.OperatorService.ListOperators:output_type -> nstance.v1.ListOperatorsResponse
+	68, // 112: nstance.v1.OperatorService.RemoveOperator:output_type -> nstance.v1.RemoveOperatorResponse
+	89, // [89:113] is the sub-list for method output_type
+	65, // [65:89] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_nstance_v1_operator_proto_init() }
@@ -5470,12 +5563,12 @@ func file_nstance_v1_operator_proto_init() {
 	}
 	file_nstance_v1_registration_proto_init()
 	file_nstance_v1_operator_proto_msgTypes[12].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[25].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[31].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[33].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[37].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[39].OneofWrappers = []any{}
-	file_nstance_v1_operator_proto_msgTypes[41].OneofWrappers = []any{
+	file_nstance_v1_operator_proto_msgTypes[26].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[32].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[34].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[38].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[40].OneofWrappers = []any{}
+	file_nstance_v1_operator_proto_msgTypes[42].OneofWrappers = []any{
 		(*DeleteInstanceRequest_Id)(nil),
 		(*DeleteInstanceRequest_IdempotencyKey)(nil),
 	}
@@ -5485,7 +5578,7 @@ func file_nstance_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nstance_v1_operator_proto_rawDesc), len(file_nstance_v1_operator_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   65,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // Synced waits until all configured shards of the Set are synced.
