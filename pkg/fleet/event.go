@@ -21,6 +21,7 @@ const (
 	EventDeleted   EventKind = "deleted"        // an instance's machine is gone, or was never made
 	EventFailing   EventKind = "failing"        // the creates of a group begin to fail, or fail for another reason
 	EventRecovered EventKind = "recovered"      // they no longer fail
+	EventAbortOver EventKind = "abort-over"     // a group no longer refuses the definition of an aborted rollout
 	EventOrphan    EventKind = "orphan-removed" // a machine without a record was deleted
 	EventHeld      EventKind = "held"           // the shard creates and deletes nothing
 	EventResumed   EventKind = "resumed"        // it acts again

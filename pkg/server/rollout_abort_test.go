@@ -200,6 +200,12 @@ func TestRolloutAbortedUntilAnotherConfig(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		_, err := p.abort("web")
 		refused(t, err, codes.FailedPrecondition, "there is no rollout to abort")
+		over := slices.DeleteFunc(p.events(&nstancev1.ListEventsRequest{Group: "web"}), func(e *nstancev1.Event) bool {
+			return e.GetKind() != "abort-over"
+		})
+		if len(over) != 1 || over[0].GetActor() != "rule:rotation" || !strings.Contains(over[0].GetMessage(), "is no longer refused") {
+			t.Errorf("the end of the abort is told by %v", over)
+		}
 		s.put(configAt, aborted)
 		p.refreshes(updated)
 		p.awaitUpToDate("web", 1)

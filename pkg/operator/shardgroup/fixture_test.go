@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -292,6 +293,21 @@ func (f *fixture) awaitCondition(o *v1beta1.NstanceShardGroup, kind string, stat
 		}
 		c := meta.FindStatusCondition(o.Status.Conditions, kind)
 		if c == nil || c.Status != status || c.Reason != reason {
+			return fmt.Errorf("it is %+v", c)
+		}
+		return nil
+	})
+}
+
+// awaitReady waits until Ready is False for a reason, with words in its message.
+func (f *fixture) awaitReady(o *v1beta1.NstanceShardGroup, reason, words string) {
+	f.t.Helper()
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, reason)
+	f.eventually(words, func() error {
+		if err := f.get(o); err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(o.Status.Conditions, v1beta1.ConditionReady); !strings.Contains(c.Message, words) {
 			return fmt.Errorf("it is %+v", c)
 		}
 		return nil

@@ -62,12 +62,19 @@ func TestScale(t *testing.T) {
 	a.NoRoom(true)
 	a.Upsert(&nstancev1.UpsertGroupRequest{Key: "web", InstanceType: new("large")})
 	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "Rotating")
+	a.SetCondition("web", "Rotating", true, "AwaitsSettled", "5 of 5 instances are outdated; the next waits for one to settle")
+	f.awaitReady(o, "Rotating", "waits for one to settle")
+	a.SetCondition("web", "Rotating", false, "", "")
 	a.NoRoom(false)
 	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
 	a.Upsert(&nstancev1.UpsertGroupRequest{Key: "web", InstanceType: new("larger"), RolloutPaused: new(true)})
 	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionFalse, "RolloutPaused")
 	a.Upsert(&nstancev1.UpsertGroupRequest{Key: "web", RolloutPaused: new(false)})
 	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	a.SetCondition("web", "RolloutAborted", true, "AnotherDefinition", "a definition that is not asked for is refused")
+	f.awaitCondition(o, v1beta1.ConditionReady, metav1.ConditionTrue, "Ready")
+	a.SetCondition("web", "RolloutAborted", true, "Refused", "definition a, which is asked for, is refused")
+	f.awaitReady(o, "RolloutAborted", "which is asked for, is refused")
 }
 
 // TestCreateGroup: a missing group is created with all fields of the spec; without a template

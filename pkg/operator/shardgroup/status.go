@@ -166,7 +166,7 @@ func (v shardView) unready(invalid, failing problem) problem {
 	case !v.settled:
 		return problem{"NotSynced", "the shard has not applied the spec yet"}
 	case g.GetActualSize() == g.GetSize() && g.GetUpToDateSize() == g.GetActualSize():
-		return problem{}
+		return notInEffect(g)
 	case failing.reason != "":
 		return failing
 	case degraded != nil:
@@ -174,6 +174,15 @@ func (v shardView) unready(invalid, failing problem) problem {
 	default:
 		return notAtSize(g)
 	}
+}
+
+// notInEffect says that all instances have another definition than the one that is asked for, since its rollout
+// was aborted.
+func notInEffect(g *nstancev1.GroupStatus) problem {
+	if c := shards.Condition(g, "RolloutAborted"); c != nil && c.GetReason() == "Refused" {
+		return problem{c.GetType(), c.GetMessage()}
+	}
+	return problem{}
 }
 
 // notAtSize says that instances lack their files, how many of them run, or how many are up to date, and
@@ -187,8 +196,10 @@ func notAtSize(g *nstancev1.GroupStatus) problem {
 	if g.GetActualSize() != g.GetSize() {
 		return problem{"NotAtSize", fmt.Sprintf("%d of %d instances are running", g.GetActualSize(), g.GetSize())}
 	}
-	if c := shards.Condition(g, "RolloutPaused"); c != nil {
-		return problem{c.GetType(), c.GetMessage()}
+	for _, kind := range []string{"RolloutPaused", "Rotating"} {
+		if c := shards.Condition(g, kind); c != nil {
+			return problem{kind, c.GetMessage()}
+		}
 	}
 	return problem{"Rotating", fmt.Sprintf("%d of %d instances are up to date", g.GetUpToDateSize(), g.GetActualSize())}
 }

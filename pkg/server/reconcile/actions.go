@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/server/plan"
@@ -106,7 +107,15 @@ func (a clearLeaving) apply(ctx context.Context, h *handout) {
 }
 
 func (a forgetAbort) apply(ctx context.Context, h *handout) {
-	h.work(ctx, "", func() error { return h.loop.cfg.Groups.ForgetAbort(ctx, h.view.Group.Key, a.Refused) })
+	g := h.view.Group
+	h.work(ctx, "", func() error {
+		err := h.loop.cfg.Groups.ForgetAbort(ctx, g.Key, a.Refused)
+		if err == nil {
+			h.loop.log.Info("abort of a rollout is over", slog.String("group", g.Key.String()), slog.String("refused", a.Refused))
+			h.loop.reports.tellAbortOver(g, a.Refused)
+		}
+		return err
+	})
 }
 
 func (forget) apply(ctx context.Context, h *handout) {

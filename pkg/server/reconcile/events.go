@@ -113,6 +113,15 @@ func (r *reporter) tellCreates(n pacing.News) {
 	}
 }
 
+// tellAbortOver records that a group no longer refuses what an aborted rollout would have made of it.
+func (r *reporter) tellAbortOver(g fleet.Group, refused string) {
+	r.record(fleet.Event{
+		Kind: fleet.EventAbortOver, Tenant: g.Key.Tenant, Group: g.Key.Name, Actor: plan.RuleOf(plan.ReasonDrift), Reason: "all-up-to-date",
+		Message: fmt.Sprintf("all instances of group %s have definition %s, so the rollout of %s is no longer refused: it begins if "+
+			"that is asked for again", g.Key.Name, g.Hashes.Infra, refused),
+	})
+}
+
 // tellOrphan records that a VM without a record was deleted.
 func (r *reporter) tellOrphan(vm provider.VM) {
 	key := census.Group(vm)

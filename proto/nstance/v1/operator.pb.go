@@ -4144,8 +4144,8 @@ type Event struct {
 	// order of a shard's events.
 	Id string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	// change, create, replace, drain, delete, deleted, failing, recovered, orphan-removed,
-	// held, resumed or takeover; a later version may have others.
+	// change, create, replace, drain, delete, deleted, failing, recovered, abort-over,
+	// orphan-removed, held, resumed or takeover; a later version may have others.
 	Kind string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Empty for an event of the shard as a whole.
 	Tenant string `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
