@@ -196,7 +196,7 @@ func (m *memory) listGroups(term, asked uint64, answer *nstancev1.ListGroupsResp
 	m.tick++
 	all := map[string]*nstancev1.GroupStatus{}
 	for _, g := range answer.GetGroups() {
-		all[g.GetKey()] = g
+		all[g.GetKey()] = bare(g)
 	}
 	different, doubt := m.groups.list(all, asked, m.tick, ofGroups())
 	for _, g := range different {
@@ -248,7 +248,7 @@ func (m *memory) mergeGroup(g *nstancev1.GroupStatus, asked uint64) []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tick++
-	key := g.GetKey()
+	key, g := g.GetKey(), bare(g)
 	r := m.groups.rows[key]
 	switch {
 	case m.groups.since(key, asked) && r != nil && r.value.GetEtag() == g.GetEtag():
@@ -288,6 +288,13 @@ func (m *memory) mergeInstance(i *nstancev1.InstanceStatus, asked uint64) []Even
 		return nil
 	}
 	return []Event{m.ofInstance(i)}
+}
+
+// bare drops a group's instances, which a leader of an older version answers with: the Set has them all by
+// themselves.
+func bare(g *nstancev1.GroupStatus) *nstancev1.GroupStatus {
+	g.Instances = nil
+	return g
 }
 
 func ofGroups() kind[*nstancev1.GroupStatus] {

@@ -50,6 +50,24 @@ func TestWhatTheStreamToldBeforeAnAnswer(t *testing.T) {
 	}
 }
 
+// TestInstancesOfAGroupAreDropped: a leader of an older version answers with them.
+func TestInstancesOfAGroupAreDropped(t *testing.T) {
+	m := newMemory(client.Shard{ID: "one"}, time.Now)
+	group := func(etag string) *nstancev1.GroupStatus {
+		return &nstancev1.GroupStatus{Key: "web", Etag: etag, Instances: []*nstancev1.GroupInstance{{Id: "knd1"}}}
+	}
+	_, _, asked := m.shard()
+	m.mergeGroup(group("a"), asked)
+	if g := m.groups.get("web"); g.GetEtag() != "a" || len(g.GetInstances()) > 0 {
+		t.Errorf("after a change: %v", g)
+	}
+	_, _, asked = m.shard()
+	m.listGroups(0, asked, &nstancev1.ListGroupsResponse{Groups: []*nstancev1.GroupStatus{group("b")}})
+	if g := m.groups.get("web"); g.GetEtag() != "b" || len(g.GetInstances()) > 0 {
+		t.Errorf("after a list: %v", g)
+	}
+}
+
 // TestTwoChangesAtOnce: a poll finds out which of them came later.
 func TestTwoChangesAtOnce(t *testing.T) {
 	m := newMemory(client.Shard{ID: "one"}, time.Now)
