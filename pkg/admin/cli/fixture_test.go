@@ -197,21 +197,22 @@ type shard struct {
 	nstancev1.UnimplementedOperatorServiceServer
 	addr string
 
-	mu        sync.Mutex
-	leads     bool
-	leader    string
-	groups    map[string]*nstancev1.GroupStatus
-	instances []*nstancev1.InstanceStatus
-	upserts   []*nstancev1.UpsertGroupRequest
-	read      func(n int, g *nstancev1.GroupStatus) // called before the n-th GetGroup, if not nil
-	reads     int
-	listed    func(n int) // called before the n-th ListGroups, if not nil, with the lock held
-	lists     int
-	lastList  *nstancev1.ListGroupsRequest
-	changed   func(g *nstancev1.GroupStatus) // called after each UpsertGroup, if not nil
-	config    *nstancev1.GetConfigStatusResponse
-	fault     func(context.Context) error // called before each call that is no watch, if not nil
-	outage    string                      // of object storage
+	mu                 sync.Mutex
+	leads              bool
+	leader             string
+	groups             map[string]*nstancev1.GroupStatus
+	instances          []*nstancev1.InstanceStatus
+	upserts            []*nstancev1.UpsertGroupRequest
+	read               func(n int, g *nstancev1.GroupStatus) // called before the n-th GetGroup, if not nil
+	reads              int
+	readsWithInstances int
+	listed             func(n int) // called before the n-th ListGroups, if not nil, with the lock held
+	lists              int
+	lastList           *nstancev1.ListGroupsRequest
+	changed            func(g *nstancev1.GroupStatus) // called after each UpsertGroup, if not nil
+	config             *nstancev1.GetConfigStatusResponse
+	fault              func(context.Context) error // called before each call that is no watch, if not nil
+	outage             string                      // of object storage
 	instanceState
 	operatorState
 	eventState
@@ -332,7 +333,13 @@ func (s *shard) GetGroup(_ context.Context, req *nstancev1.GetGroupRequest) (*ns
 	if g == nil {
 		return nil, rpc.NotFound.Errorf("there is no group %s", req.GetKey())
 	}
-	return &nstancev1.GetGroupResponse{Group: g}, nil
+	if !req.GetOmitInstances() {
+		s.readsWithInstances++
+		return &nstancev1.GetGroupResponse{Group: g}, nil
+	}
+	bare := proto.CloneOf(g)
+	bare.Instances = nil
+	return &nstancev1.GetGroupResponse{Group: bare}, nil
 }
 
 func (s *shard) AbortRollout(_ context.Context, req *nstancev1.AbortRolloutRequest) (*nstancev1.AbortRolloutResponse, error) {

@@ -144,7 +144,9 @@ func TestScaleSizes(t *testing.T) {
 // change is pending; draining instances are named, and not waited for.
 func TestScaleWait(t *testing.T) {
 	c := newFixture(t).register()
-	s := c.shard("dev-1").setGroups(web(1, 1))
+	g := web(1, 1)
+	g.Instances = []*nstancev1.GroupInstance{{Id: "knd-running"}}
+	s := c.shard("dev-1").setGroups(g)
 	s.instances = []*nstancev1.InstanceStatus{
 		{Id: "knd-draining", Group: "web", Phase: nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING},
 		{Id: "knd-on-demand", Group: "web", Phase: nstancev1.InstancePhase_INSTANCE_PHASE_DRAINING, OnDemand: true},
@@ -163,11 +165,11 @@ func TestScaleWait(t *testing.T) {
 	}
 	r := c.run("group", "scale", "web", "2", "--wait", "-o", "json").want(t, cli.ExitOK,
 		"dev-1/web: 1 of 2 running, 1 pending", "2 of 2 running, 1 pending", "still draining: knd-draining\n")
-	if groups := decode[[]group](t, r.out); groups[0].Message.GetActualSize() != 2 || groups[0].Message.GetDrainingSize() != 1 {
-		t.Errorf("output %+v", groups)
+	if is := decode[[]group](t, r.out)[0].Message; is.GetActualSize() != 2 || is.GetDrainingSize() != 1 || len(is.GetInstances()) != 1 {
+		t.Errorf("output %+v", is)
 	}
-	if s.reads != 3 {
-		t.Errorf("%d reads, want 3", s.reads)
+	if s.reads != 4 || s.readsWithInstances != 1 {
+		t.Errorf("%d reads, %d of them with instances, want 4 and 1", s.reads, s.readsWithInstances)
 	}
 }
 
