@@ -6,10 +6,12 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nstance/nstance/pkg/admin"
+	"github.com/nstance/nstance/pkg/config"
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
@@ -169,7 +171,8 @@ const manyDeleted = 10_000
 // printDeleted prints what the records of deleted instances cost, if they are many.
 func printDeleted(w io.Writer, shard string, d *nstancev1.DeletedRecords) {
 	if d.GetExpected() >= manyDeleted {
-		fmt.Fprintf(w, "%s: at the present rate, deleted_record_retention keeps about %d records of deleted instances (now %d), which take "+
-			"%d MiB of the server's memory\n", shard, d.GetExpected(), d.GetKept(), d.GetExpectedBytes()>>20)
+		fmt.Fprintf(w, "%s: deleted_record_retention keeps about %d records (now %d), %d MiB of the server's memory, "+
+			"if as many instances are deleted as in the last %s\n", shard, d.GetExpected(), d.GetKept(), d.GetExpectedBytes()>>20,
+			config.Duration(time.Duration(d.GetWindowSeconds())*time.Second))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/rpc"
+	"github.com/nstance/nstance/pkg/server/ledger"
 	"github.com/nstance/nstance/pkg/server/operators"
 	"github.com/nstance/nstance/pkg/server/preview"
 	"github.com/nstance/nstance/pkg/server/writes"
@@ -42,10 +43,10 @@ func (r *refresher) previewed(ctx context.Context, text []byte) (object.Object, 
 
 // preview returns what a switch from one config to another does.
 func (r *refresher) preview(now, next Accepted) operators.ConfigPreview {
-	instances := r.removals.records.Instances()
+	records := r.removals.records
 	return operators.ConfigPreview{
-		Preview: preview.Of(preview.Input{From: now.shard, To: next.shard, Records: r.groups.Records(), Instances: instances}),
-		Deleted: preview.Deleted(instances, r.cfg.Now(), retentionOf(now.shard), retentionOf(next.shard)),
+		Preview: preview.Of(preview.Input{From: now.shard, To: next.shard, Records: r.groups.Records(), Instances: records.Instances()}),
+		Deleted: preview.Deleted(ledger.Deletions(records.Ledger), r.cfg.Now(), retentionOf(now.shard), retentionOf(next.shard)),
 		ETag:    string(next.info.ETag), RestartRequired: next.restart, Removals: r.removals.removals(now.shard, next.shard),
 	}
 }
@@ -53,7 +54,7 @@ func (r *refresher) preview(now, next Accepted) operators.ConfigPreview {
 // DeletedRecords implements operators.Static.
 func (r *refresher) DeletedRecords() preview.DeletedRecords {
 	keep := retentionOf(r.config.shard())
-	return preview.Deleted(r.removals.records.Instances(), r.cfg.Now(), keep, keep)
+	return preview.Deleted(ledger.Deletions(r.removals.records.Ledger), r.cfg.Now(), keep, keep)
 }
 
 func retentionOf(shard *config.Shard) time.Duration {

@@ -125,6 +125,25 @@ func (l *Ledger) Members(key fleet.GroupKey, room []*fleet.Instance) []*fleet.In
 	return append(room, l.index.groups[key]...)
 }
 
+// Deletions returns when each deleted instance that has a record was deleted; the zero time if its record
+// does not say.
+func Deletions(l *Ledger) (all []time.Time) {
+	l.records.mu.RLock()
+	defer l.records.mu.RUnlock()
+	for _, members := range l.index.groups {
+		for _, i := range members {
+			switch {
+			case i.Phase != fleet.Deleted:
+			case i.DeletedAt == nil:
+				all = append(all, time.Time{})
+			default:
+				all = append(all, *i.DeletedAt)
+			}
+		}
+	}
+	return all
+}
+
 // Page returns up to limit records of a group, or of its tenant if key has no name, sorted by ID and
 // shared as those of Instances: those after an ID that are of wanted phases. more says that others
 // follow. It looks at what it returns and skips, not at the records before.

@@ -78,7 +78,9 @@ func (p ConfigPreview) message() *nstancev1.ConfigPreview {
 }
 
 func deletedMessage(d preview.DeletedRecords) *nstancev1.DeletedRecords {
-	return &nstancev1.DeletedRecords{Kept: int64(d.Kept), Expected: d.Expected, ExpectedBytes: d.ExpectedBytes}
+	return &nstancev1.DeletedRecords{
+		Kept: int64(d.Kept), WindowSeconds: int64(d.Window.Seconds()), Expected: d.Expected, ExpectedBytes: d.ExpectedBytes,
+	}
 }
 
 func overrideMessage(o preview.Override) *nstancev1.SizeOverride {

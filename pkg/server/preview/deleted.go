@@ -1,38 +1,41 @@
 package preview
 
-import (
-	"time"
-
-	"github.com/nstance/nstance/pkg/fleet"
-)
+import "time"
 
 // DeletedRecords are the records of deleted instances, which are kept for a time.
 type DeletedRecords struct {
-	Kept          int   // now
-	Expected      int64 // in the long run, at the present rate of deletions
-	ExpectedBytes int64 // about what these take of the leader's memory
+	Kept          int           // now
+	Window        time.Duration // over which deletions were counted, up to now
+	Expected      int64         // in the long run, at the rate of the window
+	ExpectedBytes int64         // about what these take of the leader's memory
 }
 
 // bytesPerDeleted is what one record takes, as measured with 90,000 of them.
 const bytesPerDeleted = 2600
 
-// rateWindow bounds the time over which deletions are counted.
-const rateWindow = 24 * time.Hour
+// The bounds of the window. A burst of a few minutes says little about the long run.
+const (
+	shortestWindow = time.Hour
+	longestWindow  = 24 * time.Hour
+)
 
-// Deleted returns what a retention keeps, at the rate at which instances were deleted lately: in the last
-// day, or during the retention that there was so far, since nothing older is known.
-func Deleted(all []fleet.Instance, now time.Time, soFar, retention time.Duration) (d DeletedRecords) {
-	window, lately := min(soFar, rateWindow), int64(0)
-	for _, i := range all {
-		if i.Phase != fleet.Deleted {
-			continue
+// Deleted returns what a retention keeps at the rate at which instances were deleted lately, by when each
+// deleted instance that has a record was deleted, which is zero if that is unknown. Before the oldest of
+// these nothing is known, whatever the retention is now: it may have been shorter, or the shard is young.
+func Deleted(deletedAt []time.Time, now time.Time, soFar, retention time.Duration) DeletedRecords {
+	d := DeletedRecords{Kept: len(deletedAt), Window: min(shortestWindow, soFar)}
+	for _, at := range deletedAt {
+		if !at.IsZero() {
+			d.Window = min(max(d.Window, now.Sub(at)), longestWindow)
 		}
-		d.Kept++
-		if i.DeletedAt != nil && now.Sub(*i.DeletedAt) <= window {
+	}
+	lately := 0
+	for _, at := range deletedAt {
+		if now.Sub(at) <= d.Window {
 			lately++
 		}
 	}
-	d.Expected = int64(float64(lately) * float64(retention) / float64(window))
+	d.Expected = int64(float64(lately) * float64(retention) / float64(d.Window))
 	d.ExpectedBytes = d.Expected * bytesPerDeleted
 	return d
 }

@@ -1252,11 +1252,13 @@ type DeletedRecords struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many there are now.
 	Kept int64 `protobuf:"varint,1,opt,name=kept,proto3" json:"kept,omitempty"`
-	// How many there are in the long run, if as many instances are deleted as lately: during the
-	// running config's retention, at most in the last day.
+	// How many there are in the long run, if as many instances are deleted as in the last
+	// window_seconds.
 	Expected int64 `protobuf:"varint,2,opt,name=expected,proto3" json:"expected,omitempty"`
 	// About how many bytes of the leader's memory these take.
 	ExpectedBytes int64 `protobuf:"varint,3,opt,name=expected_bytes,json=expectedBytes,proto3" json:"expected_bytes,omitempty"`
+	// How far back deletions were counted: to the oldest one with a record, at most a day.
+	WindowSeconds int64 `protobuf:"varint,4,opt,name=window_seconds,json=windowSeconds,proto3" json:"window_seconds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1308,6 +1310,13 @@ func (x *DeletedRecords) GetExpected() int64 {
 func (x *DeletedRecords) GetExpectedBytes() int64 {
 	if x != nil {
 		return x.ExpectedBytes
+	}
+	return 0
+}
+
+func (x *DeletedRecords) GetWindowSeconds() int64 {
+	if x != nil {
+		return x.WindowSeconds
 	}
 	return 0
 }
@@ -4986,11 +4995,12 @@ const file_nstance_v1_operator_proto_rawDesc = "" +
 	"\x0esize_overrides\x18\x04 \x03(\v2\x18.nstance.v1.SizeOverrideR\rsizeOverrides\x12\x1f\n" +
 	"\vshard_surge\x18\x05 \x01(\x05R\n" +
 	"shardSurge\x12C\n" +
-	"\x0fdeleted_records\x18\x06 \x01(\v2\x1a.nstance.v1.DeletedRecordsR\x0edeletedRecords\"g\n" +
+	"\x0fdeleted_records\x18\x06 \x01(\v2\x1a.nstance.v1.DeletedRecordsR\x0edeletedRecords\"\x8e\x01\n" +
 	"\x0eDeletedRecords\x12\x12\n" +
 	"\x04kept\x18\x01 \x01(\x03R\x04kept\x12\x1a\n" +
 	"\bexpected\x18\x02 \x01(\x03R\bexpected\x12%\n" +
-	"\x0eexpected_bytes\x18\x03 \x01(\x03R\rexpectedBytes\"\xf4\x02\n" +
+	"\x0eexpected_bytes\x18\x03 \x01(\x03R\rexpectedBytes\x12%\n" +
+	"\x0ewindow_seconds\x18\x04 \x01(\x03R\rwindowSeconds\"\xf4\x02\n" +
 	"\fGroupPreview\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12/\n" +
