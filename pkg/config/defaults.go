@@ -93,7 +93,6 @@ func (d defaulter) durations(s *Server) {
 		"garbage_collection.registration_timeout":       {&s.GarbageCollection.RegistrationTimeout, 5 * time.Minute},
 		"garbage_collection.deleted_record_retention":   {&s.GarbageCollection.DeletedRecordRetention, 30 * time.Minute},
 		"garbage_collection.request_retention":          {&s.GarbageCollection.RequestRetention, 7 * day},
-		"garbage_collection.certificate_log_retention":  {&s.GarbageCollection.CertificateLogRetention, 400 * day},
 		"garbage_collection.removed_operator_retention": {&s.GarbageCollection.RemovedOperatorRetention, 400 * day},
 		"create_backoff.settle":                         {&s.CreateBackoff.Settle, 2 * time.Minute},
 		"create_backoff.max":                            {&s.CreateBackoff.Max, 5 * time.Minute},
@@ -101,6 +100,7 @@ func (d defaulter) durations(s *Server) {
 	} {
 		setDefault(d, "server."+path, def.field, Duration(def.value))
 	}
+	setDefault(d, "server.garbage_collection.certificate_log_retention", &s.GarbageCollection.CertificateLogRetention, Age(400*day))
 }
 
 // completeUserdata treats {} as absent, and sets the default source and encoding.

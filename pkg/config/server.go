@@ -110,13 +110,17 @@ func (h Health) Silence() time.Duration {
 	return time.Duration(h.ReportInterval) * time.Duration(h.MissedReports)
 }
 
+// ShortestOperatorRetention is the shortest retention of removed operators. It is longer than an operator's
+// certificate and nonce are valid: until these end, the tombstone refuses them.
+const ShortestOperatorRetention = 100 * day
+
 // GarbageCollection is the timing of the sweeps and retention.
 type GarbageCollection struct {
 	Interval                 Duration `json:"interval"`
 	RegistrationTimeout      Duration `json:"registration_timeout"`
 	DeletedRecordRetention   Duration `json:"deleted_record_retention"`
 	RequestRetention         Duration `json:"request_retention"`
-	CertificateLogRetention  Duration `json:"certificate_log_retention"`
+	CertificateLogRetention  Age      `json:"certificate_log_retention"` // after their ends
 	RemovedOperatorRetention Duration `json:"removed_operator_retention"`
 }
 

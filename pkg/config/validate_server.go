@@ -123,9 +123,9 @@ func (v *validator) server() {
 	v.duration("server.garbage_collection.registration_timeout", s.GarbageCollection.RegistrationTimeout, 5*time.Second, day)
 	v.duration("server.garbage_collection.deleted_record_retention", s.GarbageCollection.DeletedRecordRetention, time.Minute, 30*day)
 	v.duration("server.garbage_collection.request_retention", s.GarbageCollection.RequestRetention, time.Hour, 365*day)
-	v.duration("server.garbage_collection.certificate_log_retention", s.GarbageCollection.CertificateLogRetention, day, 3650*day)
-	// Longer than an operator's certificate and its nonce are valid: until then the tombstone refuses them.
-	v.duration("server.garbage_collection.removed_operator_retention", s.GarbageCollection.RemovedOperatorRetention, 100*day, 3650*day)
+	checkAge(v, "server.garbage_collection.certificate_log_retention", s.GarbageCollection.CertificateLogRetention, day)
+	v.duration("server.garbage_collection.removed_operator_retention", s.GarbageCollection.RemovedOperatorRetention,
+		ShortestOperatorRetention, 3650*day)
 	v.duration("server.on_demand.create_timeout", s.OnDemand.CreateTimeout, time.Second, 7*day)
 	v.expiry(s.Expiry)
 	if v.checks.Server != nil {
@@ -254,15 +254,20 @@ func (v *validator) subnetPools(s Server) {
 	v.unique("server.dynamic_subnet_pools", s.DynamicSubnetPools, "the id of a subnet pool")
 }
 
+// checkAge checks an age of at most ten years, which may be off.
+func checkAge(v *validator, path string, value Age, low time.Duration) {
+	if value != 0 {
+		v.duration(path, Duration(value), low, 3650*day)
+	}
+}
+
 func (v *validator) expiry(e Expiry) {
 	path := "server.expiry"
 	for _, age := range []struct {
 		key   string
 		value Age
 	}{{"eligible_age", e.EligibleAge}, {"forced_age", e.ForcedAge}, {"ondemand_age", e.OnDemandAge}} {
-		if age.value != 0 {
-			v.duration(path+"."+age.key, Duration(age.value), time.Second, 3650*day)
-		}
+		checkAge(v, path+"."+age.key, age.value, time.Second)
 	}
 	if e.EligibleAge > 0 && e.ForcedAge > 0 && e.EligibleAge >= e.ForcedAge {
 		v.addf(path+".eligible_age", "%v is not below forced_age (%v): every replacement would be forced", e.EligibleAge, e.ForcedAge)

@@ -162,6 +162,13 @@ func (s *site) get(key string) string {
 	return string(o.Body)
 }
 
+func (s *site) delete(key string) {
+	s.t.Helper()
+	if err := s.inner.Delete(context.Background(), key); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // keys lists what there is under a prefix.
 func (s *site) keys(prefix string) []string {
 	s.t.Helper()

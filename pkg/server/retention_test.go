@@ -14,11 +14,13 @@ import (
 	nstancev1 "github.com/nstance/nstance/proto/nstance/v1"
 )
 
-// logged writes a batch of the log of certificates, as of now, and returns its key.
-func (s *site) logged() string {
+// logged writes a batch of the log of certificates, as of now, of one that ends after a time, and returns
+// its key.
+func (s *site) logged(tenant string, life time.Duration) string {
 	at := time.Now().UTC()
-	key := fmt.Sprintf("certlog/dev-1/default.%s%09dZ.%s.json", at.Format("20060102T150405"), at.Nanosecond(), newID(s.t, "knd").StorageKey())
-	s.put(key, "{}")
+	moment := fmt.Sprintf("%s%09dZ", at.Format("20060102T150405"), at.Nanosecond())
+	key := fmt.Sprintf("certlog/dev-1/%s.%s.%s.json", tenant, moment, newID(s.t, "knd").StorageKey())
+	s.put(key, fmt.Sprintf(`{"certificates": [{"serial": "1", "expiry": %q}]}`, at.Add(life).Format(time.RFC3339)))
 	return key
 }
 
@@ -38,27 +40,50 @@ func (s *site) removedNow() []string {
 	return keys
 }
 
-// TestOldObjectsGo: what is kept for a time only goes after it. What is younger, lives, can't be read
-// or is not of this kind stays.
+// old returns what is left of the log and of the operators.
+func (s *site) old() []string {
+	have := slices.Concat(s.keys("certlog/"), s.keys(fleet.OperatorPrefix))
+	slices.Sort(have)
+	return have
+}
+
+// expectOld checks what is left of the log and of the operators.
+func (s *site) expectOld(want []string) {
+	s.t.Helper()
+	slices.Sort(want)
+	if have := s.old(); !slices.Equal(have, want) {
+		s.t.Errorf("there are\n%s, want\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+const aDay = 24 * time.Hour
+
+// awaitSweep waits until the first sweep of the old objects of a term is over.
+func awaitSweep() { time.Sleep(3*time.Hour + 10*time.Minute) }
+
+// TestOldObjectsGo: what is kept for a time only goes after it. What is younger, lives, is valid, can't be
+// read or is not of this kind stays.
 func TestOldObjectsGo(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
 		s.start().awaitLeading().ends()
 		living, _ := s.operator("default")
-		s.logged()
-		s.removedNow()
-		want := []string{living.Key(), "certlog/dev-1/odd.json", "certlog/dev-1/default.20260102T030405Z.odd.json", s.removedNow()[0]}
+		s.logged("default", time.Hour)
+		want := []string{
+			living.Key(), "certlog/dev-1/odd.json", "certlog/dev-1/default.20260102T030405Z.odd.json",
+			s.logged("default", 10*365*aDay), s.logged("default", 20*aDay), s.logged("another", time.Hour), s.logged("default", time.Hour),
+		}
 		s.put(want[1], "{}")
 		s.put(want[2], "{}")
-		s.put(want[3], "damaged")
-		time.Sleep(399 * 24 * time.Hour)
-		want = append(want, s.logged())
-		want = append(want, s.removedNow()...)
+		s.put(want[6], "damaged")
+		time.Sleep(399 * aDay)
+		want = append(want, s.logged("default", time.Hour))
 		// An old name with a young object, such as one that was put back, and the other way round.
 		old := fmt.Sprintf("certlog/dev-1/default.19900102T030405000000000Z.%s.json", newID(t, "knd").StorageKey())
-		s.put(old, "{}")
 		future := fmt.Sprintf("certlog/dev-1/default.20990102T030405000000000Z.%s.json", newID(t, "knd").StorageKey())
-		s.put(future, "{}")
+		for _, key := range []string{old, future} {
+			s.put(key, `{"certificates": [{"serial": "1", "expiry": "1990-02-01T00:00:00Z"}]}`)
+		}
 		want = append(want, old, future)
 		time.Sleep(30 * time.Hour)
 
@@ -69,39 +94,151 @@ func TestOldObjectsGo(t *testing.T) {
 			t.Errorf("right after the takeover: %v", have)
 		}
 		time.Sleep(20 * time.Minute)
-		have := slices.Concat(s.keys("certlog/"), s.keys(fleet.OperatorPrefix))
-		slices.Sort(have)
-		slices.Sort(want)
-		if !slices.Equal(have, want) {
-			t.Errorf("there are\n%s, want\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
-		}
+		s.expectOld(want)
 	})
 }
 
-// TestOldObjectsThatMayNotBeDeleted: a bucket that protects operators' records keeps them, and the rest
-// goes.
-func TestOldObjectsThatMayNotBeDeleted(t *testing.T) {
+// TestRemovedOperatorsGo: an operator's record and tombstone go together, and only if both say that it was
+// removed long ago.
+func TestRemovedOperatorsGo(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
 		s.start().awaitLeading().ends()
-		s.logged()
+		s.removedNow()
+		aloneTombstone, aloneRecord := s.removedNow(), s.removedNow()
+		damaged, damagedTombstone, restored := s.removedNow(), s.removedNow(), s.removedNow()
+		want := slices.Concat(damaged, damagedTombstone, restored)
+		s.delete(aloneTombstone[0])
+		s.delete(aloneRecord[1])
+		s.put(damaged[0], "damaged")
+		s.put(damagedTombstone[1], "damaged")
+		// The record was put back as it was before the removal.
+		o, _ := s.operator("prod")
+		body, err := json.Marshal(o.Remove(o.ID, time.Now()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.putSealed(fleet.OperatorTombstoneKey(o.Tenant, o.ID), string(body))
+		want = append(want, o.Key(), fleet.OperatorTombstoneKey(o.Tenant, o.ID))
+		time.Sleep(399 * aDay)
+		want = append(want, s.removedNow()...)
+		s.put(restored[0], s.get(restored[0]))
+		time.Sleep(2 * aDay)
+		s.start().awaitLeading()
+		awaitSweep()
+		s.expectOld(want)
+	})
+}
+
+// TestAnOperatorThatIsPutBackMeanwhile stays, although it was listed as old.
+func TestAnOperatorThatIsPutBackMeanwhile(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start().awaitLeading().ends()
 		want := s.removedNow()
-		time.Sleep(401 * 24 * time.Hour)
+		time.Sleep(401 * aDay)
 		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-			if r.Verb == object.VerbDelete && strings.HasPrefix(r.Key, fleet.OperatorPrefix) {
+			if r.Verb == object.VerbGet && r.Key == want[0] {
+				s.put(want[0], s.get(want[0]))
+			}
+			return objecttest.Outcome{}
+		})
+		s.start().awaitLeading()
+		awaitSweep()
+		s.expectOld(want)
+	})
+}
+
+// TestAYoungLogCostsNothing: as long as the certificates of the config may be valid, no batch is read.
+func TestAYoungLogCostsNothing(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := furnished(t, `"default": {}`)
+		s.config["GROUPS"] = strings.Replace(s.config["GROUPS"], `"ttl": 24`, `"ttl": 87600`, 1)
+		s.putConfig(shardID)
+		s.start().awaitLeading().ends()
+		want := []string{s.logged("default", 10*365*aDay)}
+		time.Sleep(1000 * aDay)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbGet && r.Key == want[0] {
+				t.Error("the batch is read")
+			}
+			return objecttest.Outcome{}
+		})
+		s.start().awaitLeading()
+		awaitSweep()
+		s.expectOld(want)
+	})
+}
+
+// TestOldObjectsThatTheStoreRefuses: what the store does not let go, or not even be read, stays, and the rest
+// goes.
+func TestOldObjectsThatTheStoreRefuses(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start().awaitLeading().ends()
+		batch, unread := s.logged("default", time.Hour), s.logged("default", time.Hour)
+		protected, unreadable, protectedRecord := s.removedNow(), s.removedNow(), s.removedNow()
+		s.logged("default", time.Hour)
+		s.removedNow()
+		time.Sleep(401 * aDay)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			kept := append([]string{batch, protectedRecord[0]}, protected...)
+			if r.Key == unread || r.Key == unreadable[0] || r.Verb == object.VerbDelete && slices.Contains(kept, r.Key) {
 				return objecttest.Outcome{Fault: objecttest.Refused}
 			}
 			return objecttest.Outcome{}
 		})
 		s.start().awaitLeading()
-		time.Sleep(3*time.Hour + 10*time.Minute)
-		if have := s.keys(fleet.OperatorPrefix); !slices.Equal(have, want) {
-			t.Errorf("there are %v, want %v", have, want)
-		}
-		if have := s.keys("certlog/"); len(have) != 0 {
-			t.Errorf("the log has %v", have)
-		}
+		awaitSweep()
+		s.expectOld(slices.Concat(protected, unreadable, protectedRecord, []string{batch, unread}))
 	})
+}
+
+// TestOldObjectsGoAfterErrors: errors of the store put off the rest for an hour.
+func TestOldObjectsGoAfterErrors(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start().awaitLeading().ends()
+		for range 10 {
+			s.logged("default", time.Hour)
+			s.removedNow()
+		}
+		time.Sleep(401 * aDay)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Verb == object.VerbDelete && !strings.HasPrefix(r.Key, "probe/") {
+				return objecttest.Outcome{Fault: objecttest.Dropped}
+			}
+			return objecttest.Outcome{}
+		})
+		s.start().awaitLeading()
+		awaitSweep()
+		if have := s.old(); len(have) != 30 {
+			t.Errorf("%d objects are left, want 30", len(have))
+		}
+		s.store.Set(nil)
+		time.Sleep(time.Hour)
+		s.expectOld(nil)
+	})
+}
+
+// TestTheLogIsKeptForever: if the config says so, and for as long as the config has certificates that live long.
+func TestTheLogIsKeptForever(t *testing.T) {
+	for name, text := range map[string]string{
+		"off":       `"garbage_collection": { "certificate_log_retention": "" }`,
+		"ten years": `"garbage_collection": { "certificate_log_retention": "3650d" }`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, func(t *testing.T) {
+				s := newSite(t, with("MORE", text))
+				s.start().awaitLeading().ends()
+				want := []string{s.logged("default", time.Hour)}
+				time.Sleep(401 * aDay)
+				s.start().awaitLeading()
+				awaitSweep()
+				s.expectOld(want)
+			})
+		})
+	}
 }
 
 // TestDeletedRecordsAreTold: status and preview say what the retention of deleted records keeps.

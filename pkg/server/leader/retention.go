@@ -3,16 +3,22 @@ package leader
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nstance/nstance/pkg/config"
+	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/ledger"
+	"github.com/nstance/nstance/pkg/server/writes"
 )
 
-// retentionInterval is how often old objects are looked for. Most of them are listed to find the old
-// ones, and days matter little to what is kept for a year.
+// retentionInterval is how often old objects are looked for: days matter little to what is kept for a year.
 const retentionInterval = 24 * time.Hour
+
+// retentionRetry is when they are looked for again after errors of the store.
+const retentionRetry = time.Hour
 
 // retentionDelay is how long after the takeover they are first looked for.
 const retentionDelay = 3 * time.Hour
@@ -23,40 +29,89 @@ type retention struct{ *Term }
 
 // run looks for old objects until ctx ends.
 func (t retention) run(ctx context.Context) {
-	for wait := retentionDelay; retry.Wait(ctx, wait) == nil; wait = retentionInterval {
-		keep, now := t.config.shard().Server.GarbageCollection, t.cfg.Now()
-		t.prune(ctx, "log of certificates", now, keep.CertificateLogRetention, t.pruneCertificates)
-		t.prune(ctx, "records of removed operators", now, keep.RemovedOperatorRetention, t.registry.Prune)
+	for wait := retentionDelay; retry.Wait(ctx, wait) == nil; {
+		wait = retentionInterval
+		certificates := t.report(ctx, "log of certificates", t.pruneCertificates)
+		operators := t.report(ctx, "records of removed operators", func(ctx context.Context) (writes.Swept, error) {
+			return t.registry.Prune(ctx, t.operatorsBefore)
+		})
+		if !certificates || !operators {
+			wait = retentionRetry
+		}
 	}
 }
 
-func (t retention) prune(
-	ctx context.Context, what string, now time.Time, keep config.Duration, prune func(context.Context, time.Time) (int, error),
-) {
-	deleted, err := prune(ctx, now.Add(-time.Duration(keep)))
-	if deleted > 0 {
-		t.cfg.Logger.Info("deleted old objects", slog.String("of", what), slog.Int("objects", deleted),
-			slog.Duration("older_than", time.Duration(keep)))
+// report logs what a sweep has done, and reports whether it came to its end.
+func (t retention) report(ctx context.Context, what string, sweep func(context.Context) (writes.Swept, error)) bool {
+	swept, err := sweep(ctx)
+	if swept.Deleted > 0 {
+		t.cfg.Logger.Info("deleted old objects", slog.String("of", what), slog.Int("objects", swept.Deleted))
+	}
+	if swept.Refused > 0 {
+		t.cfg.Logger.Info("object storage refuses to delete old objects", slog.String("of", what), slog.Int("objects", swept.Refused),
+			slog.Any("error", swept.Refusal))
 	}
 	if err != nil && ctx.Err() == nil {
-		t.cfg.Logger.Warn("can't delete old objects, retrying in a day", slog.String("of", what), slog.Any("error", err))
+		t.cfg.Logger.Warn("can't delete old objects, retrying in an hour", slog.String("of", what), slog.Any("error", err))
 	}
+	return err == nil
 }
 
-// pruneCertificates deletes batches of the log of certificates, one after the other, to leave the store to
-// more important work.
-func (t retention) pruneCertificates(ctx context.Context, before time.Time) (deleted int, err error) {
-	for old, err := range ledger.OldCertificates(ctx, t.cfg.Store, t.cfg.Static.Shard, before) {
-		if err != nil {
-			return deleted, err
+// pruneCertificates deletes from the log what has been over for the retention. Each step asks the running
+// config, so that a longer retention has effect at once.
+func (t retention) pruneCertificates(ctx context.Context) (total writes.Swept, err error) {
+	for _, tenant := range t.tenants() {
+		before, kept := t.certificatesBefore()
+		if !kept {
+			return total, nil
 		}
-		for _, key := range old {
-			err := t.records.Writes.Do(ctx, func(ctx context.Context) error { return t.records.Writer.RemoveCertificates(ctx, key) })
-			if err != nil {
-				return deleted, err
-			}
-			deleted++
+		// What was issued later has not ended, unless the config had only shorter lives then: it waits.
+		issued := before.Add(-longestLife(t.config.shard()))
+		old := ledger.OldCertificates(ctx, t.cfg.Store, t.cfg.Static.Shard, tenant, issued)
+		swept, err := writes.Sweep(ctx, old, t.pruneBatch)
+		total = total.Add(swept)
+		if err != nil {
+			return total, err
 		}
 	}
-	return deleted, nil
+	return total, nil
+}
+
+func (t retention) pruneBatch(ctx context.Context, key string) (bool, error) {
+	before, kept := t.certificatesBefore()
+	if !kept {
+		return false, nil
+	}
+	return writes.During(ctx, t.records.Writes, func(ctx context.Context) (bool, error) {
+		return t.records.Writer.RemoveCertificates(ctx, key, before)
+	})
+}
+
+// tenants returns the tenants of the running config.
+func (t retention) tenants() []string {
+	tenants := map[string]bool{fleet.DefaultTenant: true}
+	for name := range t.config.shard().Tenants {
+		tenants[name] = true
+	}
+	return slices.Sorted(maps.Keys(tenants))
+}
+
+// certificatesBefore returns before when all certificates of a deleted batch have ended. ok is false if the
+// log is kept forever.
+func (t retention) certificatesBefore() (before time.Time, ok bool) {
+	keep := t.config.shard().Server.GarbageCollection.CertificateLogRetention.Std()
+	return t.cfg.Now().Add(-keep), keep > 0
+}
+
+// operatorsBefore returns before when a deleted operator was removed.
+func (t retention) operatorsBefore() time.Time {
+	return t.cfg.Now().Add(-t.config.shard().Server.GarbageCollection.RemovedOperatorRetention.Std())
+}
+
+// longestLife returns the longest life of a certificate that a config describes.
+func longestLife(shard *config.Shard) (longest time.Duration) {
+	for _, c := range shard.Certificates {
+		longest = max(longest, time.Duration(c.TTL)*time.Hour)
+	}
+	return longest
 }

@@ -57,39 +57,75 @@ func issuedAt(shard, key string) (at time.Time, ok bool) {
 	return at, err == nil
 }
 
-// OldCertificates yields, page by page, the keys of the batches that were issued before a time, both
-// by their names and by the store's clock.
-func OldCertificates(ctx context.Context, store object.Lister, shard string, before time.Time) iter.Seq2[[]string, error] {
+// OldCertificates yields, page by page, the keys of a tenant's batches that were issued before a time, both
+// by their names and by the store's clock. The listing ends at the first younger name, so it costs what is old.
+func OldCertificates(
+	ctx context.Context, store object.Lister, shard, tenant string, before time.Time,
+) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
-		for page, err := range object.Pages(ctx, store, "certlog/"+shard+"/") {
+		for page, err := range object.Pages(ctx, store, "certlog/"+shard+"/"+tenant+".") {
 			if err != nil {
 				yield(nil, fmt.Errorf("list the log of certificates: %w", err))
 				return
 			}
-			var old []string
-			for _, o := range page {
-				if at, ok := issuedAt(shard, o.Key); ok && at.Before(before) && o.ModTime.Before(before) {
-					old = append(old, o.Key)
-				}
-			}
-			if !yield(old, nil) {
+			old, end := oldBatches(shard, page, before)
+			if !yield(old, nil) || end {
 				return
 			}
 		}
 	}
 }
 
-// RemoveCertificates deletes a batch that OldCertificates yielded. Its key never names another one.
-func (w *Writer) RemoveCertificates(ctx context.Context, key string) error {
-	err := w.fence.Act(ctx, func(ctx context.Context) error { return w.ledger.cfg.Store.Delete(ctx, key) })
-	if err != nil {
-		return fmt.Errorf("remove %s from the log of certificates: %w", key, err)
+// oldBatches returns the keys of a page's old batches, and whether it has a younger name.
+func oldBatches(shard string, page []object.Info, before time.Time) (old []string, end bool) {
+	for _, o := range page {
+		at, ok := issuedAt(shard, o.Key)
+		switch {
+		case !ok: // not a batch
+		case !at.Before(before):
+			return old, true
+		case o.ModTime.Before(before):
+			old = append(old, o.Key)
+		}
 	}
-	return nil
+	return old, false
 }
 
-// LogCertificates appends a batch to the log of issued certificates, which is for auditors and
-// never read by the server. The batch is durable if the error is nil. If the instance has a
+// RemoveCertificates deletes a batch that OldCertificates yielded if all its certificates ended before
+// a time, and reports whether it did. It keeps one that can't be read. Its key never names another batch.
+func (w *Writer) RemoveCertificates(ctx context.Context, key string, before time.Time) (bool, error) {
+	store := w.ledger.cfg.Store
+	found, err := store.Get(ctx, key)
+	switch {
+	case errors.Is(err, object.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read the log of certificates: %w", err)
+	case !endedBefore(found.Body, before):
+		return false, nil
+	}
+	if err := w.fence.Act(ctx, func(ctx context.Context) error { return store.Delete(ctx, key) }); err != nil {
+		return false, fmt.Errorf("remove %s from the log of certificates: %w", key, err)
+	}
+	return true, nil
+}
+
+// endedBefore reports whether a batch says that all its certificates ended before a time.
+func endedBefore(body []byte, before time.Time) bool {
+	var b CertificateBatch
+	if err := json.Unmarshal(body, &b); err != nil || len(b.Certificates) == 0 {
+		return false
+	}
+	for _, c := range b.Certificates {
+		if c.Expiry.IsZero() || !c.Expiry.Before(before) {
+			return false
+		}
+	}
+	return true
+}
+
+// LogCertificates appends a batch to the log of issued certificates, which is for auditors: the server
+// reads it only to delete what is old. The batch is durable if the error is nil. If the instance has a
 // batch of the same nanosecond, the next nanosecond is used. Until ctx ends, a lost reply is
 // resolved by reading back.
 func (l *Ledger) LogCertificates(ctx context.Context, b CertificateBatch) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func TestLogCertificates(t *testing.T) {
 	}
 }
 
-// FuzzOldCertificates: whatever objects are below certlog/, those that are taken for old batches have a
+// FuzzOldCertificates: whatever objects are below certlog/, those that are taken for old batches have the
 // tenant, a time before the limit and an instance in their names.
 func FuzzOldCertificates(f *testing.F) {
 	id := fleet.InstanceID("knd01h455vb4pex5vsknk084sn02q").StorageKey()
@@ -76,14 +77,14 @@ func FuzzOldCertificates(f *testing.F) {
 	} {
 		f.Add(name)
 	}
-	form := regexp.MustCompile(`^[a-z0-9-]+\.(\d{8}T\d{6})\d{9}Z\.[0-9a-f-]{36}-[a-z]{3}\.json$`)
+	form := regexp.MustCompile(`^prod\.(\d{8}T\d{6})\d{9}Z\.[0-9a-f-]{36}-[a-z]{3}\.json$`)
 	before := time.Now().Add(time.Hour)
 	f.Fuzz(func(t *testing.T, name string) {
 		store := mem.New(mem.Config{})
 		if _, err := store.Put(t.Context(), "certlog/dev-1/"+name, []byte("{}"), object.Precondition{}); err != nil {
 			return // no key
 		}
-		for page, err := range ledger.OldCertificates(t.Context(), store, "dev-1", before) {
+		for page, err := range ledger.OldCertificates(t.Context(), store, "dev-1", "prod", before) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,4 +99,87 @@ func FuzzOldCertificates(f *testing.F) {
 			}
 		}
 	})
+}
+
+// pagesOf counts the pages that are listed.
+type pagesOf struct {
+	object.Lister
+	pages int
+}
+
+func (p *pagesOf) List(ctx context.Context, prefix, token string) (object.Page, error) {
+	p.pages++
+	return p.Lister.List(ctx, prefix, token)
+}
+
+// TestOldCertificatesCostWhatIsOld: a listing ends at the first batch that is not old, and has no other tenant's.
+func TestOldCertificatesCostWhatIsOld(t *testing.T) {
+	store := mem.New(mem.Config{})
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	id := fleet.InstanceID("knd01h455vb4pex5vsknk084sn02q").StorageKey()
+	for n := range 500 {
+		for _, tenant := range []string{"a", "a-b", "b"} {
+			key := "certlog/dev-1/" + tenant + "." + start.Add(time.Duration(n)*time.Hour).Format("20060102T150405") + "000000000Z." + id + ".json"
+			if _, err := store.Put(t.Context(), key, []byte("{}"), object.Precondition{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// The objects were written today, but the limit is not: only the names are old.
+	lister := &pagesOf{Lister: aged{store}}
+	ctx := object.WithPageSize(t.Context(), 10)
+	var keys []string
+	for page, err := range ledger.OldCertificates(ctx, lister, "dev-1", "a", start.Add(25*time.Hour)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, page...)
+	}
+	if len(keys) != 25 || lister.pages != 3 || !strings.HasPrefix(keys[24], "certlog/dev-1/a.20260103T03") {
+		t.Errorf("%d keys on %d pages, want 25 on 3: %v", len(keys), lister.pages, keys)
+	}
+}
+
+// aged lists objects as if they were written long ago.
+type aged struct{ object.Lister }
+
+func (a aged) List(ctx context.Context, prefix, token string) (object.Page, error) {
+	page, err := a.Lister.List(ctx, prefix, token)
+	for n := range page.Objects {
+		page.Objects[n].ModTime = time.Time{}
+	}
+	return page, err
+}
+
+// TestRemoveCertificates: only a batch whose certificates have all ended goes.
+func TestRemoveCertificates(t *testing.T) {
+	const ended, valid = `{"serial":"1","expiry":"2026-01-01T00:00:00Z"}`, `{"serial":"2","expiry":"2035-01-01T00:00:00Z"}`
+	before := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		body string
+		goes bool
+	}{
+		"ended":           {`{"certificates":[` + ended + `]}`, true},
+		"all ended":       {`{"certificates":[` + ended + `,` + ended + `],"more":1}`, true},
+		"one is valid":    {`{"certificates":[` + ended + `,` + valid + `]}`, false},
+		"no certificates": {`{"certificates":[]}`, false},
+		"no end":          {`{"certificates":[{"serial":"1"}]}`, false},
+		"damaged":         {`{"certificates":[` + ended, false},
+		"empty":           {``, false},
+	} {
+		store := mem.New(mem.Config{})
+		l, err := ledger.Open(ledger.Config{Store: store, Shard: "dev-1", Writer: "w", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const key = "certlog/dev-1/a.json"
+		if _, err := store.Put(t.Context(), key, []byte(test.body), object.Precondition{}); err != nil {
+			t.Fatal(err)
+		}
+		removed, err := l.Lead(term{epoch: 1}).RemoveCertificates(t.Context(), key, before)
+		left, errList := object.All(t.Context(), store, "")
+		if err != nil || errList != nil || removed != test.goes || (len(left) == 0) != test.goes {
+			t.Errorf("%s: removed: %t, left: %v, %v, %v", name, removed, left, err, errList)
+		}
+	}
 }

@@ -2,7 +2,9 @@ package ondemand
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nstance/nstance/pkg/retry"
@@ -39,37 +41,35 @@ func (e *Expiry) Run(ctx context.Context) {
 	}
 }
 
-// sweep lists the requests and expires old ones.
+// sweep lists the requests and expires old ones, after those that the last sweep closed. A request that
+// can't be expired waits for the next sweep.
 func (e *Expiry) sweep(ctx context.Context) error {
-	now := e.now()
-	closed := e.closed
+	now, closed := e.now(), e.closed
 	e.closed = nil
-	for n, k := range closed {
-		if err := e.expire(ctx, k, now.Add(-ledger.ExpireInterval/2)); err != nil {
-			e.closed = closed[n:]
-			return err
-		}
-	}
-	before := now.Add(-e.retention())
-	for old, err := range e.records.OldRequests(ctx, before) {
+	page := func(yield func([]ledger.RequestKey, error) bool) { yield(slices.Clone(closed), nil) }
+	again, errClosed := writes.Sweep(ctx, page, func(ctx context.Context, k ledger.RequestKey) (bool, error) {
+		closed = closed[1:]
+		removed, err := e.expire(ctx, k, now.Add(-ledger.ExpireInterval/2))
 		if err != nil {
-			return err
+			e.closed = append(e.closed, k)
 		}
-		for _, k := range old {
-			if err := e.expire(ctx, k, before); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+		return removed, err
+	})
+	e.closed = append(e.closed, closed...)
+	old := e.records.OldRequests(ctx, now.Add(-e.retention()))
+	swept, errOld := writes.Sweep(ctx, old, func(ctx context.Context, k ledger.RequestKey) (bool, error) {
+		return e.expire(ctx, k, now.Add(-e.retention()))
+	})
+	return errors.Join(errClosed, errOld, again.Add(swept).Refusal)
 }
 
-func (e *Expiry) expire(ctx context.Context, k ledger.RequestKey, before time.Time) error {
+// expire deletes a request, or closes it for the next sweep.
+func (e *Expiry) expire(ctx context.Context, k ledger.RequestKey, before time.Time) (bool, error) {
 	became, err := writes.During(ctx, e.records.Writes, func(ctx context.Context) (ledger.Expiry, error) {
 		return e.records.Writer.Expire(ctx, k, before)
 	})
 	if err == nil && became == ledger.Closed && len(e.closed) < maxClosed {
 		e.closed = append(e.closed, k)
 	}
-	return err
+	return became == ledger.Removed, err
 }

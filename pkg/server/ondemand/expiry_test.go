@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/object"
 	"github.com/nstance/nstance/pkg/object/mem"
+	"github.com/nstance/nstance/pkg/object/objecttest"
 	"github.com/nstance/nstance/pkg/server/ledger"
 	"github.com/nstance/nstance/pkg/server/ondemand"
 	"github.com/nstance/nstance/pkg/server/writes"
@@ -24,41 +26,96 @@ func (holds) RiseAbove(uint64)                                                 {
 func (holds) Act(ctx context.Context, write func(context.Context) error) error { return write(ctx) }
 
 // TestAsManyRequestsGoAsCome: 8,000 on-demand instances an hour, of which every second one failed, as
-// of a pool of short jobs, keep no more requests than those of the retention and the two hours after it.
+// of a pool of short jobs, keep no more requests than those of the retention and the two hours after it,
+// although every hundredth request to the store fails, and some objects are never let go.
 func TestAsManyRequestsGoAsCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const perHour, retention, hours = 8000, time.Hour, 8
-		store := mem.New(mem.Config{Latency: 5 * time.Millisecond})
-		l, err := ledger.Open(ledger.Config{Store: store, Shard: "dev-1", Writer: "w", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ctx, stop := context.WithCancel(t.Context())
-		w := l.Lead(holds{})
-		records := writes.Records{Ledger: l, Writer: w, Writes: writes.New(ctx, func() time.Duration { return time.Minute })}
-		e := ondemand.NewExpiry(records, func() time.Duration { return retention }, time.Now, slog.New(slog.DiscardHandler))
-		over := make(chan struct{})
-		go func() { defer close(over); e.Run(ctx) }()
+		store, faults := expiring(t, retention)
+		faults.Set(failing())
 		for n := range perHour * hours {
-			id, err := fleet.NewID("knd", time.Now(), counter(n))
-			if err != nil {
-				t.Fatal(err)
-			}
 			// A request that no record followed is closed first, as that of one that failed.
-			body := fmt.Sprintf(`{"tenant":"default","key":"k%d","id":%q,"group":"web","rev":1,"gone":%t}`, n, id, n%2 == 0)
-			if _, err := store.Put(ctx, fmt.Sprintf("request/dev-1/default.k%d.json", n), []byte(body), object.IfAbsent()); err != nil {
-				t.Fatal(err)
-			}
+			putRequest(t, store, n, n%2 == 0)
 			time.Sleep(time.Hour/perHour - 5*time.Millisecond)
 		}
 		left, err := object.All(t.Context(), store, "request/")
 		if most := 4 * perHour; err != nil || len(left) > most {
 			t.Errorf("%d requests are left, want at most %d; %v", len(left), most, err)
 		}
+	})
+}
+
+// TestWhatASweepLeavesIsNotForgotten: a request that a sweep has closed and the next one can't delete is deleted
+// by the one after that, not when it is old again.
+func TestWhatASweepLeavesIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, faults := expiring(t, 24*time.Hour)
+		for n := range 20 {
+			putRequest(t, store, n, false)
+		}
+		time.Sleep(24*time.Hour + 30*time.Minute)
+		faults.Set(objecttest.Always(objecttest.Outcome{Fault: objecttest.Dropped}))
+		time.Sleep(time.Hour)
+		if left, err := object.All(t.Context(), store, "request/"); err != nil || len(left) != 20 {
+			t.Fatalf("%d requests are left, want 20: %v", len(left), err)
+		}
+		faults.Set(nil)
+		time.Sleep(time.Hour)
+		if left, err := object.All(t.Context(), store, "request/"); err != nil || len(left) != 0 {
+			t.Errorf("%d requests are left: %v", len(left), err)
+		}
+	})
+}
+
+// expiring runs the expiry of a term until the test ends.
+func expiring(t *testing.T, retention time.Duration) (*mem.Store, *objecttest.Faults) {
+	t.Helper()
+	store := mem.New(mem.Config{Latency: 5 * time.Millisecond})
+	faults := objecttest.NewFaults(store, nil)
+	l, err := ledger.Open(ledger.Config{Store: faults, Shard: "dev-1", Writer: "w", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	w := l.Lead(holds{})
+	records := writes.Records{Ledger: l, Writer: w, Writes: writes.New(ctx, func() time.Duration { return time.Minute })}
+	e := ondemand.NewExpiry(records, func() time.Duration { return retention }, time.Now, slog.New(slog.DiscardHandler))
+	over := make(chan struct{})
+	go func() { defer close(over); e.Run(ctx) }()
+	t.Cleanup(func() {
 		stop()
 		<-over
+		l.Close()
 	})
+	return store, faults
+}
+
+// putRequest writes the request of an instance without a record.
+func putRequest(t *testing.T, store *mem.Store, n int, gone bool) {
+	t.Helper()
+	id, err := fleet.NewID("knd", time.Now(), counter(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"tenant":"default","key":"k%d","id":%q,"group":"web","rev":1,"gone":%t}`, n, id, gone)
+	if _, err := store.Put(t.Context(), fmt.Sprintf("request/dev-1/default.k%d.json", n), []byte(body), object.IfAbsent()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// failing has every hundredth request fail, and refuses all for a few objects.
+func failing() func(objecttest.Request) objecttest.Outcome {
+	n := 0
+	return func(r objecttest.Request) objecttest.Outcome {
+		switch n++; {
+		case strings.HasSuffix(r.Key, "000.json"):
+			return objecttest.Outcome{Fault: objecttest.Refused}
+		case n%100 == 0 && r.Verb != object.VerbList:
+			return objecttest.Outcome{Fault: objecttest.Dropped}
+		default:
+			return objecttest.Outcome{}
+		}
+	}
 }
 
 // counter yields the same bytes for each number.
