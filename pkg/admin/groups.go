@@ -20,14 +20,20 @@ type Group struct {
 	AlreadyGone []string // of the instances a change was to remove
 	// ManagedBefore is what managed the group until a change was forced.
 	ManagedBefore string
+	// Bare: the instances were left out. JSON then has no such field, as an empty list would say that there are none.
+	Bare bool
 }
 
 // MarshalJSON implements json.Marshaler: the message's JSON with the other fields.
 func (g Group) MarshalJSON() ([]byte, error) {
-	return jsonOf(inShard{g.Shard}, g.GroupStatus, struct {
+	text, err := jsonOf(inShard{g.Shard}, g.GroupStatus, struct {
 		AlreadyGone   []string `json:"already_gone,omitempty"`
 		ManagedBefore string   `json:"managed_before,omitempty"`
 	}{g.AlreadyGone, g.ManagedBefore})
+	if err != nil || !g.Bare {
+		return text, err
+	}
+	return withoutField(text, "instances")
 }
 
 // ListGroups returns the groups of all shards given, ordered by shard and key, with those parts. On an
@@ -40,7 +46,7 @@ func (c *Client) ListGroups(ctx context.Context, shards []client.Shard, with cli
 		}
 		groups := make([]Group, 0, len(resp.GetGroups()))
 		for _, g := range resp.GetGroups() {
-			groups = append(groups, Group{Shard: shard, GroupStatus: g})
+			groups = append(groups, Group{Shard: shard, GroupStatus: g, Bare: !with.Instances})
 		}
 		return groups, nil
 	})
@@ -61,7 +67,7 @@ func groupStatus(ctx context.Context, c *Client, shards []client.Shard, req *nst
 		case err != nil:
 			return nil, err
 		}
-		return []Group{{Shard: shard, GroupStatus: resp.GetGroup()}}, nil
+		return []Group{{Shard: shard, GroupStatus: resp.GetGroup(), Bare: req.GetOmitInstances()}}, nil
 	})
 	if len(found) == 0 && err == nil {
 		return nil, noGroup(ctx, c, shards, req.GetKey())
@@ -140,7 +146,8 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, req *ns
 				"have changed it", resp.GetGroup().GetRolloutPaused())
 		}
 		return Group{
-			Shard: shard, GroupStatus: resp.GetGroup(), AlreadyGone: resp.GetAlreadyGone(), ManagedBefore: resp.GetManagedBefore(),
+			Shard: shard, GroupStatus: resp.GetGroup(), Bare: true,
+			AlreadyGone: resp.GetAlreadyGone(), ManagedBefore: resp.GetManagedBefore(),
 		}, err
 	})
 	return changed, orMeant(ctx, c, shards, req.GetKey(), err)
@@ -152,7 +159,7 @@ func (c *Client) UpsertGroup(ctx context.Context, shards []client.Shard, req *ns
 func (c *Client) AbortRollout(ctx context.Context, shards []client.Shard, key string, etag *string) ([]Group, error) {
 	aborted, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (Group, error) {
 		resp, err := s.AbortRollout(ctx, &nstancev1.AbortRolloutRequest{Key: key, IfEtag: etag})
-		return Group{Shard: shard, GroupStatus: resp.GetGroup()}, err
+		return Group{Shard: shard, GroupStatus: resp.GetGroup(), Bare: true}, err
 	})
 	return aborted, orMeant(ctx, c, shards, key, err)
 }
@@ -162,7 +169,7 @@ func (c *Client) AbortRollout(ctx context.Context, shards []client.Shard, key st
 func (c *Client) RetryRollout(ctx context.Context, shards []client.Shard, key string, etag *string) ([]Group, error) {
 	retried, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (Group, error) {
 		resp, err := s.RetryRollout(ctx, &nstancev1.RetryRolloutRequest{Key: key, IfEtag: etag})
-		return Group{Shard: shard, GroupStatus: resp.GetGroup()}, err
+		return Group{Shard: shard, GroupStatus: resp.GetGroup(), Bare: true}, err
 	})
 	return retried, orMeant(ctx, c, shards, key, err)
 }
@@ -173,7 +180,7 @@ func (c *Client) RetryRollout(ctx context.Context, shards []client.Shard, key st
 func (c *Client) ResetGroup(ctx context.Context, shards []client.Shard, key string, force bool) ([]Group, error) {
 	reset, err := each(ctx, c, shards, func(ctx context.Context, shard string, s client.Service) (Group, error) {
 		resp, err := s.ResetGroup(ctx, &nstancev1.ResetGroupRequest{Key: key, Force: force})
-		return Group{Shard: shard, GroupStatus: resp.GetGroup()}, err
+		return Group{Shard: shard, GroupStatus: resp.GetGroup(), Bare: true}, err
 	})
 	return reset, orMeant(ctx, c, shards, key, err)
 }

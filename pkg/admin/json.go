@@ -30,6 +30,29 @@ func jsonOf(parts ...any) ([]byte, error) {
 	return fmt.Appendf(nil, "{%s}", bytes.Join(fields, []byte{','})), nil
 }
 
+// withoutField returns a JSON object without one of its fields.
+func withoutField(object []byte, name string) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if _, err := d.Token(); err != nil {
+		return nil, fmt.Errorf("format as JSON: %w", err)
+	}
+	var fields [][]byte
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, fmt.Errorf("format as JSON: %w", err)
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, fmt.Errorf("format as JSON: %w", err)
+		}
+		if key != name {
+			fields = append(fields, fmt.Appendf(nil, "%q:%s", key, value))
+		}
+	}
+	return fmt.Appendf(nil, "{%s}", bytes.Join(fields, []byte{','})), nil
+}
+
 // inShard is the field that the shard's answers have before those of their message.
 type inShard struct {
 	Shard string `json:"shard"`

@@ -28,6 +28,13 @@ func TestJSON(t *testing.T) {
 				Capacity:   &nstancev1.MachineCapacity{CpuMillis: 4000},
 			},
 		},
+		`{"shard":"a","key":"web","tenant":"","template":"","size":2,"instance_type":"","subnet_pool":"","vars":{"instances":[]},` +
+			`"is_static":false,"etag":"","actual_size":0,"pending_size":0,"draining_size":0,"up_to_date_size":0,"static_size":0,` +
+			`"conditions":[],"max_surge":"","files_up_to_date_size":0,"rollout_paused":false,"manager":""}`: admin.Group{
+			Shard: "a", Bare: true, GroupStatus: &nstancev1.GroupStatus{Key: "web", Size: 2, Vars: &structpb.Struct{
+				Fields: map[string]*structpb.Value{"instances": structpb.NewListValue(&structpb.ListValue{})},
+			}},
+		},
 		`{"id":"o","tenant":"","registered_at":"2026-01-02T03:04:05Z","removed_by":"","connected":false,"connected_to":[]}`: admin.Operator{
 			OperatorStatus: &nstancev1.OperatorStatus{Id: "o", RegisteredAt: at},
 		},

@@ -79,7 +79,7 @@ func event(e client.Event) Event {
 	case e.Kind == client.Lost:
 		out.Kind, out.Of, out.Error = EventLost, e.Of, e.Err.Error()
 	case ofGroups(e.Of):
-		out.Kind, out.Group = EventGroup, &Group{Shard: e.Shard, GroupStatus: e.Group}
+		out.Kind, out.Group = EventGroup, &Group{Shard: e.Shard, GroupStatus: e.Group, Bare: true}
 	case e.Of == client.WatchInstances, e.Of == client.WatchAllInstances:
 		out.Kind, out.Instance = EventInstance, &Instance{e.Shard, e.Instance}
 	case e.Of == client.WatchEvents:

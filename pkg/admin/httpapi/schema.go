@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 	"google.golang.org/protobuf/proto"
@@ -50,6 +51,8 @@ func (groupSchema) Schema(r huma.Registry) *huma.Schema {
 	return inShard(r, "Group", &nstancev1.GroupStatus{}, map[string]*huma.Schema{
 		"already_gone": {Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString},
 			Description: "Of the instances that a change was to remove: those that were gone already"},
+		"instances": {Type: huma.TypeArray, Items: messageRef(r, (&nstancev1.GroupInstance{}).ProtoReflect().Descriptor()),
+			Description: "Not in answers to changes, in events, and in lists with omit=instances"},
 	})
 }
 
@@ -98,6 +101,7 @@ func inShard(r huma.Registry, name string, m proto.Message, optional map[string]
 		s.Required = append([]string{"shard"}, s.Required...)
 		for field, of := range optional {
 			s.Properties[field] = of
+			s.Required = slices.DeleteFunc(s.Required, func(name string) bool { return name == field })
 		}
 		return s
 	})
