@@ -26,9 +26,10 @@ var ErrChangedMeanwhile = errors.New("changed meanwhile")
 // returned them, runs exactly that many instances, and has no other managed instances than draining
 // ones, whose IDs it returns with the group. It ends with ErrChangedMeanwhile if another change
 // gives the group another size or definition. progress, if not nil, is called first and each time
-// the group's numbers or conditions change. On an error it returns the group as last seen.
+// the group's numbers or conditions change. The result has the group's instances if with says so. On an error it
+// is the group as last seen.
 func (c *Client) WaitGroup(
-	ctx context.Context, shard client.Shard, asked Group, progress func(Group),
+	ctx context.Context, shard client.Shard, asked Group, with client.Parts, progress func(Group),
 ) (g Group, draining []string, err error) {
 	key := asked.GetKey()
 	req := &nstancev1.GetGroupRequest{Key: key, OmitInstances: true}
@@ -50,6 +51,10 @@ func (c *Client) WaitGroup(
 				progress(g)
 			}
 			if g.GetActualSize() == g.GetSize() && g.GetPendingSize() == 0 {
+				if with.Instances && req.GetOmitInstances() {
+					req.OmitInstances = false
+					continue
+				}
 				draining, err = c.drainingOf(ctx, shard, key)
 				return g, draining, err
 			}

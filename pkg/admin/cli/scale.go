@@ -172,7 +172,7 @@ func ask(groups []admin.Group, req *nstancev1.UpsertGroupRequest) {
 // await waits for groups, each in its own shard, and updates groups in place: with their instances, unless
 // the output is a table.
 func (a *app) await(cmd *cobra.Command, c *admin.Client, shards []client.Shard, groups []admin.Group) error {
-	out := cmd.ErrOrStderr()
+	out, with := cmd.ErrOrStderr(), client.Parts{Instances: a.format != formatTable}
 	errs := make([]error, len(groups))
 	var all sync.WaitGroup
 	for n := range groups {
@@ -184,13 +184,7 @@ func (a *app) await(cmd *cobra.Command, c *admin.Client, shards []client.Shard, 
 			}
 			var draining []string
 			asked := groups[n]
-			groups[n], draining, errs[n] = c.WaitGroup(cmd.Context(), shard[0], asked, printProgress(out))
-			if errs[n] == nil && a.format != formatTable {
-				var full []admin.Group
-				if full, errs[n] = c.GroupStatus(cmd.Context(), shard, asked.GetKey()); errs[n] == nil {
-					groups[n] = full[0]
-				}
-			}
+			groups[n], draining, errs[n] = c.WaitGroup(cmd.Context(), shard[0], asked, with, printProgress(out))
 			groups[n].AlreadyGone, groups[n].ManagedBefore = asked.AlreadyGone, asked.ManagedBefore
 			if len(draining) > 0 {
 				fmt.Fprintf(out, "%s/%s: still draining: %s\n", groups[n].Shard, groups[n].GetKey(), strings.Join(draining, ", "))
