@@ -171,8 +171,9 @@ const manyDeleted = 10_000
 // printDeleted prints what the records of deleted instances cost, if they are many.
 func printDeleted(w io.Writer, shard string, d *nstancev1.DeletedRecords) {
 	if d.GetExpected() >= manyDeleted {
-		fmt.Fprintf(w, "%s: deleted_record_retention keeps about %d records (now %d), %d MiB of the server's memory, "+
-			"if as many instances are deleted as in the last %s\n", shard, d.GetExpected(), d.GetKept(), d.GetExpectedBytes()>>20,
-			config.Duration(time.Duration(d.GetWindowSeconds())*time.Second))
+		window := time.Duration(d.GetWindowSeconds()) * time.Second
+		fmt.Fprintf(w, "%s: at the rate of the last %s, deleted_record_retention keeps about %d records of deleted instances (now %d): "+
+			"%d MiB of the server's memory\n", shard, config.Duration(window.Round(time.Minute)), d.GetExpected(), d.GetKept(),
+			d.GetExpectedBytes()>>20)
 	}
 }

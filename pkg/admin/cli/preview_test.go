@@ -37,13 +37,13 @@ func somePreview() *nstancev1.ConfigPreview {
 		Removals:        []*nstancev1.GroupRemoval{{Tenant: "default", Group: "jobs", Instances: 1, InstanceIds: []string{someInstance}}},
 		RestartRequired: []string{"server.bind"}, ShardSurge: 4,
 		SizeOverrides:  []*nstancev1.SizeOverride{{Tenant: "default", Group: "web", StaticSize: 5, Size: 3}},
-		DeletedRecords: &nstancev1.DeletedRecords{Kept: 2993, WindowSeconds: 8 * 3600, Expected: 90_000, ExpectedBytes: 223 << 20},
+		DeletedRecords: &nstancev1.DeletedRecords{Kept: 2993, WindowSeconds: 8*3600 + 29, Expected: 90_000, ExpectedBytes: 223 << 20},
 	}
 }
 
 // manyDeleted is what is told of somePreview's deleted records.
-const manyDeleted = "dev-1: deleted_record_retention keeps about 90000 records (now 2993), 223 MiB of the server's memory, " +
-	"if as many instances are deleted as in the last 8h"
+const manyDeleted = "dev-1: at the rate of the last 8h, deleted_record_retention keeps about 90000 records of deleted instances " +
+	"(now 2993): 223 MiB of the server's memory"
 
 // isPreview checks the words of somePreview.
 func isPreview(t *testing.T, r result) {

@@ -1,6 +1,9 @@
 package preview
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // DeletedRecords are the records of deleted instances, which are kept for a time.
 type DeletedRecords struct {
@@ -20,21 +23,22 @@ const (
 )
 
 // Deleted returns what a retention keeps at the rate at which instances were deleted lately, by when each
-// deleted instance that has a record was deleted, which is zero if that is unknown. Before the oldest of
-// these nothing is known, whatever the retention is now: it may have been shorter, or the shard is young.
+// deleted instance that has a record was deleted, which is zero if that is unknown. The window is the age of
+// the youngest nine tenths: before the oldest nothing is known, whatever the retention is now, as it may have
+// been shorter or the shard is young, and a few, such as those that failed early, are kept for longer.
 func Deleted(deletedAt []time.Time, now time.Time, soFar, retention time.Duration) DeletedRecords {
 	d := DeletedRecords{Kept: len(deletedAt), Window: min(shortestWindow, soFar)}
+	var ages []time.Duration
 	for _, at := range deletedAt {
 		if !at.IsZero() {
-			d.Window = min(max(d.Window, now.Sub(at)), longestWindow)
+			ages = append(ages, now.Sub(at))
 		}
 	}
-	lately := 0
-	for _, at := range deletedAt {
-		if now.Sub(at) <= d.Window {
-			lately++
-		}
+	slices.Sort(ages)
+	if n := len(ages); n > 0 {
+		d.Window = min(max(d.Window, ages[(n*9-1)/10]), longestWindow)
 	}
+	lately, _ := slices.BinarySearch(ages, d.Window+1)
 	d.Expected = int64(float64(lately) * float64(retention) / float64(d.Window))
 	d.ExpectedBytes = d.Expected * bytesPerDeleted
 	return d

@@ -1257,7 +1257,8 @@ type DeletedRecords struct {
 	Expected int64 `protobuf:"varint,2,opt,name=expected,proto3" json:"expected,omitempty"`
 	// About how many bytes of the leader's memory these take.
 	ExpectedBytes int64 `protobuf:"varint,3,opt,name=expected_bytes,json=expectedBytes,proto3" json:"expected_bytes,omitempty"`
-	// How far back deletions were counted: to the oldest one with a record, at most a day.
+	// How far back deletions were counted: the age of the youngest nine tenths of the records, from
+	// an hour, or the running config's retention if that is shorter, to a day.
 	WindowSeconds int64 `protobuf:"varint,4,opt,name=window_seconds,json=windowSeconds,proto3" json:"window_seconds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
