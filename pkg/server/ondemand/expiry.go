@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/nstance/nstance/pkg/retry"
@@ -41,23 +40,23 @@ func (e *Expiry) Run(ctx context.Context) {
 	}
 }
 
-// sweep lists the requests and expires old ones, after those that the last sweep closed. A request that
-// can't be expired waits for the next sweep.
+// sweep lists the requests and expires old ones, after those that the last sweep closed. One that can't be
+// expired waits until it is old again: two deletes of a request are at least an interval apart.
 func (e *Expiry) sweep(ctx context.Context) error {
 	now, closed := e.now(), e.closed
 	e.closed = nil
-	page := func(yield func([]ledger.RequestKey, error) bool) { yield(slices.Clone(closed), nil) }
+	tried := map[ledger.RequestKey]bool{} // a prefix of closed
+	page := func(yield func([]ledger.RequestKey, error) bool) { yield(closed, nil) }
 	again, errClosed := writes.Sweep(ctx, page, func(ctx context.Context, k ledger.RequestKey) (bool, error) {
-		closed = closed[1:]
-		removed, err := e.expire(ctx, k, now.Add(-ledger.ExpireInterval/2))
-		if err != nil {
-			e.closed = append(e.closed, k)
-		}
-		return removed, err
+		tried[k] = true
+		return e.expire(ctx, k, now.Add(-ledger.ExpireInterval/2))
 	})
-	e.closed = append(e.closed, closed...)
+	e.closed = append(e.closed, closed[len(tried):]...)
 	old := e.records.OldRequests(ctx, now.Add(-e.retention()))
 	swept, errOld := writes.Sweep(ctx, old, func(ctx context.Context, k ledger.RequestKey) (bool, error) {
+		if tried[k] {
+			return false, nil
+		}
 		return e.expire(ctx, k, now.Add(-e.retention()))
 	})
 	return errors.Join(errClosed, errOld, again.Add(swept).Refusal)

@@ -1,6 +1,7 @@
 package writes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -8,8 +9,11 @@ import (
 	"github.com/nstance/nstance/pkg/object"
 )
 
-// maxFailures is after how many failures in a row a sweep ends: then the store is down.
-const maxFailures = 5
+// The number of failures and of refusals in a row that end a sweep: the store is down, or protects them all.
+const (
+	maxFailures = 5
+	maxRefusals = 1000
+)
 
 // Swept is the result of a sweep.
 type Swept struct {
@@ -30,11 +34,11 @@ func (s Swept) Add(more Swept) Swept {
 
 // Sweep deletes items of a listing, one after the other, to leave the store to more important work.
 // remove reports whether it deleted its item. An item that can't be deleted stays, and the others
-// follow, until the listing or several items in a row fail. err is the first failure; a refusal is none.
+// follow, until the listing or many items in a row fail. err is the first failure; a refusal is none.
 func Sweep[T any](
 	ctx context.Context, pages iter.Seq2[[]T, error], remove func(context.Context, T) (bool, error),
 ) (swept Swept, err error) {
-	failures := 0
+	failures, refusals := 0, 0
 	for page, listed := range pages {
 		if listed != nil {
 			return swept, errors.Join(err, listed)
@@ -43,22 +47,18 @@ func Sweep[T any](
 			removed, failed := remove(ctx, item)
 			switch {
 			case failed == nil:
-				failures = 0
-			case errors.Is(failed, object.ErrRefused):
-				failures = 0
-				if swept.Refused++; swept.Refusal == nil {
-					swept.Refusal = failed
+				failures, refusals = 0, 0
+				if removed {
+					swept.Deleted++
 				}
+			case errors.Is(failed, object.ErrRefused):
+				failures, refusals = 0, refusals+1
+				swept = swept.Add(Swept{Refused: 1, Refusal: failed})
 			default:
 				failures++
-				if err == nil {
-					err = failed
-				}
+				err = cmp.Or(err, failed)
 			}
-			if removed && failed == nil {
-				swept.Deleted++
-			}
-			if failures == maxFailures || ctx.Err() != nil {
+			if failures == maxFailures || refusals == maxRefusals || ctx.Err() != nil {
 				return swept, err
 			}
 		}

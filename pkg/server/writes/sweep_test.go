@@ -87,3 +87,18 @@ func TestSweepEnds(t *testing.T) {
 		t.Errorf("%d were deleted after the end", swept.Deleted-1)
 	}
 }
+
+// TestSweepOfProtectedItems ends after a thousand refusals in a row: then all are protected.
+func TestSweepOfProtectedItems(t *testing.T) {
+	refused := make([]error, 3000)
+	for n := range refused {
+		refused[n] = object.ErrRefused
+	}
+	refused[900] = nil
+	swept, err := writes.Sweep(t.Context(), outcomes(refused, nil), func(_ context.Context, outcome error) (bool, error) {
+		return outcome == nil, outcome
+	})
+	if swept.Refused != 1900 || swept.Deleted != 1 || err != nil {
+		t.Errorf("%+v, %v", swept, err)
+	}
+}
