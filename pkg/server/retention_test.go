@@ -17,11 +17,16 @@ import (
 // logged writes a batch of the log of certificates, as of now, of one that ends after a time, and returns
 // its key.
 func (s *site) logged(tenant string, life time.Duration) string {
-	at := time.Now().UTC()
-	moment := fmt.Sprintf("%s%09dZ", at.Format("20060102T150405"), at.Nanosecond())
-	key := fmt.Sprintf("certlog/dev-1/%s.%s.%s.json", tenant, moment, newID(s.t, "knd").StorageKey())
-	s.put(key, fmt.Sprintf(`{"certificates": [{"serial": "1", "expiry": %q}]}`, at.Add(life).Format(time.RFC3339)))
+	key := logKey(s.t, tenant, time.Now().Add(life))
+	s.put(key, "whatever")
 	return key
+}
+
+// logKey returns the key of a batch that ends at a time.
+func logKey(t *testing.T, tenant string, end time.Time) string {
+	t.Helper()
+	stamp := func(at time.Time) string { return at.UTC().Format("20060102T150405") + "000000000Z" }
+	return fmt.Sprintf("certlog/dev-1/%s.%s.%s.%s.json", tenant, stamp(end), stamp(time.Now()), newID(t, "knd").StorageKey())
 }
 
 // removedNow writes the record and the tombstone of an operator that is removed now, and returns
@@ -71,19 +76,18 @@ func TestOldObjectsGo(t *testing.T) {
 		s.logged("default", time.Hour)
 		want := []string{
 			living.Key(), "certlog/dev-1/odd.json", "certlog/dev-1/default.20260102T030405Z.odd.json",
-			s.logged("default", 10*365*aDay), s.logged("default", 20*aDay), s.logged("another", time.Hour), s.logged("default", time.Hour),
+			s.logged("default", 10*365*aDay), s.logged("default", 20*aDay), s.logged("another", time.Hour),
 		}
 		s.put(want[1], "{}")
 		s.put(want[2], "{}")
-		s.put(want[6], "damaged")
+		s.logged("prod", time.Hour)
 		time.Sleep(399 * aDay)
 		want = append(want, s.logged("default", time.Hour))
 		// An old name with a young object, such as one that was put back, and the other way round.
-		old := fmt.Sprintf("certlog/dev-1/default.19900102T030405000000000Z.%s.json", newID(t, "knd").StorageKey())
-		future := fmt.Sprintf("certlog/dev-1/default.20990102T030405000000000Z.%s.json", newID(t, "knd").StorageKey())
-		for _, key := range []string{old, future} {
-			s.put(key, `{"certificates": [{"serial": "1", "expiry": "1990-02-01T00:00:00Z"}]}`)
-		}
+		old := logKey(t, "default", time.Date(1990, 1, 2, 3, 4, 5, 0, time.UTC))
+		future := logKey(t, "default", time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC))
+		s.put(old, "{}")
+		s.put(future, "{}")
 		want = append(want, old, future)
 		time.Sleep(30 * time.Hour)
 
@@ -149,48 +153,49 @@ func TestAnOperatorThatIsPutBackMeanwhile(t *testing.T) {
 	})
 }
 
-// TestAYoungLogCostsNothing: as long as the certificates of the config may be valid, no batch is read.
-func TestAYoungLogCostsNothing(t *testing.T) {
-	simulated(t, func(t *testing.T) {
-		s := furnished(t, `"default": {}`)
-		s.config["GROUPS"] = strings.Replace(s.config["GROUPS"], `"ttl": 24`, `"ttl": 87600`, 1)
-		s.putConfig(shardID)
-		s.start().awaitLeading().ends()
-		want := []string{s.logged("default", 10*365*aDay)}
-		time.Sleep(1000 * aDay)
-		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
-			if r.Verb == object.VerbGet && r.Key == want[0] {
-				t.Error("the batch is read")
-			}
-			return objecttest.Outcome{}
-		})
-		s.start().awaitLeading()
-		awaitSweep()
-		s.expectOld(want)
-	})
-}
-
 // TestOldObjectsThatTheStoreRefuses: what the store does not let go, or not even be read, stays, and the rest
 // goes.
 func TestOldObjectsThatTheStoreRefuses(t *testing.T) {
 	simulated(t, func(t *testing.T) {
 		s := newSite(t)
 		s.start().awaitLeading().ends()
-		batch, unread := s.logged("default", time.Hour), s.logged("default", time.Hour)
+		batch := s.logged("default", time.Hour)
 		protected, unreadable, protectedRecord := s.removedNow(), s.removedNow(), s.removedNow()
 		s.logged("default", time.Hour)
 		s.removedNow()
 		time.Sleep(401 * aDay)
 		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
 			kept := append([]string{batch, protectedRecord[0]}, protected...)
-			if r.Key == unread || r.Key == unreadable[0] || r.Verb == object.VerbDelete && slices.Contains(kept, r.Key) {
+			if r.Key == unreadable[0] || r.Verb == object.VerbDelete && slices.Contains(kept, r.Key) {
 				return objecttest.Outcome{Fault: objecttest.Refused}
 			}
 			return objecttest.Outcome{}
 		})
 		s.start().awaitLeading()
 		awaitSweep()
-		s.expectOld(slices.Concat(protected, unreadable, protectedRecord, []string{batch, unread}))
+		s.expectOld(slices.Concat(protected, unreadable, protectedRecord, []string{batch}))
+	})
+}
+
+// TestOldObjectsOfOthersGo: a batch that can't be deleted holds up neither its tenant's others nor other tenants'.
+func TestOldObjectsOfOthersGo(t *testing.T) {
+	simulated(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start().awaitLeading().ends()
+		stuck := s.logged("default", time.Hour)
+		s.logged("default", 2*time.Hour)
+		s.logged("prod", time.Hour)
+		s.removedNow()
+		time.Sleep(401 * aDay)
+		s.store.Set(func(r objecttest.Request) objecttest.Outcome {
+			if r.Key == stuck {
+				return objecttest.Outcome{Fault: objecttest.Dropped}
+			}
+			return objecttest.Outcome{}
+		})
+		s.start().awaitLeading()
+		awaitSweep()
+		s.expectOld([]string{stuck})
 	})
 }
 
@@ -221,8 +226,8 @@ func TestOldObjectsGoAfterErrors(t *testing.T) {
 	})
 }
 
-// TestTheLogIsKeptForever: if the config says so, and for as long as the config has certificates that live long.
-func TestTheLogIsKeptForever(t *testing.T) {
+// TestTheLogIsKept: forever if the config says so, and for as long as it says.
+func TestTheLogIsKept(t *testing.T) {
 	for name, text := range map[string]string{
 		"off":       `"garbage_collection": { "certificate_log_retention": "" }`,
 		"ten years": `"garbage_collection": { "certificate_log_retention": "3650d" }`,

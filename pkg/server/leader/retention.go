@@ -2,12 +2,12 @@ package leader
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/nstance/nstance/pkg/config"
 	"github.com/nstance/nstance/pkg/fleet"
 	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server/ledger"
@@ -45,10 +45,10 @@ func (t retention) run(ctx context.Context) {
 func (t retention) report(ctx context.Context, what string, sweep func(context.Context) (writes.Swept, error)) bool {
 	swept, err := sweep(ctx)
 	if swept.Deleted > 0 {
-		t.cfg.Logger.Info("deleted old objects", slog.String("of", what), slog.Int("objects", swept.Deleted))
+		t.cfg.Logger.Info("deleted old objects", slog.String("of", what), slog.Int("count", swept.Deleted))
 	}
 	if swept.Refused > 0 {
-		t.cfg.Logger.Info("object storage refuses to delete old objects", slog.String("of", what), slog.Int("objects", swept.Refused),
+		t.cfg.Logger.Info("object storage refuses to let old objects go", slog.String("of", what), slog.Int("count", swept.Refused),
 			slog.Any("error", swept.Refusal))
 	}
 	if err != nil && ctx.Err() == nil {
@@ -59,22 +59,16 @@ func (t retention) report(ctx context.Context, what string, sweep func(context.C
 
 // pruneCertificates deletes from the log what has been over for the retention. Each step asks the running
 // config, so that a longer retention has effect at once.
-func (t retention) pruneCertificates(ctx context.Context) (total writes.Swept, err error) {
+func (t retention) pruneCertificates(ctx context.Context) (total writes.Swept, errs error) {
 	for _, tenant := range t.tenants() {
 		before, kept := t.certificatesBefore()
-		if !kept {
-			return total, nil
+		if !kept || ctx.Err() != nil {
+			return total, errs
 		}
-		// What was issued later has not ended, unless the config had only shorter lives then: it waits.
-		issued := before.Add(-longestLife(t.config.shard()))
-		old := ledger.OldCertificates(ctx, t.cfg.Store, t.cfg.Static.Shard, tenant, issued)
-		swept, err := writes.Sweep(ctx, old, t.pruneBatch)
-		total = total.Add(swept)
-		if err != nil {
-			return total, err
-		}
+		swept, err := writes.Sweep(ctx, ledger.OldCertificates(ctx, t.cfg.Store, t.cfg.Static.Shard, tenant, before), t.pruneBatch)
+		total, errs = total.Add(swept), errors.Join(errs, err)
 	}
-	return total, nil
+	return total, errs
 }
 
 func (t retention) pruneBatch(ctx context.Context, key string) (bool, error) {
@@ -106,12 +100,4 @@ func (t retention) certificatesBefore() (before time.Time, ok bool) {
 // operatorsBefore returns before when a deleted operator was removed.
 func (t retention) operatorsBefore() time.Time {
 	return t.cfg.Now().Add(-t.config.shard().Server.GarbageCollection.RemovedOperatorRetention.Std())
-}
-
-// longestLife returns the longest life of a certificate that a config describes.
-func longestLife(shard *config.Shard) (longest time.Duration) {
-	for _, c := range shard.Certificates {
-		longest = max(longest, time.Duration(c.TTL)*time.Hour)
-	}
-	return longest
 }

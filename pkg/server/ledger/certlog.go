@@ -31,25 +31,42 @@ type CertificateBatch struct {
 // timestamp sorts by time and has no dot, which separates the parts of a key.
 const timestamp = "20060102T150405"
 
-// key returns "certlog/{shard}/{tenant}.{timestamp}.{id}.json".
+// key returns "certlog/{shard}/{tenant}.{end}.{issued}.{id}.json". The end, that of the last certificate, comes
+// first: what is over is listed first, and is known without a read.
 func (b CertificateBatch) key(shard string) string {
-	at := b.IssuedAt.UTC()
-	return fmt.Sprintf("certlog/%s/%s.%s%09dZ.%s%s",
-		shard, b.Tenant, at.Format(timestamp), at.Nanosecond(), b.Instance.StorageKey(), suffix)
+	end := b.IssuedAt
+	for _, c := range b.Certificates {
+		if c.Expiry.After(end) {
+			end = c.Expiry
+		}
+	}
+	return fmt.Sprintf("certlog/%s/%s.%s.%s.%s%s", shard, b.Tenant, stamp(end), stamp(b.IssuedAt), b.Instance.StorageKey(), suffix)
 }
 
-// issuedAt returns when the batch of an object was issued, by the object's name. ok is false if the
+func stamp(at time.Time) string {
+	at = at.UTC()
+	return fmt.Sprintf("%s%09dZ", at.Format(timestamp), at.Nanosecond())
+}
+
+// endOf returns when the last certificate of a batch ends, by the object's name. ok is false if the
 // object is not a batch of the shard.
-func issuedAt(shard, key string) (at time.Time, ok bool) {
+func endOf(shard, key string) (end time.Time, ok bool) {
 	name, found := strings.CutPrefix(key, "certlog/"+shard+"/")
 	parts := strings.Split(name, ".")
-	if !found || len(parts) != 4 || "."+parts[3] != suffix || fleet.CheckName(parts[0]) != nil {
+	if !found || len(parts) != 5 || "."+parts[4] != suffix || fleet.CheckName(parts[0]) != nil {
 		return time.Time{}, false
 	}
-	if _, err := fleet.ParseStorageKey(parts[2]); err != nil {
+	if _, err := fleet.ParseStorageKey(parts[3]); err != nil {
 		return time.Time{}, false
 	}
-	moment, utc := strings.CutSuffix(parts[1], "Z")
+	end, isEnd := parseStamp(parts[1])
+	_, isIssue := parseStamp(parts[2])
+	return end, isEnd && isIssue
+}
+
+// parseStamp is the inverse of stamp.
+func parseStamp(text string) (time.Time, bool) {
+	moment, utc := strings.CutSuffix(text, "Z")
 	if !utc || len(moment) != len(timestamp)+9 {
 		return time.Time{}, false
 	}
@@ -57,8 +74,9 @@ func issuedAt(shard, key string) (at time.Time, ok bool) {
 	return at, err == nil
 }
 
-// OldCertificates yields, page by page, the keys of a tenant's batches that were issued before a time, both
-// by their names and by the store's clock. The listing ends at the first younger name, so it costs what is old.
+// OldCertificates yields, page by page, the keys of a tenant's batches whose certificates all ended before a
+// time by their names, and which were written before it by the store's clock. The listing ends at the first
+// batch that ends later, so it costs what is old.
 func OldCertificates(
 	ctx context.Context, store object.Lister, shard, tenant string, before time.Time,
 ) iter.Seq2[[]string, error] {
@@ -68,21 +86,21 @@ func OldCertificates(
 				yield(nil, fmt.Errorf("list the log of certificates: %w", err))
 				return
 			}
-			old, end := oldBatches(shard, page, before)
-			if !yield(old, nil) || end {
+			old, last := oldBatches(shard, page, before)
+			if !yield(old, nil) || last {
 				return
 			}
 		}
 	}
 }
 
-// oldBatches returns the keys of a page's old batches, and whether it has a younger name.
-func oldBatches(shard string, page []object.Info, before time.Time) (old []string, end bool) {
+// oldBatches returns the keys of a page's old batches, and whether it has one that ends later.
+func oldBatches(shard string, page []object.Info, before time.Time) (old []string, last bool) {
 	for _, o := range page {
-		at, ok := issuedAt(shard, o.Key)
+		end, ok := endOf(shard, o.Key)
 		switch {
 		case !ok: // not a batch
-		case !at.Before(before):
+		case !end.Before(before):
 			return old, true
 		case o.ModTime.Before(before):
 			old = append(old, o.Key)
@@ -91,41 +109,20 @@ func oldBatches(shard string, page []object.Info, before time.Time) (old []strin
 	return old, false
 }
 
-// RemoveCertificates deletes a batch that OldCertificates yielded if all its certificates ended before
-// a time, and reports whether it did. It keeps one that can't be read. Its key never names another batch.
+// RemoveCertificates deletes a batch that OldCertificates yielded if it still is old by a time, and
+// reports whether it did. Its key never names another batch.
 func (w *Writer) RemoveCertificates(ctx context.Context, key string, before time.Time) (bool, error) {
-	store := w.ledger.cfg.Store
-	found, err := store.Get(ctx, key)
-	switch {
-	case errors.Is(err, object.ErrNotFound):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("read the log of certificates: %w", err)
-	case !endedBefore(found.Body, before):
+	if end, ok := endOf(w.ledger.cfg.Shard, key); !ok || !end.Before(before) {
 		return false, nil
 	}
-	if err := w.fence.Act(ctx, func(ctx context.Context) error { return store.Delete(ctx, key) }); err != nil {
+	if err := w.fence.Act(ctx, func(ctx context.Context) error { return w.ledger.cfg.Store.Delete(ctx, key) }); err != nil {
 		return false, fmt.Errorf("remove %s from the log of certificates: %w", key, err)
 	}
 	return true, nil
 }
 
-// endedBefore reports whether a batch says that all its certificates ended before a time.
-func endedBefore(body []byte, before time.Time) bool {
-	var b CertificateBatch
-	if err := json.Unmarshal(body, &b); err != nil || len(b.Certificates) == 0 {
-		return false
-	}
-	for _, c := range b.Certificates {
-		if c.Expiry.IsZero() || !c.Expiry.Before(before) {
-			return false
-		}
-	}
-	return true
-}
-
-// LogCertificates appends a batch to the log of issued certificates, which is for auditors: the server
-// reads it only to delete what is old. The batch is durable if the error is nil. If the instance has a
+// LogCertificates appends a batch to the log of issued certificates, which is for auditors and
+// never read by the server. The batch is durable if the error is nil. If the instance has a
 // batch of the same nanosecond, the next nanosecond is used. Until ctx ends, a lost reply is
 // resolved by reading back.
 func (l *Ledger) LogCertificates(ctx context.Context, b CertificateBatch) error {

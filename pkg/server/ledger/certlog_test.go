@@ -32,7 +32,7 @@ func TestLogCertificates(t *testing.T) {
 	if err := l.LogCertificates(ctx, batch); err != nil {
 		t.Fatal(err)
 	}
-	want := "certlog/dev-1/prod.20260102T030405000000067Z." + batch.Instance.StorageKey() + ".json"
+	want := "certlog/dev-1/prod.20260102T040405000000067Z.20260102T030405000000067Z." + batch.Instance.StorageKey() + ".json"
 	o, err := store.Get(ctx, want)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestLogCertificates(t *testing.T) {
 		t.Errorf("%s holds %s, %v", want, o.Body, err)
 	}
 	other := batch
-	other.Certificates = []ledger.Certificate{{Name: "b.crt", Serial: "50", Expiry: at}}
+	other.Certificates = []ledger.Certificate{{Name: "b.crt", Serial: "50", Expiry: at.Add(time.Hour)}}
 	if err := l.LogCertificates(ctx, other); err != nil {
 		t.Error(err)
 	}
@@ -69,15 +69,17 @@ func TestLogCertificates(t *testing.T) {
 // tenant, a time before the limit and an instance in their names.
 func FuzzOldCertificates(f *testing.F) {
 	id := fleet.InstanceID("knd01h455vb4pex5vsknk084sn02q").StorageKey()
+	const at, later = "20260102T030405000000067Z", "20991302T030405000000067Z"
 	for _, name := range []string{
-		"prod.20260102T030405000000067Z." + id + ".json", "prod.20260102T030405000000067Z." + id,
-		"prod.20991302T030405000000067Z." + id + ".json", "prod.20260102T030405Z." + id + ".json",
-		"prod.20260102T03040500000006.Z." + id + ".json", "Prod.20260102T030405000000067Z." + id + ".json",
-		"prod.20260102T030405000000067Z.knd.json", "20260102T030405000000067Z." + id + ".json", "prod.-0260102T030405000000067Z." + id + ".json",
+		"prod." + at + "." + at + "." + id + ".json", "prod." + at + "." + at + "." + id, "prod." + later + "." + at + "." + id + ".json",
+		"prod." + at + ".20260102T030405Z." + id + ".json", "prod.20260102T03040500000006.Z." + id + ".json",
+		"Prod." + at + "." + at + "." + id + ".json",
+		"prod." + at + "." + at + ".knd.json", at + "." + at + "." + id + ".json", "prod.-0260102T030405000000067Z." + at + "." + id + ".json",
+		"prod." + at + "." + id + ".json",
 	} {
 		f.Add(name)
 	}
-	form := regexp.MustCompile(`^prod\.(\d{8}T\d{6})\d{9}Z\.[0-9a-f-]{36}-[a-z]{3}\.json$`)
+	form := regexp.MustCompile(`^prod\.(\d{8}T\d{6})\d{9}Z\.\d{8}T\d{15}Z\.[0-9a-f-]{36}-[a-z]{3}\.json$`)
 	before := time.Now().Add(time.Hour)
 	f.Fuzz(func(t *testing.T, name string) {
 		store := mem.New(mem.Config{})
@@ -119,7 +121,8 @@ func TestOldCertificatesCostWhatIsOld(t *testing.T) {
 	id := fleet.InstanceID("knd01h455vb4pex5vsknk084sn02q").StorageKey()
 	for n := range 500 {
 		for _, tenant := range []string{"a", "a-b", "b"} {
-			key := "certlog/dev-1/" + tenant + "." + start.Add(time.Duration(n)*time.Hour).Format("20060102T150405") + "000000000Z." + id + ".json"
+			key := "certlog/dev-1/" + tenant + "." + start.Add(time.Duration(n)*time.Hour).Format("20060102T150405") + "000000000Z." +
+				start.Format("20060102T150405") + "000000000Z." + id + ".json"
 			if _, err := store.Put(t.Context(), key, []byte("{}"), object.Precondition{}); err != nil {
 				t.Fatal(err)
 			}
@@ -151,35 +154,36 @@ func (a aged) List(ctx context.Context, prefix, token string) (object.Page, erro
 	return page, err
 }
 
-// TestRemoveCertificates: only a batch whose certificates have all ended goes.
+// TestRemoveCertificates: the limit may have moved since the listing.
 func TestRemoveCertificates(t *testing.T) {
-	const ended, valid = `{"serial":"1","expiry":"2026-01-01T00:00:00Z"}`, `{"serial":"2","expiry":"2035-01-01T00:00:00Z"}`
-	before := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-	for name, test := range map[string]struct {
-		body string
-		goes bool
-	}{
-		"ended":           {`{"certificates":[` + ended + `]}`, true},
-		"all ended":       {`{"certificates":[` + ended + `,` + ended + `],"more":1}`, true},
-		"one is valid":    {`{"certificates":[` + ended + `,` + valid + `]}`, false},
-		"no certificates": {`{"certificates":[]}`, false},
-		"no end":          {`{"certificates":[{"serial":"1"}]}`, false},
-		"damaged":         {`{"certificates":[` + ended, false},
-		"empty":           {``, false},
-	} {
-		store := mem.New(mem.Config{})
-		l, err := ledger.Open(ledger.Config{Store: store, Shard: "dev-1", Writer: "w", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
+	store := mem.New(mem.Config{})
+	l, err := ledger.Open(ledger.Config{Store: store, Shard: "dev-1", Writer: "w", Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued := time.Date(2026, 1, 2, 3, 4, 5, 67, time.UTC)
+	end := issued.AddDate(10, 0, 0)
+	if err := l.LogCertificates(t.Context(), ledger.CertificateBatch{
+		Tenant: "prod", Instance: "knd01h455vb4pex5vsknk084sn02q", IssuedAt: issued,
+		Certificates: []ledger.Certificate{{Expiry: issued.Add(time.Hour)}, {Expiry: end}, {Expiry: issued.Add(time.Minute)}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	infos, err := object.All(t.Context(), store, "")
+	if err != nil || len(infos) != 1 {
+		t.Fatal(infos, err)
+	}
+	w := l.Lead(term{epoch: 1})
+	for _, step := range []struct {
+		key    string
+		before time.Time
+		goes   bool
+	}{{infos[0].Key, end, false}, {"config/dev-1.jsonc", end.AddDate(1, 0, 0), false}, {infos[0].Key, end.Add(1), true}} {
+		if removed, err := w.RemoveCertificates(t.Context(), step.key, step.before); err != nil || removed != step.goes {
+			t.Errorf("%+v: %t, %v", step, removed, err)
 		}
-		const key = "certlog/dev-1/a.json"
-		if _, err := store.Put(t.Context(), key, []byte(test.body), object.Precondition{}); err != nil {
-			t.Fatal(err)
-		}
-		removed, err := l.Lead(term{epoch: 1}).RemoveCertificates(t.Context(), key, before)
-		left, errList := object.All(t.Context(), store, "")
-		if err != nil || errList != nil || removed != test.goes || (len(left) == 0) != test.goes {
-			t.Errorf("%s: removed: %t, left: %v, %v, %v", name, removed, left, err, errList)
-		}
+	}
+	if infos, err = object.All(t.Context(), store, ""); err != nil || len(infos) != 0 {
+		t.Errorf("left: %v, %v", infos, err)
 	}
 }
