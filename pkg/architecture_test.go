@@ -76,7 +76,7 @@ func rooms() map[string][]string {
 		"pkg/server/fair":      {"pkg/fleet"},
 		"pkg/server/deletions": {"pkg/fleet", "pkg/provider", "pkg/retry", "pkg/server/plan", "pkg/server/problems"},
 		"pkg/server/subnets":   {"pkg/fleet", "pkg/provider", "pkg/provider/paced", "pkg/retry", "pkg/server/problems"},
-		"pkg/server/schedule":  {"pkg/fleet", "pkg/server/plan"},
+		"pkg/server/schedule":  {"pkg/fleet"},
 		"pkg/server/outage":    {"pkg/object", "pkg/retry"},
 		"pkg/server/pacing":    {"pkg/fleet", "pkg/retry", "pkg/server/plan", "pkg/server/problems"},
 		"pkg/server/surge":     {"pkg/fleet", "pkg/server/plan"},

@@ -7,7 +7,7 @@ func (l *Loop) Entries() map[string]int {
 	p := l.poller
 	p.mu.Lock()
 	out["failing questions"] = len(p.failing)
-	out["questions"] = len(p.urgent.due) + len(p.urgent.asked) + len(p.deletions.due) + len(p.deletions.asked)
+	out["questions"] = p.urgent.due.Len() + len(p.urgent.asked) + p.deletions.due.Len() + len(p.deletions.asked)
 	p.mu.Unlock()
 	s := l.sweeper
 	out["lost"], out["seen orphans"] = s.orphans.Entries()

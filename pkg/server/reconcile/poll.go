@@ -77,7 +77,7 @@ func newPoller(l *Loop) *poller {
 	p.urgent = questions{urgent: true, together: urgentTogether}
 	p.deletions = questions{together: deletionsTogether}
 	for _, q := range []*questions{&p.urgent, &p.deletions} {
-		q.due, q.asked = schedule.Moments[fleet.InstanceID]{}, map[fleet.InstanceID]*asked{}
+		q.asked = map[fleet.InstanceID]*asked{}
 	}
 	return p
 }
@@ -128,11 +128,7 @@ func (p *poller) due(q *questions, now time.Time) (refs []provider.Ref) {
 	if next := q.due.Next(); next.IsZero() || next.After(now) {
 		return nil
 	}
-	for id, at := range q.due {
-		if at.After(now.Add(q.together)) {
-			continue
-		}
-		delete(q.due, id)
+	for _, id := range q.due.Take(now.Add(q.together)) {
 		r, ok := p.ledger.Get(id)
 		if !ok || r.Phase == fleet.Deleted {
 			p.forget(q, id)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nstance/nstance/pkg/fleet"
-	"github.com/nstance/nstance/pkg/server/plan"
 )
 
 // Schedule holds the groups that are due for a pass. It is safe for concurrent use.
@@ -26,7 +25,7 @@ type Schedule struct {
 
 // New returns an empty schedule. all returns every group that is defined or has records.
 func New(all func() []fleet.GroupKey) *Schedule {
-	return &Schedule{woken: make(chan struct{}, 1), all: all, marked: map[fleet.GroupKey]bool{}, later: Moments[fleet.GroupKey]{}}
+	return &Schedule{woken: make(chan struct{}, 1), all: all, marked: map[fleet.GroupKey]bool{}}
 }
 
 // Woken delivers when there is something to do.
@@ -39,7 +38,7 @@ func (s *Schedule) Took(d time.Duration) { s.passTook.Store(int64(d)) }
 func (s *Schedule) Entries() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.due) + len(s.marked) + len(s.later)
+	return len(s.due) + len(s.marked) + s.later.Len()
 }
 
 // Due returns the number of groups that are due now.
@@ -110,22 +109,13 @@ func (s *Schedule) Wake() {
 func (s *Schedule) Pop(now time.Time) (key fleet.GroupKey, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var ripe []fleet.GroupKey
-	for key, at := range s.later {
-		if !at.After(now) {
-			ripe = append(ripe, key)
-		}
-	}
-	for _, key := range ripe {
-		delete(s.later, key)
-	}
-	s.mark(ripe)
+	s.mark(s.later.Take(now))
 	if len(s.due) == 0 {
 		return key, false
 	}
 	key, s.due = s.due[0], s.due[1:]
 	delete(s.marked, key)
-	delete(s.later, key)
+	s.later.Delete(key)
 	return key, true
 }
 
@@ -135,22 +125,4 @@ func (s *Schedule) Next() (next time.Time, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.later.Next(), len(s.due) == 0
-}
-
-// Moments maps keys to due times.
-type Moments[K comparable] map[K]time.Time
-
-// Add makes k due at t, or keeps an earlier due time.
-func (m Moments[K]) Add(k K, t time.Time) {
-	if old, ok := m[k]; !ok || t.Before(old) {
-		m[k] = t
-	}
-}
-
-// Next returns the earliest due time; zero if there is none.
-func (m Moments[K]) Next() (next time.Time) {
-	for _, t := range m {
-		next = plan.Sooner(next, t)
-	}
-	return next
 }
