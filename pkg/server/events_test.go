@@ -115,14 +115,13 @@ func TestEventsOfChanges(t *testing.T) {
 		if err := p.ack(oldest); err != nil {
 			t.Fatal(err)
 		}
-		m, _ = watch.next("the drain is acknowledged", func(m *nstancev1.WatchEventsResponse) bool {
-			return m.GetEvent().GetReason() == "acknowledge-drained"
-		})
-		if m.GetEvent().GetInstanceId() != string(oldest) {
-			t.Errorf("%v", m)
-		}
-		watch.next("it is deleted", func(m *nstancev1.WatchEventsResponse) bool {
-			return m.GetEvent().GetKind() == "delete" && strings.HasPrefix(m.GetEvent().GetMessage(), "its drain was acknowledged at ")
+		told := map[string]bool{} // the step is stored with the call, whose event comes when it has ended
+		watch.next("the drain is acknowledged, and it is deleted", func(m *nstancev1.WatchEventsResponse) bool {
+			if e := m.GetEvent(); e.GetInstanceId() == string(oldest) {
+				told[e.GetReason()] = true
+				told[e.GetKind()] = strings.HasPrefix(e.GetMessage(), "its drain was acknowledged at ")
+			}
+			return told["acknowledge-drained"] && told["delete"]
 		})
 	})
 }

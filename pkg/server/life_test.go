@@ -49,7 +49,7 @@ func TestLifeWrites(t *testing.T) {
 			s, p, writes := counted(s)
 			s.inhabit(p)
 			p.awaitSize("web", 2)
-			writes.atMost(t, 9, time.Minute, func() {
+			writes.atMost(t, 8, time.Minute, func() {
 				p.scale(3)
 				p.awaitSize("web", 3)
 				oldest := s.living()[0]
@@ -67,7 +67,7 @@ func TestLifeWrites(t *testing.T) {
 			s, p, writes := counted(newSite(t, calm))
 			s.populate(p)
 			p.awaitSize("web", 2)
-			writes.atMost(t, 9, retained, func() {
+			writes.atMost(t, 8, retained, func() {
 				id := p.created("pod-1")
 				p.awaitPhase(id, nstancev1.InstancePhase_INSTANCE_PHASE_RUNNING)
 				if err := p.delete(id); err != nil {

@@ -48,6 +48,7 @@ type book struct {
 	failed     map[fleet.InstanceID]bool // on-demand instances that failed
 	wall       wall
 	drains     map[fleet.InstanceID]uint64 // the epoch that began to drain an instance
+	acking     map[fleet.InstanceID]bool   // drains whose acknowledgement was sent
 	ends       ends
 }
 
@@ -59,7 +60,7 @@ func newBook(t *Timeline) *book {
 		doomed: map[fleet.InstanceID]bool{}, attempted: map[fleet.InstanceID]bool{}, keys: map[fleet.InstanceID]string{},
 		requests: map[string]fleet.InstanceID{}, epochs: map[string]uint64{}, wanted: map[fleet.GroupKey][]*want{}, promises: newPromises(),
 		pace: newPace(), failed: map[fleet.InstanceID]bool{}, groups: config.GroupRecords{},
-		drains: map[fleet.InstanceID]uint64{}, wall: wall{terms: map[uint64]time.Time{}},
+		drains: map[fleet.InstanceID]uint64{}, acking: map[fleet.InstanceID]bool{}, wall: wall{terms: map[uint64]time.Time{}},
 		ends: ends{evidences{}, map[fleet.InstanceID]time.Time{}},
 	}
 	b.hands, b.texts, b.shrinks = newHands(b), newTexts(b), newShrinks(b)

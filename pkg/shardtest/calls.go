@@ -206,6 +206,7 @@ func doAck(s *Shard, _ args) error {
 		if i.Phase != fleet.Draining || i.Drain == nil || i.Drain.AckedAt != nil {
 			continue
 		}
+		noteAck(s.book, i.ID)
 		s.schedule(fmt.Sprintf("acknowledge %s", i.ID), patience, func(ctx context.Context, c nstancev1.OperatorServiceClient) error {
 			_, err := c.AcknowledgeDrained(ctx, &nstancev1.AcknowledgeDrainedRequest{Id: string(i.ID)})
 			return err

@@ -141,6 +141,13 @@ func (b *book) promiseRemoval(id fleet.InstanceID) {
 	}
 }
 
+// noteAck records that the acknowledgement of a drain is sent.
+func noteAck(b *book, id fleet.InstanceID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.acking[id] = true
+}
+
 // promiseAck records that the acknowledgement of a drain was accepted.
 func (b *book) promiseAck(id fleet.InstanceID) {
 	b.mu.Lock()

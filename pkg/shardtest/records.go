@@ -64,6 +64,9 @@ func (b *book) judgeMemory(old, i fleet.Instance) {
 	if old.RemovalAskedAt != nil && i.RemovalAskedAt == nil {
 		b.violate("the record of %s lost its requested removal", i.ID)
 	}
+	if acked(i) && !b.acking[i.ID] {
+		b.violate("the record of %s has an acknowledgement without a call", i.ID)
+	}
 	if acked(old) && !acked(i) {
 		b.violate("the record of %s lost its drain acknowledgement", i.ID)
 	}
@@ -163,7 +166,7 @@ func (b *book) judgeDrain(old, i fleet.Instance) {
 	if old.Phase != fleet.Draining || i.Phase == fleet.Draining || left <= 0 || i.Epoch != b.drains[i.ID] {
 		return
 	}
-	if old.Drain.AckedAt == nil && b.lives(i.ID) && !b.doomed[i.ID] {
+	if !acked(i) && b.lives(i.ID) && !b.doomed[i.ID] {
 		b.violate("the drain of %s ends %s early", i.ID, left)
 	}
 }

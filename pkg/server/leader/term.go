@@ -181,7 +181,7 @@ func (t *Term) assemble() (err error) {
 		Admission: t.admission, Writes: t.records.Writes, Roster: t.roster, Now: t.cfg.Now, Logger: t.cfg.Logger,
 	})
 	t.onDemand = ondemand.New(ondemand.Config{
-		Records: t.records, Fence: t.cfg.Fence, Shard: t.config.shard, Checks: t.cfg.Static.Checks, Group: t.groups.Group,
+		Records: t.records, Fence: t.cfg.Fence, Loop: t.loop, Shard: t.config.shard, Checks: t.cfg.Static.Checks, Group: t.groups.Group,
 		Admission: t.admission, Touched: t.touched, Now: t.cfg.Now, Random: t.cfg.Random,
 	})
 	t.transitions = operators.NewTransitions(t.cfg.Now)

@@ -21,6 +21,7 @@ import (
 type Config struct {
 	Records   writes.Records
 	Fence     Fence
+	Loop      Loop
 	Shard     func() *config.Shard // the running config
 	Checks    func(*config.Shard) config.Checks
 	Group     func(fleet.GroupKey) (fleet.Group, bool)
@@ -34,6 +35,12 @@ type Config struct {
 type Fence interface {
 	Epoch() uint64
 	Check(ctx context.Context) error
+}
+
+// Loop changes records and acts on them: *reconcile.Loop.
+type Loop interface {
+	// Update changes a record durably, as writes.Records does, together with what follows from that.
+	Update(ctx context.Context, id fleet.InstanceID, change func(*fleet.Instance) error) error
 }
 
 // Admission admits n object reads from the store for a tenant.

@@ -97,6 +97,11 @@ func (o *Service) absent(ctx context.Context, id fleet.InstanceID) error {
 // removalAsked is the change of an instance whose removal is requested.
 func removalAsked() audit.Detail { return audit.Done("removal_asked") }
 
+// refusal is the error of a change that is not made.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
 // change changes a record of the tenant durably, which the audit tells as what, and enqueues its group.
 func (o *Service) change(
 	ctx context.Context, tenant string, id fleet.InstanceID, what audit.Detail, change func(*fleet.Instance) error,
@@ -106,16 +111,18 @@ func (o *Service) change(
 		return err
 	}
 	audit.Wanted(ctx, what)
-	var refused error // without what the ledger prepends
-	_, err = o.cfg.Records.Update(ctx, id, func(i *fleet.Instance) error {
-		refused = change(i)
-		return refused
+	err = o.cfg.Loop.Update(ctx, id, func(i *fleet.Instance) error {
+		if err := change(i); err != nil {
+			return refusal{err}
+		}
+		return nil
 	})
+	var refused refusal
 	switch {
-	case errors.Is(refused, errSettled):
+	case errors.Is(err, errSettled):
 		return writes.Kind(o.cfg.Fence.Check(ctx))
-	case refused != nil:
-		return refused
+	case errors.As(err, &refused):
+		return refused.error // without what the ledger prepends
 	case errors.Is(err, ledger.ErrNotFound):
 		return o.absent(ctx, id)
 	}

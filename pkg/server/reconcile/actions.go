@@ -16,6 +16,7 @@ type handout struct {
 	defined bool // the group is
 
 	creates, resumes []*launch
+	requested        map[fleet.InstanceID]*requested // changes to write with the actions of their instances
 
 	members *plan.Members // of the view; nil: not counted
 }
@@ -79,22 +80,21 @@ func (a resume) apply(_ context.Context, h *handout) {
 
 func (a drain) apply(ctx context.Context, h *handout) {
 	drain := func(i *fleet.Instance) { i.Drain = &fleet.Drain{Reason: a.Reason, DeleteAt: a.At.UTC()} }
-	s := step{to: fleet.Draining, reason: a.Reason, basis: h.basis(plan.Action(a)), also: drain}
-	h.work(ctx, a.ID, func() error { return h.loop.records.move(ctx, a.ID, s) })
+	s := h.step(fleet.Draining, plan.Action(a))
+	s.also = drain
+	h.move(ctx, a.ID, s, func(ended func(error)) { ended(h.loop.records.move(ctx, a.ID, s)) })
 }
 
 func (a remove) apply(ctx context.Context, h *handout) {
-	basis := h.basis(plan.Action(a))
-	h.loop.steps.begin(ctx, h.view.Group.Key, a.ID, h.view.Now, func(ended func(error)) {
-		h.loop.remove(ctx, plan.Action(a), basis, ended)
-	})
+	s := h.step(fleet.Deleting, plan.Action(a))
+	h.move(ctx, a.ID, s, func(ended func(error)) { h.loop.remove(ctx, plan.Action(a), s, ended) })
 }
 
 func (a tombstone) apply(ctx context.Context, h *handout) {
-	s := step{to: fleet.Deleted, reason: a.Reason, basis: h.basis(plan.Action(a))}
-	h.work(ctx, a.ID, func() error {
-		s.also = h.loop.failureOf(plan.Action(a))
-		return h.loop.records.move(ctx, a.ID, s)
+	s := h.step(fleet.Deleted, plan.Action(a))
+	h.move(ctx, a.ID, s, func(ended func(error)) {
+		s.also = failureOf(plan.Action(a), h.loop.observed.Get(a.ID), h.view.Settings)
+		ended(h.loop.records.move(ctx, a.ID, s))
 	})
 }
 
@@ -128,6 +128,18 @@ func (a wake) apply(_ context.Context, h *handout) { h.loop.schedule.MarkAt(h.vi
 
 func (a unexpected) apply(ctx context.Context, h *handout) {
 	h.work(ctx, a.ID, func() error { return fmt.Errorf("unexpected action on an instance: %s", a.Kind) })
+}
+
+// step returns the step of an instance's record to the phase that an action moves it to.
+func (h *handout) step(to fleet.Phase, a plan.Action) step {
+	return step{to: to, reason: a.Reason, basis: h.basis(a), requested: h.requested[a.ID]}
+}
+
+// move runs a step of an instance's record in a worker, unless another is in progress.
+func (h *handout) move(ctx context.Context, id fleet.InstanceID, s step, run func(ended func(error))) {
+	if !h.loop.steps.begin(ctx, h.view.Group.Key, id, h.view.Now, run) {
+		s.requested.end(false, nil)
+	}
 }
 
 // work runs a step of an instance, or an edit of the group (no id), in a worker.

@@ -17,9 +17,9 @@ import (
 )
 
 // remove moves the record to deleting and then asks the provider to delete the VM, without waiting for the
-// answer. The poller then waits for its end; the tombstone is a separate action. basis says why.
-func (l *Loop) remove(ctx context.Context, a plan.Action, basis func() string, ended func(error)) {
-	r, err := l.condemn(ctx, a, basis)
+// answer. The poller then waits for its end; the tombstone is a separate action.
+func (l *Loop) remove(ctx context.Context, a plan.Action, s step, ended func(error)) {
+	r, err := l.condemn(ctx, a, s)
 	if err != nil || r.Phase != fleet.Deleting {
 		ended(err)
 		return
@@ -43,10 +43,11 @@ func (l *Loop) remove(ctx context.Context, a plan.Action, basis func() string, e
 }
 
 // condemn moves the record to deleting. It returns the record, which has another phase if that came too late.
-func (l *Loop) condemn(ctx context.Context, a plan.Action, basis func() string) (fleet.Instance, error) {
+func (l *Loop) condemn(ctx context.Context, a plan.Action, s step) (fleet.Instance, error) {
 	was, _ := l.cfg.Ledger.Get(a.ID)
-	why := l.observed.Get(a.ID).Explain(a.Reason)
-	s := step{to: fleet.Deleting, reason: why, basis: basis, also: l.failureOf(a)}
+	known := l.observed.Get(a.ID)
+	why := known.Explain(a.Reason)
+	s.reason, s.also = why, failureOf(a, known, l.cfg.Groups.Settings())
 	if err := l.records.move(ctx, a.ID, s); err != nil {
 		return fleet.Instance{}, err
 	}
@@ -104,8 +105,7 @@ func failure(err error) func(*fleet.Instance) {
 // failureOf returns failure for an on-demand instance that is given up without a machine ever
 // seen, and nil otherwise. If a machine was seen while it was deleted, the change clears the
 // failure.
-func (l *Loop) failureOf(a plan.Action) func(*fleet.Instance) {
-	known, settings := l.observed.Get(a.ID), l.cfg.Groups.Settings()
+func failureOf(a plan.Action, known observe.Snapshot, settings plan.Settings) func(*fleet.Instance) {
 	var err error
 	switch {
 	case a.Kind == plan.Tombstone && known.Shown:

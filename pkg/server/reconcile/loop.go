@@ -24,7 +24,7 @@ import (
 )
 
 // Loop runs for one term of leadership. Its methods are safe for concurrent use and, except
-// for Run, return at once; before and after Run they only record events.
+// for Run and Update, return at once; before and after Run they only record events.
 type Loop struct {
 	cfg      Config
 	log      *slog.Logger
@@ -52,6 +52,7 @@ type Loop struct {
 	regroup  atomic.Bool // the set of groups may have changed
 
 	deletions *deletions.Tracker
+	requests  requests
 
 	passing sync.Mutex // held during passes; no part waits for it
 
@@ -249,9 +250,10 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 		l.launcher.clear()
 		return false
 	}
+	taken := l.requests.take(v)
 	d := l.planner.Next(v)
 	l.schedule.Mark(l.surges.Decided(v.Group, defined, d, l.tuning.Load().MaxSurge)...)
-	l.apply(ctx, v, l.certainty.only(ctx, v, d.Actions), defined)
+	l.apply(ctx, v, l.certainty.only(ctx, v, d.Actions), taken, defined)
 	l.balance(ctx, v, defined)
 	l.watchDeletions(key, now)
 	if l.cfg.Rotating != nil {
@@ -266,11 +268,11 @@ func (l *Loop) pass(ctx context.Context, key fleet.GroupKey, now time.Time) bool
 	return true
 }
 
-// apply hands out the actions for one group.
-func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, defined bool) {
+// apply hands out the actions for one group, and the requested changes from which some of them follow.
+func (l *Loop) apply(ctx context.Context, v plan.View, actions []plan.Action, taken []*requested, defined bool) {
 	l.judge(v, actions)
 	unrecorded := l.launcher.unrecorded(v)
-	h := &handout{loop: l, view: v, defined: defined}
+	h := &handout{loop: l, view: v, defined: defined, requested: leaving(taken, actions)}
 	for _, a := range actions {
 		actionOf(a).apply(ctx, h)
 	}

@@ -41,8 +41,10 @@ func (s *shard) demand(key fleet.GroupKey) fleet.InstanceID {
 
 // change edits a record through the leader, as a call of the API does.
 func (s *shard) change(id fleet.InstanceID, change func(*fleet.Instance)) error {
-	r, err := s.term.ledger.Update(context.Background(), id, func(i *fleet.Instance) error { change(i); return nil })
-	s.term.Enqueue(r.GroupKey())
+	err := s.term.Update(context.Background(), id, func(i *fleet.Instance) error { change(i); return nil })
+	if r, ok := s.term.ledger.Get(id); ok {
+		s.term.Enqueue(r.GroupKey())
+	}
 	return err
 }
 

@@ -46,14 +46,17 @@ type step struct {
 	reason string
 	basis  func() string         // why, for people
 	also   func(*fleet.Instance) // what else changes; nil: nothing
+	// requested is the change from which the step follows, written with it; nil: none. If it is refused,
+	// nothing is written.
+	requested *requested
 }
 
-// move makes a step. It is a no-op if the record is already in this phase or a later one.
+// move makes a step, and ends its requested change. It is a no-op if the record is already in this phase or a later one.
 func (r *records) move(ctx context.Context, id fleet.InstanceID, s step) error {
 	to, reason := s.to, s.reason
 	now := time.Now().UTC()
 	moved, err := r.update(ctx, id, func(i *fleet.Instance) error {
-		if !i.Phase.CanMove(to) || tooLate(*i, reason) {
+		if s.requested != nil && s.requested.change(i) != nil || !i.Phase.CanMove(to) || tooLate(*i, reason) {
 			return errMovedOn
 		}
 		i.Phase, i.Reason = to, reason
@@ -65,6 +68,7 @@ func (r *records) move(ctx context.Context, id fleet.InstanceID, s step) error {
 		}
 		return nil
 	})
+	s.requested.end(moved.ID != "" || err != nil && ctx.Err() == nil, err)
 	if err != nil {
 		r.observed.DoubtRecord(id, true) // the write may have succeeded
 		return fmt.Errorf("move instance %s to %s: %w", id, to, err)

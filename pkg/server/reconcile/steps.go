@@ -42,19 +42,21 @@ func (s *steps) work(ctx context.Context, key fleet.GroupKey, id fleet.InstanceI
 	s.begin(ctx, key, id, now, func(ended func(error)) { ended(step()) })
 }
 
-// begin is work for a step that need not end when the function returns. It calls ended once, at the end.
-func (s *steps) begin(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, step func(ended func(error))) {
+// begin is work for a step that need not end when the function returns. It calls ended once, at the end. begin
+// reports false if the step can't begin now.
+func (s *steps) begin(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, step func(ended func(error))) bool {
 	ok, notBefore := s.observed.StartStep(key, id, now)
 	if !ok {
 		s.schedule.MarkAt(key, notBefore)
-		return
+		return false
 	}
 	run := func() { step(func(err error) { s.end(ctx, key, id, err) }) }
 	if id == "" { // it waits for other edits of its tenant, for which no instance shall wait
 		s.workers.Go(run)
-		return
+		return true
 	}
 	s.enqueue(run)
+	return true
 }
 
 func (s *steps) end(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, err error) {
