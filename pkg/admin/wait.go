@@ -59,6 +59,7 @@ func (c *Client) WaitGroup(
 				return g, draining, err
 			}
 		}
+		req.OmitInstances = true
 		if retry.Wait(ctx, waitInterval) != nil {
 			return g, nil, unfinished(shard, g, asked, ctx.Err())
 		}
