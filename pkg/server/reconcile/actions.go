@@ -137,7 +137,7 @@ func (h *handout) step(to fleet.Phase, a plan.Action) step {
 
 // move runs a step of an instance's record in a worker, unless another is in progress.
 func (h *handout) move(ctx context.Context, id fleet.InstanceID, s step, run func(ended func(error))) {
-	if !h.loop.steps.begin(ctx, h.view.Group.Key, id, h.view.Now, run) {
+	if !h.loop.steps.begin(ctx, h.view.Group.Key, id, h.view.Now, s.requested != nil, run) {
 		s.requested.end(false, nil)
 	}
 }

@@ -42,12 +42,15 @@ type requested struct {
 	err     error
 }
 
-// end ends the wait for a change. It may be called on nil, which is no change.
+// end ends the wait for a change, which is then written alone, unless it is written. end may be called on
+// nil, which is no change.
 func (r *requested) end(written bool, err error) {
 	if r == nil {
 		return
 	}
-	r.written, r.err = written, err
+	if written {
+		r.written, r.err = true, err
+	}
 	close(r.ended)
 }
 
@@ -139,12 +142,25 @@ func (r *requested) foresee(i *plan.Instance) bool {
 
 // leaving returns the changes whose instances leave by an action, by ID. The others end unwritten.
 func leaving(taken []*requested, actions []plan.Action) map[fleet.InstanceID]*requested {
-	leave := make(map[fleet.InstanceID]*requested, len(taken))
+	if len(taken) == 0 {
+		return nil
+	}
+	first := make(map[fleet.InstanceID]*requested, len(taken))
 	for _, r := range taken {
-		if slices.ContainsFunc(actions, func(a plan.Action) bool { return a.ID == r.id && writesPhase(a.Kind) }) && leave[r.id] == nil {
-			leave[r.id] = r
+		if first[r.id] != nil {
+			r.end(false, nil)
 			continue
 		}
+		first[r.id] = r
+	}
+	leave := make(map[fleet.InstanceID]*requested, len(first))
+	for _, a := range actions {
+		if r := first[a.ID]; r != nil && writesPhase(a.Kind) {
+			leave[a.ID] = r
+			delete(first, a.ID)
+		}
+	}
+	for _, r := range first {
 		r.end(false, nil)
 	}
 	return leave

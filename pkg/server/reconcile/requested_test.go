@@ -190,6 +190,23 @@ func TestRequestOfADeposedLeader(t *testing.T) {
 	})
 }
 
+// TestRequestWhileTheTermEnds: the caller is told that this server does not lead, and not how its write was cut off.
+func TestRequestWhileTheTermEnds(t *testing.T) {
+	eachLeaver(t, func(t *testing.T, s *shard, id fleet.InstanceID, x leaver) {
+		s.bucket.latency = 10 * time.Second
+		term, answer := s.term, make(chan error, 1)
+		go func() {
+			answer <- term.Update(context.Background(), id, func(i *fleet.Instance) error { x.change(i); return nil })
+		}()
+		pass(time.Second)
+		_ = s.stop()
+		s.bucket.lead()
+		if err := <-answer; !errors.Is(err, errNotLeader) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // TestRequestOfACallerThatLeaves: a caller does not wait for a write that takes longer than its context.
 func TestRequestOfACallerThatLeaves(t *testing.T) {
 	eachLeaver(t, func(t *testing.T, s *shard, id fleet.InstanceID, x leaver) {
@@ -225,6 +242,33 @@ func TestRequestForAReplacement(t *testing.T) {
 		pass(time.Minute)
 		s.expectPhase(id, fleet.Deleted)
 		s.expectRunning(web, 2)
+	})
+}
+
+// TestRequestBesideManySteps: a caller does not wait until the instances of a large group are written.
+func TestRequestBesideManySteps(t *testing.T) {
+	bubble(t, fake.Config{}, func(t *testing.T, s *shard) {
+		s.size(web, 1)
+		s.size(db, 200)
+		s.lead()
+		pass(30 * time.Minute)
+		s.expectRunning(db, 200)
+		id := s.demand(web)
+		pass(time.Minute)
+		s.expectPhase(id, fleet.Running)
+		s.bucket.latency = 100 * time.Millisecond
+		s.size(db, 0)
+		pass(150 * time.Millisecond)
+		at := time.Now()
+		if err := s.change(id, asked); err != nil {
+			t.Fatal(err)
+		}
+		if took, left := time.Since(at), len(s.running(db)); took > 300*time.Millisecond || left < 50 {
+			t.Errorf("it took %v, with %d of 200 steps left", took, left)
+		}
+		s.expectPhase(id, fleet.Deleting)
+		pass(time.Hour)
+		s.expectPhase(id, "")
 	})
 }
 

@@ -39,19 +39,21 @@ func stepBackoff() retry.Backoff {
 // work runs one step of an instance or, without an id, an edit of the group in a worker: one
 // at a time for each, and with back-off after a failure. The step must not wait for the provider.
 func (s *steps) work(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, step func() error) {
-	s.begin(ctx, key, id, now, func(ended func(error)) { ended(step()) })
+	s.begin(ctx, key, id, now, false, func(ended func(error)) { ended(step()) })
 }
 
 // begin is work for a step that need not end when the function returns. It calls ended once, at the end. begin
-// reports false if the step can't begin now.
-func (s *steps) begin(ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, step func(ended func(error))) bool {
+// reports false if the step can't begin now. If a caller waits for it, it does not wait in the queue.
+func (s *steps) begin(
+	ctx context.Context, key fleet.GroupKey, id fleet.InstanceID, now time.Time, awaited bool, step func(ended func(error)),
+) bool {
 	ok, notBefore := s.observed.StartStep(key, id, now)
 	if !ok {
 		s.schedule.MarkAt(key, notBefore)
 		return false
 	}
 	run := func() { step(func(err error) { s.end(ctx, key, id, err) }) }
-	if id == "" { // it waits for other edits of its tenant, for which no instance shall wait
+	if awaited || id == "" { // an edit waits for others of its tenant, for which no instance shall wait
 		s.workers.Go(run)
 		return true
 	}
