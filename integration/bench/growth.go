@@ -13,6 +13,7 @@ import (
 	"github.com/nstance/nstance/pkg/object/mem"
 	"github.com/nstance/nstance/pkg/provider"
 	"github.com/nstance/nstance/pkg/provider/fake"
+	"github.com/nstance/nstance/pkg/retry"
 	"github.com/nstance/nstance/pkg/server"
 )
 
@@ -40,10 +41,10 @@ func measureGrowth(ctx context.Context, b *bench) (figures []figure, err error) 
 		for _, n := range part.sizes {
 			name := fmt.Sprintf("%s_%d", part.name, n)
 			more, err := b.profiled(ctx, name, func() ([]figure, error) { return part.measure(ctx, b, name, n) })
-			figures = append(figures, more...)
 			if err != nil {
 				return figures, fmt.Errorf("%s: %w", name, err)
 			}
+			figures = append(figures, more...)
 		}
 	}
 	return figures, nil
@@ -109,9 +110,15 @@ func (g *grown) fill(ctx context.Context, s shard, records []fleet.Instance) (se
 }
 
 // each returns the figures of a number of events, each of which do causes and awaits. Event 0, with which
-// connections and caches begin, does not count.
-func each(name string, events int, do func(n int) error) (cpu, allocated figure, err error) {
+// connections and caches begin, does not count, nor does what the server does after it took over.
+func each(ctx context.Context, name string, events int, do func(n int) error) (cpu, allocated figure, err error) {
+	if err := calm(ctx); err != nil {
+		return cpu, allocated, err
+	}
 	if err := do(0); err != nil {
+		return cpu, allocated, err
+	}
+	if err := calm(ctx); err != nil {
 		return cpu, allocated, err
 	}
 	var before, after runtime.MemStats
@@ -128,4 +135,20 @@ func each(name string, events int, do func(n int) error) (cpu, allocated figure,
 	cpu = newFigure(name+"_cpu", milliseconds(used)/float64(events), "ms", events)
 	allocated = newFigure(name+"_allocated", float64(after.TotalAlloc-before.TotalAlloc)/float64(events)/1000, "kB", events)
 	return cpu, allocated, err
+}
+
+const (
+	growthCalm    = 500 * time.Millisecond
+	growthCalmCPU = 10 * time.Millisecond // of that
+)
+
+// calm waits until this process has hardly done anything for a moment.
+func calm(ctx context.Context) error {
+	for range 120 {
+		used, err := cpuOf(func() error { return retry.Wait(ctx, growthCalm) })
+		if err != nil || used <= growthCalmCPU {
+			return err
+		}
+	}
+	return fmt.Errorf("the process is busy for %v after it began", 120*growthCalm)
 }

@@ -23,7 +23,7 @@ func deathsAmong(ctx context.Context, b *bench, name string, size int) ([]figure
 		return nil, err
 	}
 	return b.withGrown(ctx, name, s, records, func(g *grown) ([]figure, error) {
-		cpu, allocated, err := each(name, growthEvents, func(n int) error {
+		cpu, allocated, err := each(ctx, name, growthEvents, func(n int) error {
 			g.machines.world.Kill(records[n].ID)
 			return until(ctx, "the machine is replaced", 10*time.Second, func() bool { return g.created.Load() > int64(n) })
 		})
@@ -41,7 +41,7 @@ func birthsBeside(ctx context.Context, b *bench, name string, n int) ([]figure, 
 		records[i].OnDemand = true
 	}
 	return b.withGrown(ctx, name, shard{Unlimited: true, NoDrain: true}, records, func(g *grown) ([]figure, error) {
-		cpu, _, err := each(name, growthEvents, func(n int) error {
+		cpu, _, err := each(ctx, name, growthEvents, func(n int) error {
 			if err := g.operator.createOne(ctx); err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func refusedRemovalOf(ctx context.Context, b *bench, name string, groups int) ([
 		if _, err := g.store.Put(ctx, configKey, body, object.Precondition{}); err != nil {
 			return nil, err
 		}
-		cpu, _, err := each(name, growthRefused, func(int) error {
+		cpu, _, err := each(ctx, name, growthRefused, func(int) error {
 			if err := g.operator.refresh(ctx); status.Code(err) != codes.FailedPrecondition {
 				return fmt.Errorf("the refresh was not refused: %w", err)
 			}
